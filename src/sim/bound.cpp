@@ -1,5 +1,5 @@
 // Cuts and their capacities. Any set of resources that together lie on every crossing link bounds
-// the crossing bandwidth from above. The code takes the cheapest of a few such sets, so the bound
+// the crossing bandwidth from above. The code takes the cheapest of a few such sets: the bound
 // holds.
 #include "sim/bound.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int kAllSubsetsRanks = 10;  // more ranks: runs of consecutive ranks only
-constexpr int kAllRunsRanks = 16;  // more ranks: aligned runs of 2^k ranks, and their complements
+constexpr int kAllRunsRanks = 16;     // more ranks: aligned runs of 2^k ranks, and complements
 
 class Cuts {
  public:
@@ -196,7 +196,7 @@ class Cuts {
     std::vector<char> receives(machine_.topology().devices.size(), 0);
     for (const int device : request_.devices) {
       receives[at(device)] = 1;
-      receives[at(machine_.host_of(device))] = 1;  // its CPU workers may reduce there
+      receives[at(machine_.host_of(device))] = 1;  // CPU workers may reduce on the host
     }
     crossing_.clear();
     const std::vector<Link>& links = machine_.topology().links;
@@ -216,8 +216,8 @@ class Cuts {
 };
 
 // Caches the bounds of the last machine for messages of one byte: sweeps over sizes repeat
-// requests, and a bound is proportional to the bytes. Keys are compared by value, so no stale bound
-// is used.
+// requests, and a bound is proportional to the bytes. Keys are compared by value, and no stale
+// bound is used.
 class Remembered {
  public:
   double bound_ns(const Request& request, const SimMachine& machine) {

@@ -32,13 +32,13 @@ void Fluid::count_link(int link, int by) {
   for (const int resource : machine_.link_resources(link)) {
     int& busy = busy_links_[at(resource)];
     busy += by;
-    // A port's capacity depends on the number of its peers, if that is more than one.
+    // With two or more peers, a port's capacity depends on the number of peers.
     if (std::max(busy, busy - by) > 1 && machine_.ports()[at(resource)] != 0)
       dirty_.push_back(resource);
   }
 }
 
-// Copies to several peers through one port slow each other down: each further peer costs a share.
+// Each peer beyond the first reduces the total speed of copies through a port by a share.
 double Fluid::capacity(int resource) const {
   const double whole = machine_.capacities()[at(resource)];
   const int peers = busy_links_[at(resource)];
@@ -130,8 +130,8 @@ void Fluid::settle_flow(int index, double rate) {
   }
 }
 
-// Returns the resource that fills first as all rates rise (-1 = none); `share` gets its flows'
-// rate.
+// Returns the resource that fills first as all rates rise (-1 = none); `share` gets the rate of
+// that resource's flows.
 int Fluid::tightest(double& share) {
   int found = -1;
   share = std::numeric_limits<double>::infinity();
@@ -166,12 +166,12 @@ void Fluid::fill() {
   });
   for (const int index : touched_) level_[at(index)] = -1.0;
   rising_ = resources_;
-  std::size_t next = 0;  // earlier flows have their rate
+  std::size_t next = 0;  // all earlier flows have a rate
   while (next < touched_.size()) {
     double share = 0.0;
     const int resource = tightest(share);
-    // Flows that stop at their own limit never lower the share of others, so one share serves for
-    // all.
+    // Flows that stop at a limit of their own never lower the share of the rest, so a single share
+    // serves all.
     bool is_limited = false;
     for (; next < touched_.size(); ++next) {
       const int index = touched_[next];
@@ -224,7 +224,7 @@ void Fluid::set_rate(int index, double rate, double now_ns, std::vector<Finish>&
   flow.since_ns = now_ns;
   flow.rate = rate;
   flow.finish_ns = now_ns + flow.remaining_bytes / rate;
-  if (flow.finish_ns >= flow.queued_ns) return;  // later() adjusts it when the queued Finish comes
+  if (flow.finish_ns >= flow.queued_ns) return;  // later() adjusts the queued Finish when due
   flow.queued_ns = flow.finish_ns;
   changed.push_back({flow.finish_ns, index, flow.version});
 }

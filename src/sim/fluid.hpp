@@ -1,9 +1,9 @@
 // Fluid: the rates of flows that share capacities, max-min fair by progressive filling. All rates
-// rise together until a capacity is full or a flow reaches its own limit; flows stopped so keep
-// their rate, the others rise further. A start or stop only recomputes flows that it reaches over
-// full capacities: a flow with room for its own limit takes it, and a flow that leaves no full
-// capacity changes no other. simulate.cpp drives it. Source: Bertsekas and Gallager, Data Networks,
-// section 6.5.
+// rise together until a capacity is full or a flow reaches its own limit. Stopped flows keep their
+// rate, the rest rise further. A start or stop only recomputes flows reached over full capacities:
+// a flow with room for its limit runs at that limit, and a flow that leaves no full capacity
+// changes no other flow. simulate.cpp drives the rates. Source: Bertsekas and Gallager, Data
+// Networks, section 6.5.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace plait::sim {
 
-/// One transfer or reduction in flight. `uses` must outlive it.
+/// A transfer or reduction in flight. `uses` must outlive the flow.
 struct Flow {
   double remaining_bytes = 0.0;
   double rate = 0.0;       ///< bytes per ns
@@ -23,8 +23,8 @@ struct Flow {
   double queued_ns = 0.0;  ///< earliest Finish that is still queued
   const ResourceUse* uses = nullptr;
   int use_count = 0;
-  int link = -1;              ///< link that it crosses, for the port loss; -1 = none
-  int owner = 0;              ///< lane that waits for its end
+  int link = -1;              ///< link crossed, for the port loss; -1 = none
+  int owner = 0;              ///< lane that waits for the end
   std::uint32_t version = 0;  ///< counts flows of this index: a Finish of another version is void
   bool active = false;
   std::vector<int> places;  ///< index in each used resource's list
@@ -41,10 +41,10 @@ class Fluid {
  public:
   Fluid(const SimMachine& machine, std::size_t links);
 
-  /// Starts a flow; returns its index. settle() gives it a rate.
+  /// Starts a flow; returns its index. settle() assigns a rate.
   int start(double now_ns, double bytes, double limit, const ResourceUse* uses, int use_count,
             int link, int owner);
-  /// Removes a flow; settle() gives its share to others.
+  /// Removes a flow; settle() gives the share to other flows.
   void stop(int flow);
   const Flow& flow(int index) const { return flows_[static_cast<std::size_t>(index)]; }
   /// Returns the present Finish of a flow whose queued Finish came too early.
@@ -77,12 +77,12 @@ class Fluid {
   std::vector<int> spare_;
   std::vector<std::vector<Member>> members_;  // by resource
   std::vector<int> link_flows_;               // by link
-  std::vector<int> busy_links_;               // by resource: number of its links that carry a flow
+  std::vector<int> busy_links_;               // by resource: number of links with a flow
   std::vector<int> dirty_;                    // resources whose flows need new rates
   std::vector<int> fresh_;                    // flows without a rate
   std::vector<int> moved_;                    // resources whose use may have changed
   std::vector<double> used_;                  // by resource
-  std::vector<char> full_;                    // by resource: full, so it limits flows
+  std::vector<char> full_;                    // by resource: full, limits flows
   std::vector<std::vector<Rate>> rates_;      // by resource
   // Scratch of settle(), members to save allocations.
   std::vector<std::uint32_t> resource_mark_, flow_mark_;

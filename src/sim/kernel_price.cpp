@@ -1,5 +1,5 @@
-// Prices a kernel's call: the request gives the work of the busiest rank, the launch its split over
-// threads. One function for each family of kernels.
+// Prices a kernel's call: the request gives the work of the busiest rank, the launch gives the
+// split over threads. A function per family of kernels.
 #include "sim/kernel_price.hpp"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ double overlapped(double norm, std::initializer_list<double> times_ns) {
   return std::pow(sum, 1.0 / norm);
 }
 
-/// Parts that the busiest rank sends to and gets from other ranks.
+/// Parts that the busiest rank sends to and gets from peers.
 struct PeerParts {
   double bytes = 0.0;              ///< size of a part
   double sent = 0.0, taken = 0.0;  ///< number of parts
@@ -125,14 +125,14 @@ PeerParts parts_of(const Request& request) {
 
 double units(double bytes) { return std::ceil(bytes / 16.0); }
 
-/// A resource that pairs of ranks share: a switch port, a bus, or the link of one pair.
+/// A resource that pairs of ranks share: a switch port, a bus, or the link of a pair.
 struct SharedResource {
   double gb_per_s = 0.0;
-  double pairs = 1.0;  ///< directed pairs of ranks whose link uses it
-  double fan = 1.0;    ///< most of these pairs that begin, or end, at one rank
+  double pairs = 1.0;  ///< directed pairs of ranks with a link over the resource
+  double fan = 1.0;    ///< most of these pairs that begin, or end, at a single rank
 };
 
-/// Returns the slowest link between two of the devices, then every resource of such links.
+/// Returns the slowest link between two of the devices, then every resource of these links.
 std::vector<SharedResource> shared_by(const Topology& topology, const std::vector<int>& devices,
                                       const std::string& plan_label) {
   SharedResource slowest{std::numeric_limits<double>::infinity(), 1.0, 1.0};
@@ -200,8 +200,8 @@ class Price {
     return found == plan_.params.end() ? 0.0 : static_cast<double>(found->second);
   }
 
-  // Share of link speed that stores to several peers at once reach, between measured shares for
-  // one, three and seven peers.
+  // Share of link speed that stores to several peers at once reach, between measured shares for 1,
+  // 3 and 7 peers.
   static double to_peers(double peers, double one, double three, double seven) {
     const double at = std::log2(std::max(peers, 1.0));
     const double at_three = std::log2(3.0), at_seven = std::log2(7.0);
@@ -212,9 +212,9 @@ class Price {
     return to_peers(peers, costs_.to_one, costs_.to_three, costs_.to_seven);
   }
   // Time of a rank's bytes to, or from, `spread` peers in equal parts. A sender stores to `peers`
-  // peers at once; reached(peers) is the share of a resource's speed that such stores reach. Behind
-  // a switch all bytes use one port; with a link for every pair each part uses its own link. Other
-  // ranks use the same resources only if all ranks send.
+  // peers at once; reached(peers) is the share of a resource's speed that these stores reach.
+  // Behind a switch all bytes use a single port; with a link per pair each part uses a separate
+  // link. Peers use the same resources only if all ranks send.
   template <class Reached>
   double link_ns(double bytes, double spread, double peers, const Reached& reached) const {
     double most_ns = 0.0;
@@ -229,16 +229,16 @@ class Price {
   double link_ns(double bytes, double spread, double peers) const {
     return link_ns(bytes, spread, peers, [this](double at_once) { return share(at_once); });
   }
-  // The same for the parts of the collective: with many senders and one receiver, each stores to
-  // one peer.
+  // The same for the parts of the collective: with many senders and a single receiver, each sender
+  // stores to a single peer.
   double link_ns(double bytes) const {
     return link_ns(bytes, std::max(parts_.sent, parts_.taken), parts_.sent);
   }
   // Share of link speed of escaped LL packets and messages if data flows in both directions.
   double both_ways_share() const { return parts_.both_ways ? costs_.both_ways : 1.0; }
 
-  // LL kernels. A rank that only sends runs a call ahead of its receivers, so in a sequence of
-  // calls the first wait and the launch overlap as well.
+  // LL kernels. A rank that only sends runs a call ahead of its receivers: in a sequence of calls
+  // the first wait and the launch overlap as well.
   double lines_ns() const {
     const double ranks = plan_.request.ranks, line_bytes = param("line_bytes", 16);
     const bool one_shot = plan_.kernel == "one_shot", two_shot = plan_.kernel == "two_shot";
@@ -273,21 +273,21 @@ class Price {
     return costs_.short_hop_ns + shown * std::pow(more_peers, 1.5) * costs_.short_peer_ns;
   }
   // A thread's round: a load for each part sent and a wait for each part taken. A part that stays
-  // takes a load and a store; a rank that only sends or only takes waits for one of them.
+  // takes a load and a store; a rank that only sends or only takes waits once.
   double hop_step_ns() const {
     const double ends =
         parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
     const double stays = !parts_.keeps ? 0.0 : parts_.both_ways ? 2.0 : 1.0;
     return costs_.hop_round_ns * (ends + stays);
   }
-  // A root that sends and copies its own part slows down as if it took as much.
+  // A root that sends and copies its own part slows down as if receiving as much.
   double hop_link_share() const {
     if (parts_.both_ways) return costs_.both_ways;
     const bool copies = parts_.keeps && parts_.sent >= parts_.taken;
     return copies ? 1.0 - (1.0 - costs_.both_ways) / parts_.sent : 1.0;
   }
 
-  // Each rank forwards what it receives; the last rank returns the sum if the root is the first
+  // Each rank forwards all received data; the last rank returns the sum if the root is the first
   // rank. The time of additions beyond the link's counts for the first piece only.
   double ll_chain_ns() const {
     const Request& request = plan_.request;
@@ -331,7 +331,7 @@ class Price {
     }
     return made;
   }
-  /// A folded schedule: parts twice as large, over twice as many hops; a rank sums half of its
+  /// A folded schedule: parts twice as large, over twice as many hops; a rank sums half of the
   /// input.
   static Tiles folded(Tiles made) {
     made.part *= 2.0;
@@ -340,7 +340,7 @@ class Price {
   }
 
   /// A ring schedule: each tile goes round once, and the results of an all_reduce once more; a rank
-  /// sums what it receives in the first round. A reduce sends the whole message along a chain.
+  /// sums the parts received in the first round. A reduce sends the whole message along a chain.
   static Tiles round_a_ring(Tiles made, double ranks, Collective collective, double bytes) {
     const int others = static_cast<int>(ranks - 1);
     made.hops = made.turns = others;
@@ -354,7 +354,7 @@ class Price {
     return made;
   }
 
-  // How far ranks drift apart, 0..1, so that several meet at one receiver. Fewer bytes in flight
+  // How far ranks drift apart, 0..1, so that several meet at a receiver. Fewer bytes in flight
   // reduce the drift (`in_flight` 0 = as many as the slots hold). Ranks that send at a bounded pace
   // do not drift.
   double drift(double in_flight) const {
@@ -374,13 +374,13 @@ class Price {
     });
     return in_flight > 0.0 ? std::max(by_link, bytes / in_flight * costs_.piece_ns) : by_link;
   }
-  // Readers pull at their own speed, so they stay in step. `share`: relative to stores' speed.
+  // Readers pull at their own speed and stay in step. `share`: relative to stores' speed.
   double pulled_ns(double bytes, double spread, double peers, double share) const {
     return link_ns(bytes, spread, peers,
                    [&](double at_once) { return share_in_step(at_once) * share; });
   }
   // In calls of several hops half of the bytes are parts: senders push them by bulk copies, or
-  // owners load them. The other half are results: owners store them, or readers pull them.
+  // owners load them. The second half are results: owners store them, or readers pull them.
   double tile_link_ns(const Tiles& made, double bytes, double spread, double peers) const {
     const auto pull = static_cast<int>(has("pull"));  // cuda::TilePulls
     const bool pulls_results = (pull & 1) != 0, pulls_parts = (pull & 2) != 0;
@@ -423,7 +423,7 @@ class Price {
     const double spread = folds   ? std::max(1.0, ranks / 2)
                           : rings ? 1.0
                                   : std::max(parts.sent, parts.taken);
-    // The root's receives bound a reduce; each rank sends to it alone.
+    // The root's receives bound a reduce; each rank sends to the root alone.
     const double peers = collective == Collective::reduce ? 1.0 : spread;
     const double link =
         tile_link_ns(made, folds || rings ? made.out : std::max(made.out, made.in), spread, peers);
@@ -432,7 +432,8 @@ class Price {
   }
 
   // An all_reduce with a part of its results through host memory: reduce_scatters of that part, an
-  // eighth of it first, then the rest over links while each rank's results go to the host and back.
+  // eighth of that part first, then the rest over links while each rank's results go to the host
+  // and back.
   double with_host_part_ns() const {
     const double ranks = plan_.request.ranks, bytes = parts_.bytes, chunk = param("chunk_bytes", 1);
     const double part = bytes * param("host_permille", 0) / 1000.0 / ranks, first = part / 8;

@@ -1,6 +1,6 @@
-// Predicts the time of an engine's call by one kernel, in a sequence of such calls: launch, latency
-// of the first bytes, bytes over the links, and rounds of the threads. Terms that wait for each
-// other are added. Terms that overlap are joined by a p-norm, since neither hides the other
+// Predicts the time of an engine's call by a single kernel, in a sequence of equal calls: launch,
+// latency of the first bytes, bytes over the links, and rounds of the threads. Terms that wait for
+// each other are added. Overlapping terms are joined by a p-norm, since none hides the rest
 // completely. docs/simulator.md has the terms, docs/topology.md the parameters, docs/evidence.md
 // the accuracy.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace plait::sim {
 
-/// Whether the plan names a kernel that kernel_call_ns() prices, with its launch in `params`:
+/// Whether the plan names a kernel that kernel_call_ns() prices, with the launch in `params`:
 ///   one_shot, two_shot, direct_ll, ll_chain:
 ///                            blocks, threads, together (units of 16 bytes that a thread moves at
 ///                            once), line_bytes (bytes of an LL packet: 16, or 32 if half are
@@ -22,7 +22,7 @@ namespace plait::sim {
 ///   scatter_ring:            those of tiled; piece_bytes and ring_steps of its ring
 ///   messages:                blocks, line_bytes (0 = tiles)
 bool is_kernel_call(const Plan& plan);
-/// Predicts the time of a call of such a plan from its request and `params`, not from its ops.
+/// Predicts the time of a call of a priced plan from the request and `params`, not from the ops.
 double kernel_call_ns(const Plan& plan, const Topology& topology, Launch launch);
 
 }  // namespace plait::sim

@@ -32,7 +32,7 @@ Costs costs_of(const Topology& topology) {
   costs.kernel_copy_gb_per_s = get("kernel_copy_gb_per_s");
   costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s");
   costs.cpu_copy_gb_per_s = get_or("cpu_copy_gb_per_s", costs.cpu_reduce_gb_per_s / 2.0);
-  // In a collective every GPU sends and receives at once, so the bidirectional figures apply.
+  // The bidirectional figures apply: in a collective every GPU sends and receives at once.
   const double unlimited = std::numeric_limits<double>::infinity();
   costs.sm_push_gb_per_s = get_or("sm_push_both_gb_per_s", get_or("sm_push_gb_per_s", unlimited));
   costs.sm_pull_gb_per_s = get_or("sm_pull_both_gb_per_s", get_or("sm_pull_gb_per_s", unlimited));
@@ -87,7 +87,7 @@ void SimMachine::add_links() {
   }
 }
 
-// A resource "numa0.dram" or "gpu0.memory" of the topology is that device's memory; without one, a
+// A resource "numa0.dram" or "gpu0.memory" of the topology is that device's memory; otherwise a
 // resource is added.
 void SimMachine::add_memories() {
   for (std::size_t i = 0; i < topology_.devices.size(); ++i) {

@@ -19,20 +19,20 @@ struct ResourceUse {
 /// Fixed costs and speeds of ops, from the topology's parameters (docs/topology.md) or defaults.
 struct Costs {
   double copy_launch_ns = 0.0;        ///< each copy on a copy engine
-  double copy_launch_spread_ns = 0;   ///< more of it on the slowest GPU of a group
+  double copy_launch_spread_ns = 0;   ///< additional time on the slowest GPU of a group
   double kernel_launch_ns = 0.0;      ///< each kernel lane, once
   double kernel_op_ns = 0.0;          ///< each op inside a kernel
   double host_call_ns = 0.0;          ///< each op of a CPU worker
-  double issue_ns = 0.0;              ///< host time to enqueue one op of a stream; 0 = a graph
+  double issue_ns = 0.0;              ///< host time to enqueue an op of a stream; 0 = a graph
   double signal_ns = 0.0;             ///< signal from kernel to kernel
   double stream_signal_ns = 0.0;      ///< signal by a stream memory operation
   double cpu_signal_ns = 0.0;         ///< signal by a CPU worker
   double network_signal_ns = 0.0;     ///< added if the flag's owner is in another node
   double net_post_ns = 0.0;           ///< each message to another node
-  double gpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one reduction kernel
-  double kernel_copy_gb_per_s = 0.0;  ///< copy by a kernel inside its GPU; 0 = memory speed
-  double cpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one CPU worker
-  double cpu_copy_gb_per_s = 0.0;     ///< copy by one CPU worker
+  double gpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by a reduction kernel
+  double kernel_copy_gb_per_s = 0.0;  ///< copy by a kernel inside a GPU; 0 = memory speed
+  double cpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by a CPU worker
+  double cpu_copy_gb_per_s = 0.0;     ///< copy by a CPU worker
   double sm_push_gb_per_s = 0.0;      ///< a kernel's stores to another device; default unlimited
   double sm_pull_gb_per_s = 0.0;      ///< a kernel's loads from another device; default unlimited
   double port_flow_loss = 0.0;        ///< share of a port's speed, for each further peer at once
@@ -41,7 +41,7 @@ struct Costs {
   double engine_copy_ns = 0.0;          ///< each copy
   double engine_step_ns = 0.0;          ///< a kernel that signals peers and waits, or reduces
   double engine_switch_ns = 0.0;        ///< added if a stream switches between copies and kernels
-  double engine_reduce_gb_per_s = 0.0;  ///< bytes read and written by one reduction
+  double engine_reduce_gb_per_s = 0.0;  ///< bytes read and written by a reduction
 };
 
 class SimMachine {
@@ -63,7 +63,7 @@ class SimMachine {
   int link_between(int src_device, int dst_device) const {
     return index_.between(src_device, dst_device);
   }
-  /// The device of host memory that holds a device's pinned buffers; without one the device itself.
+  /// The device of host memory that holds a device's pinned buffers; otherwise the device itself.
   int host_of(int device) const { return hosts_[static_cast<std::size_t>(device)]; }
 
  private:

@@ -9,7 +9,7 @@
 namespace plait {
 namespace {
 
-/// Largest number of driver calls of a rank; consecutive signals and waits of a lane are one
+/// Largest number of driver calls of a rank; consecutive signals and waits of a lane are a single
 /// kernel.
 double calls_of(const Plan& plan) {
   std::size_t most = 0;

@@ -1,6 +1,6 @@
 // Compiles ops to steps with costs. Capacities: a copy over a hop uses the hop's link; a copy
-// inside a memory reads and writes it; a reduction reads every source, writes the result, and uses
-// the links to sources or results on other devices.
+// inside a memory reads and writes that memory; a reduction reads every source, writes the result,
+// and uses the links to sources or results on other devices.
 #include "sim/script.hpp"
 
 #include <algorithm>
@@ -81,7 +81,7 @@ class Compiler {
     return number;
   }
 
-  // The device whose memory holds a region.
+  // The device with the memory of a region.
   int place(const Region& region) const {
     if (region.rank < 0 || region.rank >= static_cast<int>(devices_.size()))
       refuse(text("region ", print(region), " lies at no place of the plan"));
@@ -113,8 +113,8 @@ class Compiler {
 
   // Half of a stream's signal is in the step, half is lag until the flag rises. A kernel's threads
   // raise the flags of all peers at once, after their stores to a peer's memory were acknowledged
-  // (a release waits for that); messages to other nodes are posted one by one. In the one_shot
-  // kernel every LL packet carries its own flag.
+  // (a release waits for the acknowledgement); messages to other nodes are posted in turn. In the
+  // one_shot kernel every LL packet carries a flag.
   void signal(ScriptStep& step, const Op& op, const Op* before) const {
     const Costs& costs = machine_.costs();
     const Flag& raised = op.flag;
@@ -139,7 +139,7 @@ class Compiler {
     }
   }
 
-  // True for lanes of an engine that fills streams: its plan has the order of enqueued ops.
+  // True for lanes of an engine that fills streams: the plan has the order of enqueued ops.
   bool is_stream() const { return !plan_.enqueued.empty() && lane_->kind != LaneKind::cpu; }
   // A rank's streams synchronise by events; ranks synchronise by flags that small kernels handle.
   bool is_event(const Op& op) const {
@@ -190,8 +190,8 @@ class Compiler {
                                                 : costs.host_call_ns;
   }
 
-  // GPUs start copies at different speeds, so GPUs that should copy in step drift apart until their
-  // copies meet at a port. The last rank is assumed to be the slowest.
+  // GPUs start copies at different speeds: GPUs that should copy in step drift apart until copies
+  // meet at a port. The last rank is assumed to be the slowest.
   double copy_launch_ns() const {
     const Costs& costs = machine_.costs();
     const bool is_slowest = plan_.request.ranks > 1 && lane_->rank == plan_.request.ranks - 1;
@@ -309,8 +309,8 @@ class Compiler {
     step.fixed_ns += latency_ns;
   }
 
-  // A member's part of a library call: one flow over all links that its sends take. The call begins
-  // when all members have joined and ends when all their flows have ended (simulate.cpp).
+  // A member's part of a library call: a single flow over all links of the member's sends. The call
+  // begins when all members have joined and ends when all members' flows have ended (simulate.cpp).
   void join(ScriptStep& step, const Op& op) {
     if (op.call < 0 || op.call >= static_cast<int>(prices_.size()))
       refuse(text("call ", op.call, " is not among the plan's ", prices_.size()));
@@ -346,7 +346,7 @@ class Compiler {
     return link >= 0 ? std::vector{link} : links_between(topology(), src, dst);
   }
 
-  // Adds one operand of a reduction: its memory, and the link to it if it lies on another device.
+  // Adds an operand of a reduction: its memory, and the link to an operand on another device.
   void touch(ScriptStep& step, int device, int worker, double& latency_ns, bool is_written) {
     draw(step, machine_.memory(device), 1.0);
     if (device == worker) return;
@@ -382,7 +382,7 @@ class Compiler {
   } last_ = StreamWork::none;  ///< of a stream
 };
 
-// Sets ready_ns: a host thread enqueues one op of each lane in turn; a kernel is one call.
+// Sets ready_ns: a host thread enqueues an op of each lane in turn; a kernel is one call.
 void enqueue(Script& script, std::size_t first_lane, const Plan& plan, double start_ns,
              bool one_thread, const Costs& costs) {
   std::vector<double> now(static_cast<std::size_t>(plan.request.ranks), start_ns);

@@ -10,7 +10,7 @@
 
 namespace plait::sim {
 
-/// The bytes that a step moves, and the capacities that they use.
+/// The bytes that a step moves, and the capacities in use.
 struct Draw {
   int first_use = 0;   ///< index into Script::uses; joins of equal calls share uses
   int use_count = 0;   ///< 0 = no flow, a fixed time only
@@ -23,7 +23,7 @@ struct ScriptStep : Draw {
   std::uint32_t value = 0;  ///< signal, wait
   int flag = -1;            ///< signal, wait: dense index over all jobs
   int call = -1;            ///< join: dense index over all jobs
-  int engine = -1;          ///< copy on a copy engine: the GPU whose engines it needs
+  int engine = -1;          ///< copy on a copy engine: the GPU of the engine
   int link = -1;            ///< for the port loss: copies of copy engines only
   double fixed_ns = 0.0;    ///< time before the flow starts, or of the whole step
   double lag_ns = 0.0;      ///< signal: time from the step's end to the flag's rise

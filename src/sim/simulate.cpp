@@ -1,6 +1,6 @@
-// Simulates plans: an event clock over lanes (each runs its steps in order), flags, copy engines
-// and flows. Events of one instant are handled together, in order of creation, and rates are
-// computed once after them, so results are deterministic.
+// Simulates plans: an event clock over lanes (each runs steps in order), flags, copy engines and
+// flows. Events of one instant are handled together, in order of creation, and rates are computed
+// once afterwards: results are deterministic.
 #include "sim/simulate.hpp"
 
 #include <algorithm>
@@ -21,14 +21,14 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Events closer than this are one instant: rounding may delay the end of a flow.
+// Events closer than this are a single instant: rounding may delay the end of a flow.
 constexpr double kInstantNs = 1e-4;
 
 struct SimEvent {
   double at_ns = 0.0;
   std::uint64_t number = 0;   // order of creation
   int lane = -1;              // the timer of a lane, or
-  int raised = -1;            // a signal step whose flag rises, or
+  int raised = -1;            // a signal step that raises a flag, or
   int flow = -1;              // the end of a flow,
   std::uint32_t version = 0;  // void unless the flow still has this version
   bool operator>(const SimEvent& other) const {
@@ -44,8 +44,8 @@ struct LaneState {
   double started_ns = 0.0;  // of the current step
 };
 
-/// A library call: it begins for all members when the last has joined, and ends when the last of
-/// their flows ends.
+/// A library call: it begins for all members when the last has joined, and ends with the last of
+/// the members' flows.
 struct CallState {
   std::vector<int> arrived;  // lanes
   int in_flight = 0;
@@ -107,7 +107,7 @@ class Clock {
 
   void schedule(int lane, double at_ns) { events_.push({at_ns, number_++, lane, -1, -1, 0}); }
 
-  // Runs the lane's next steps until one takes time.
+  // Runs the lane's next steps until a step takes time.
   void go_on(int index) {
     LaneState& lane = lanes_[at(index)];
     const LaneScript& script = script_.lanes[at(index)];

@@ -1,4 +1,4 @@
-// Simulation of one plan on a SimMachine that the caller reuses for several plans.
+// Simulation of a plan on a SimMachine that the caller reuses for several plans.
 #pragma once
 #include "plait/timeline.hpp"
 #include "sim/machine.hpp"
