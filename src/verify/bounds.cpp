@@ -115,7 +115,7 @@ void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& fin
   if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
 }
 
-/// Checks the regions that a rank gives to a library call and gets from it.
+/// Checks the regions that a rank gives to a library call and gets from the call.
 void check_join(const Plan& plan, int lane, int index, const Op& op, Findings& findings) {
   std::string fault = size_fault(plan, op, plan.lanes[static_cast<std::size_t>(lane)].rank);
   for (const Region& src : op.srcs)

@@ -1,7 +1,7 @@
-// Proves that calls in a CUDA graph cannot deadlock. A graph may put all streams of a rank in one
-// branch, in any order that streams and events allow; a node that polls then blocks all nodes
-// behind it. So a poll depends on the signal that it waits for, and that signal on every poll of
-// its rank that may lie before it in the branch (every poll not ordered after it). If these
+// Proves that calls in a CUDA graph cannot deadlock. A graph may put all streams of a rank in a
+// single branch, in any order that streams and events allow; a polling node then blocks all later
+// nodes. A poll therefore depends on the awaited signal, and that signal on every poll of the same
+// rank that may precede the signal in the branch (every poll not ordered after the signal). If the
 // dependencies have no cycle, no order that the graph may choose deadlocks.
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
-// Checks which memory of other ranks ops access, and when. Peers access scratch and ring only
-// between the owner's begin and end of the call, so consecutive calls need no joint proof (engines'
-// calls do: in_a_row.cpp). Inboxes follow the rule of full exchange. Only their own rank accesses
-// user buffers.
+// Checks the accesses of ops to other ranks' memory, and their time. Peers access scratch and ring
+// only between the owner's begin and end of the call, and consecutive calls need no joint proof
+// (engines' calls do: in_a_row.cpp). Inboxes follow the rule of full exchange. Only their own rank
+// accesses user buffers.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -19,8 +19,8 @@ void each_region(const Op& op, Visit visit) {
 
 bool is_user(Space space) { return space == Space::input || space == Space::output; }
 
-/// The rank whose begin and end bound the use of a place: the rank itself, or rank 0 for every
-/// relay GPU. The owner is fixed, so that consecutive plans agree on it.
+/// The owner: the use of a place lies between the owner's begin and end. A rank owns its place,
+/// rank 0 every relay GPU. The owner is fixed, so that consecutive plans agree.
 int owner_of(const Plan& plan, int place) { return place < plan.request.ranks ? place : 0; }
 
 void check_full_exchange(const Plan& plan, const OpOrder& order, Findings& findings) {
@@ -84,8 +84,8 @@ void check_containment(const Plan& plan, const OpOrder& order, Findings& finding
                               is_begin ? " begins" : " ends", ", found no order between them"));
       }
     });
-  // Executors switch to the other half after every plan that has inboxes, whether the plan accesses
-  // them or not. So each such plan must keep all ranks within one call of each other.
+  // Executors switch between the halves after every plan with inboxes, even without accesses. Each
+  // plan with inboxes must therefore keep all ranks within a call of each other.
   const bool has_inbox = std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
                                      [](std::uint64_t bytes) { return bytes > 0; });
   if (has_inbox) check_full_exchange(plan, order, findings);

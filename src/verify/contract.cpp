@@ -41,7 +41,7 @@ class ContractCheck {
  private:
   void check(int rank, const Given& wanted, const ContentPiece& piece) {
     const Content& content = piece.content;
-    if (content.expression == kSpoilt) return;  // reported where it was spoilt
+    if (content.expression == kSpoilt) return;  // reported at the spoiling op
     const Region part{Space::output, rank, wanted.lo + piece.lo, piece.hi - piece.lo};
     const std::uint64_t origin = wanted.origin + piece.lo;
     std::string fault;
@@ -86,7 +86,7 @@ class ContractCheck {
     return "";
   }
 
-  // All ranks must have the same expression for each byte of the message, and so the same bits.
+  // All ranks must have the same expression for each byte of the message: the same bits.
   std::string fault_of_agreement(std::uint64_t origin, std::uint64_t bytes,
                                  const Content& content) {
     std::string fault;

@@ -1,5 +1,5 @@
 // Expressions over the ranks' inputs: leaves and n-ary sums. Equal expressions have equal numbers
-// (hash consing). values.cpp tracks which expression each byte holds.
+// (hash consing). values.cpp tracks the expression of each byte.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,11 +15,11 @@ class Expressions {
     int leaf = -1;        // rank of the input; -1 = a sum
     bool finish = false;  // marked as the element's last reduction
     bool has_inner_finish = false;
-    bool is_flat = true;      // a leaf, or a sum of leaves
-    bool by_library = false;  // summed in the library's own order
-    int in_order = 0;         // number of ranks summed one by one from rank 0 on; 0 = another order
-    std::uint64_t ranks = 0;  // ranks whose inputs it contains, as bits
-    std::uint64_t doubled = 0;  // ranks whose inputs it contains more than once
+    bool is_flat = true;        // a leaf, or a sum of leaves
+    bool by_library = false;    // summed in the library's own order
+    int in_order = 0;           // number of ranks summed in turn from rank 0 on; 0 = other order
+    std::uint64_t ranks = 0;    // ranks with inputs in the sum, as bits
+    std::uint64_t doubled = 0;  // ranks with inputs in the sum more than once
     std::vector<int> children;
   };
 

@@ -1,6 +1,6 @@
-// Checks flags: each has one writer lane and grows by 1, so a plan's order does not depend on
-// timing. In an engine's plan a flag may jump, and several lanes of its writer may raise it in
-// turn: order.cpp checks the order of turns. Source: monotonic epochs instead of reset flags.
+// Checks flags: each has a single writer lane and grows by 1, so a plan's order does not depend on
+// timing. In an engine's plan a flag may jump, and several lanes of the writer may raise the flag
+// in turn: order.cpp checks the order of turns. Source: monotonic epochs instead of reset flags.
 #include <map>
 #include <set>
 

@@ -1,6 +1,6 @@
 // Checks that two accesses to the same bytes, at least one a write, are ordered. Ops are taken in
-// the order of one run. Each byte range keeps its last write and the latest read of each lane
-// since. An access ordered after the last write is ordered after all earlier ones, or these were
+// the order of a run. Each byte range keeps the last write and the latest read of each lane since.
+// An access ordered after the last write is ordered after all earlier accesses, or these were
 // reported. Source: vector-clock race detection (FastTrack, PLDI 2009).
 #include <algorithm>
 
@@ -53,7 +53,7 @@ class HazardCheck {
   }
 
  private:
-  // An engine's in-place copy of a region onto itself: EngineCall::copy does not make it.
+  // An engine's in-place copy of a region onto itself: EngineCall::copy skips the copy.
   bool is_onto_itself(const Op& op) const {
     if (plan_.counts.empty() || op.kind != OpKind::copy) return false;
     const MemoryAddress to = memories_.of(op.dst), from = memories_.of(op.srcs.front());
@@ -85,7 +85,7 @@ class HazardCheck {
              does, " it, found none", suffix_));
   }
 
-  // An op may write exactly over its source; with a partial overlap results are undefined.
+  // An op may write exactly over the source; with a partial overlap results are undefined.
   void check_overlap(Site here, const Op& op) {
     const MemoryAddress to = memories_.of(op.dst);
     for (const Region& src : op.srcs) {

@@ -1,8 +1,8 @@
 // Proofs for engines' calls, each proved alone before: a call lies between the caller's earlier and
-// later work on its stream; all waits end even if a rank's streams are one hardware queue; the next
-// call may reuse slots with no barrier between. Calls in a row are checked for raises of shared
-// flags, accesses to shared slots, and that all waits end. Flags only grow, and one call's values
-// end where the next call's begin, so each wait is for a raise of its own call.
+// later work on its stream; all waits end even if a rank's streams are a single hardware queue; the
+// next call may reuse slots with no barrier between. Calls in a row are checked for raises of
+// shared flags, accesses to shared slots, and that all waits end. Flags only grow, and a call's
+// values end where the next call's begin: each wait is for a raise of its own call.
 #include "plan/in_a_row.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kOneQueue = " (in one hardware queue)";
 
 /// Runs the plan with each rank's enqueued ops strictly in order, each ended before the next
-/// begins. No hardware runs fewer ops at once, so if this run ends, every run does.
+/// begins. No hardware runs fewer ops at once: if this run ends, every run does.
 class OneQueue {
  public:
   OneQueue(const Plan& plan, Findings& findings)
@@ -91,8 +91,8 @@ void report_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Sit
     const Site here{static_cast<int>(lane), static_cast<int>(i)};
     const OpKind kind = checked_lane.ops[i].kind;
     const bool moves = kind == OpKind::copy || kind == OpKind::reduce;
-    // CPU cores may raise a last flag after the call has ended, so only their data ops count. A
-    // stream that a graph has forked must be joined.
+    // CPU cores may raise a last flag after the end of the call: only their data ops count. A
+    // stream forked by a graph must be joined.
     const bool is_joined =
         checked_lane.kind == LaneKind::cpu ? moves : i + 1 == checked_lane.ops.size();
     if (i == 0 && !order.before(home, here))
@@ -107,7 +107,7 @@ void report_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Sit
   }
 }
 
-// Joins the calls into one plan, finds its order, and runs `check` on it.
+// Joins the calls into a single plan, finds the plan's order, and runs `check`.
 template <class Check>
 void check_row(const std::vector<const Plan*>& calls, Findings& findings, const Check& check) {
   for (const Plan* call : calls)

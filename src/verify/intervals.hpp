@@ -8,7 +8,7 @@
 
 namespace plait {
 
-/// Covers all of [0, 2^64); each interval starts at a key and ends at the next one. `Value` has
+/// Covers all of [0, 2^64); each interval starts at a key and ends at the next key. `Value` has
 /// `Value later(uint64_t bytes) const`: the value as seen that many bytes further on.
 template <class Value>
 class Intervals {
@@ -40,7 +40,7 @@ class Intervals {
     }
   }
 
-  /// Sets one value for all of [lo, hi).
+  /// Sets a single value for all of [lo, hi).
   void write(std::uint64_t lo, std::uint64_t hi, Value value) {
     const auto at = cut(lo);
     const auto end = cut(hi);

@@ -1,12 +1,12 @@
-// Maps regions to memories: one memory for each space and place. In NCCL's in-place layouts a
-// rank's input lies inside its output, or its output inside its input.
+// Maps regions to memories: a memory for each space and place. In NCCL's in-place layouts a rank's
+// input lies inside the output, or the output inside the input.
 #include "plan/blocks.hpp"
 #include "verify/phases.hpp"
 
 namespace plait {
 namespace {
 
-/// Offsets of input and output in the one buffer of an in-place call.
+/// Offsets of input and output in the single buffer of an in-place call.
 struct InPlace {
   std::uint64_t input = 0;
   std::uint64_t output = 0;

@@ -1,7 +1,6 @@
-// Finds the happens-before order of a plan by running it once: lanes run until they wait, signals
-// wake them. The raises of a flag are ordered and grow, so a wait for v depends on exactly the
-// first signal that raises the flag to v or more, whatever the timing: all runs have this one's
-// order.
+// Finds the happens-before order of a plan in a single run: lanes run until a wait, signals wake
+// lanes. The raises of a flag are ordered and grow, so a wait for v depends on exactly the first
+// signal that raises the flag to v or more, at any timing: all runs have the same order.
 #include "verify/order.hpp"
 
 #include <algorithm>
@@ -42,7 +41,7 @@ struct OpOrder::PlanRun {
   std::map<Flag, FlagHistory> histories;
   std::vector<std::vector<FlagHistory*>> history_of;  // by lane, op
   std::vector<std::size_t> next;                      // by lane: the next op
-  std::vector<std::uint32_t> row;                     // by lane: row of its clock
+  std::vector<std::uint32_t> row;                     // by lane: row of the clock
   std::vector<std::vector<int>> arrived;              // by call: lanes that have reached the join
   std::deque<int> ready;
 };
@@ -114,7 +113,7 @@ void OpOrder::note_member(int call, Site site) {
 }
 
 // A library call may block each member until the last has joined; all lanes continue then. A member
-// is ordered only after members whose data it gets. Returns true if this lane was the last.
+// is ordered only after the members that send it data. Returns true if this lane was the last.
 bool OpOrder::arrive(PlanRun& state, int lane_index, int call) {
   std::vector<int>& arrived = state.arrived[static_cast<std::size_t>(call)];
   const std::vector<Site>& members = members_[static_cast<std::size_t>(call)];
@@ -140,7 +139,7 @@ bool OpOrder::arrive(PlanRun& state, int lane_index, int call) {
 }
 
 // Returns a row with the clock of `row_index` joined with that of the op at `signal`: after the op
-// (is_done), or before it starts.
+// (is_done), or before the op's start.
 std::uint32_t OpOrder::joined(std::uint32_t row_index, Site signal, bool is_done) {
   const std::size_t lanes = plan_.lanes.size();
   const std::size_t mine = row_index * lanes;
@@ -199,7 +198,7 @@ void OpOrder::report_stuck(const PlanRun& state, Findings& findings) const {
   }
 }
 
-// Reports lanes that raise a flag in turn, but not in an order of its values.
+// Reports lanes that raise a flag in turn, but not in an order of values.
 void OpOrder::report_turns(const PlanRun& state, Findings& findings) const {
   for (const auto& [flag, history] : state.histories)
     for (std::size_t i = 1; i < history.raises.size(); ++i) {
@@ -214,7 +213,7 @@ void OpOrder::report_turns(const PlanRun& state, Findings& findings) const {
     }
 }
 
-// The clock at each rank's end: the join of the last clocks of its lanes.
+// The clock at each rank's end: the join of the last clocks of the rank's lanes.
 void OpOrder::close(const PlanRun& state) {
   const std::size_t lanes = plan_.lanes.size();
   ends_.assign(static_cast<std::size_t>(plan_.request.ranks), std::vector<std::uint32_t>(lanes, 0));

@@ -1,6 +1,6 @@
-// The happens-before order of a plan: vector clocks over lanes, from one run of the plan. An op's
-// clock says how many ops of each lane are done before it starts. Only waits and joins advance a
-// clock, so ops between two waits share one row. Source: Fidge/Mattern vector clocks.
+// The happens-before order of a plan: vector clocks over lanes, from a single run of the plan. An
+// op's clock gives the number of ops of each lane done before the op starts. Only waits and joins
+// advance a clock, so ops between two waits share a row. Source: Fidge/Mattern vector clocks.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace plait {
 
-/// One op of the plan.
+/// An op of the plan.
 struct Site {
   int lane = -1;
   int op = -1;
@@ -18,11 +18,11 @@ struct Site {
 
 class OpOrder {
  public:
-  /// Runs the plan. Reports lanes that get stuck as deadlock findings, and two raises of one flag
-  /// without an order as flag findings. check_flags() must have passed.
+  /// Runs the plan. Reports lanes that get stuck as deadlock findings, and two unordered raises of
+  /// a flag as flag findings. check_flags() must have passed.
   OpOrder(const Plan& plan, Findings& findings);
 
-  /// One run of the plan: every op comes after all ops that it depends on.
+  /// A run of the plan: every op comes after the ops that it depends on.
   const std::vector<Site>& sequence() const { return sequence_; }
   const Op& op(Site site) const { return lane(site.lane).ops[static_cast<std::size_t>(site.op)]; }
   int rank(Site site) const { return lane(site.lane).rank; }
@@ -68,8 +68,8 @@ class OpOrder {
   std::vector<std::vector<std::uint32_t>> row_of_;  // by lane, op
   std::vector<std::uint32_t> rows_;                 // rows of lanes.size() counts
   std::vector<std::uint64_t> ranks_of_row_;         // by row: ranks that have begun, as bits
-  std::vector<std::vector<std::uint32_t>> ends_;    // by rank: ops done when it ends, by lane
-  std::vector<std::uint64_t> ranks_at_end_;  // by rank: ranks that have begun when it ends, as bits
+  std::vector<std::vector<std::uint32_t>> ends_;    // by rank: ops done at its end, by lane
+  std::vector<std::uint64_t> ranks_at_end_;  // by rank: ranks that have begun at its end, as bits
 };
 
 }  // namespace plait

@@ -1,5 +1,5 @@
 // Checks that a copy's regions lie on the devices at the ends of its hop. A ring lies in host
-// memory, whose device the plan does not name; that end of the hop must not be the rank's own
+// memory, on a device that the plan does not name; that end of the hop must not be the rank's own
 // device.
 #include <algorithm>
 #include <set>
@@ -31,7 +31,7 @@ void check_path(const Path& path, std::set<std::string>& names, Findings& findin
     findings.of_plan(Rule::path, text("wanted path names to differ, found ", path.name, " twice"));
 }
 
-/// Returns why the region does not lie on `device`, one end of a hop; empty = it does.
+/// Returns why the region does not lie on `device`, an end of a hop; empty = it does.
 std::string end_fault(const Plan& plan, const Region& region, int device, const char* end) {
   const int mine = device_of(plan, region.rank);
   if (region.space != Space::ring)

@@ -1,5 +1,5 @@
 // The phases of a proof: bounds and flags -> order -> hazards, containment -> contract. verify.cpp
-// calls each phase only if the earlier ones found no fault.
+// calls each phase only if the earlier phases found no fault.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace plait {
 /// Placement of a rank's input and output: separate, or overlapping as in NCCL's in-place layouts.
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
-/// Number of a memory, and offset in it.
+/// Number of a memory, and offset in that memory.
 struct MemoryAddress {
   std::size_t index = 0;
   std::uint64_t offset = 0;
 };
 
-/// Maps regions to memories. Each space of a place is one memory; in an in-place call input and
-/// output share one.
+/// Maps regions to memories. Each space of a place is a memory; in an in-place call input and
+/// output share a memory.
 class Memories {
  public:
   Memories(const Plan& plan, Placement placement);
@@ -52,7 +52,7 @@ void check_raises(const Plan& plan, Findings& findings);
 void check_privacy(const Plan& plan, Findings& findings);
 void check_hazards(const Plan& plan, const OpOrder& order, Placement placement, Findings& findings);
 void check_containment(const Plan& plan, const OpOrder& order, Findings& findings);
-/// Engines' plans: order with the caller's stream, one hardware queue, calls in a row and in
+/// Engines' plans: order with the caller's stream, a single hardware queue, calls in a row and in
 /// graphs.
 void check_streams(const Plan& plan, const OpOrder& order, Findings& findings);
 void check_one_queue(const Plan& plan, Findings& findings);

@@ -53,7 +53,7 @@ void Values::put(const Region& dst, const std::vector<ContentPiece>& pieces) {
     bytes_[at.index].write(at.offset + piece.lo, at.offset + piece.hi, piece.content);
 }
 
-// Returns the contents of a source. Reports bytes that no op has written, and marks them as spoilt.
+// Returns the contents of a source. Reports unwritten bytes, and marks them as spoilt.
 std::vector<ContentPiece> Values::source(Site here, const Region& src) {
   std::vector<ContentPiece> pieces = contents_of(src);
   for (ContentPiece& piece : pieces) {
@@ -81,7 +81,7 @@ void Values::reduce(Site here, const Op& op) {
   put(op.dst, sum_pieces(here, op, sources, op.dst.bytes));
 }
 
-// Sums piece by piece; in a piece each source holds one expression.
+// Sums piece by piece; in a piece each source holds a single expression.
 std::vector<ContentPiece> Values::sum_pieces(Site here, const Op& op,
                                              const std::vector<std::vector<ContentPiece>>& sources,
                                              std::uint64_t bytes) {

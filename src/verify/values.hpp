@@ -1,5 +1,5 @@
-// Executes a plan symbolically: tracks, for each byte of each memory, its expression over the
-// ranks' inputs and the byte of the message that it belongs to. contract.cpp checks the outputs.
+// Executes a plan symbolically: tracks, for each byte of each memory, the expression over the
+// ranks' inputs and the matching byte of the message. contract.cpp checks the outputs.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -47,7 +47,7 @@ class Values {
   Values(const Plan& plan, Placement placement, Findings& findings);
 
   void run(const OpOrder& order);
-  /// Returns the contents of a region; merges adjacent pieces if one continues the other.
+  /// Returns the contents of a region; merges adjacent pieces with continuous content.
   std::vector<ContentPiece> contents_of(const Region& region) const;
   const Expressions& expressions() const { return expressions_; }
   const char* suffix() const { return suffix_; }
@@ -73,8 +73,8 @@ class Values {
   Expressions expressions_;
   std::vector<Intervals<Content>> bytes_;
   std::map<int, std::vector<std::vector<ContentPiece>>>
-      given_;                            // by library call, then member: contents of its source
-  bool has_misaligned_finding_ = false;  // limits spoil() to one finding per op
+      given_;                            // by library call, then member: contents of the source
+  bool has_misaligned_finding_ = false;  // limits spoil() to a finding per op
 };
 
 }  // namespace plait

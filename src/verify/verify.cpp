@@ -1,5 +1,5 @@
-// Verifies plans: runs the phases of phases.hpp in turn, each only if the earlier ones found no
-// fault. So a broken index is one finding, not a crash or a hundred consequences.
+// Verifies plans: runs the phases of phases.hpp in turn, each only if the earlier phases found no
+// fault. A broken index is then a single finding, not a crash or a hundred consequences.
 #include <exception>
 #include <functional>
 
