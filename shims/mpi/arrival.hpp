@@ -5,8 +5,7 @@
 namespace plait::mpi {
 
 /// Waits until all ranks of the communicator have called this function, without a time limit. A
-/// rank that runs without the drop-in never calls it: after warn_after_s each waiting rank warns
-/// once.
+/// rank without the drop-in never arrives: after warn_after_s each waiting rank warns once.
 void wait_for_all_ranks(Handle comm, double warn_after_s);
 
 }  // namespace plait::mpi

@@ -32,7 +32,7 @@ namespace {
 constexpr double kUnlimitedS = 1e8;
 /// Time after which MPI_Init reports the wait.
 constexpr double kWarnAfterS = 10;
-/// Smaller messages in GPU memory are staged and native, so ranks need not agree on them.
+/// Smaller messages in GPU memory are staged and native without an agreement between ranks.
 constexpr std::uint64_t kMinOnGpus = 16 << 10;
 constexpr std::uint64_t kMinMultinode = 4 << 20;
 
@@ -47,7 +47,7 @@ std::uint64_t default_min_bytes(Collective collective) {
   }
 }
 
-/// The same for ranks on several nodes with more than one rank each (docs/mpi.md).
+/// The same for ranks on several nodes with several ranks each (docs/mpi.md).
 std::uint64_t default_min_bytes_multinode(Collective collective) {
   switch (collective) {
     case Collective::all_reduce:
@@ -63,7 +63,7 @@ using MinBytes = std::array<std::uint64_t, 16>;
 struct MpiSettings {
   bool disabled = false;
   bool host = false;    ///< host memory is served
-  bool broken = false;  ///< a variable is invalid; all ranks learn of it
+  bool broken = false;  ///< a variable is invalid; all ranks learn this
   MinBytes on_host{}, on_gpus{}, multinode{};
   bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES
   int node_size = 0;              ///< PLAIT_NODE_SIZE
@@ -79,8 +79,7 @@ MpiSettings& settings() {
   return *one;
 }
 
-/// Applies PLAIT_OPS, which names the collectives, and PLAIT_MIN_BYTES, which holds for all of
-/// them.
+/// Applies PLAIT_OPS (names of collectives) and PLAIT_MIN_BYTES (holds for all collectives).
 void set_min_bytes(const Env& env, MpiSettings& found) {
   found.on_host.fill(kNever);
   found.on_gpus.fill(kNever);
@@ -152,8 +151,8 @@ bool is_everywhere() {
   return foreign_env("OMPI_MCA_mca_base_env_list").find("LD_PRELOAD") != std::string::npos;
 }
 
-/// Returns the world rank of the first rank on this node. A node is what both the MPI and this
-/// machine (host_id) take for one; PLAIT_NODE_SIZE emulates smaller nodes.
+/// Returns the world rank of the first rank on this node. Ranks share a node if both the MPI and
+/// this machine (host_id) say so; PLAIT_NODE_SIZE emulates smaller nodes.
 int node_of(Handle world) {
   const Abi& abi = native().abi;
   Handle shared = 0;
@@ -177,7 +176,7 @@ int node_of(Handle world) {
   return first->rank;
 }
 
-/// Gathers the node of every world rank, so that ranks later know a communicator's nodes without
+/// Gathers the node of every world rank: ranks later know a communicator's nodes without
 /// communication.
 void exchange_nodes(Handle world, int ranks) {
   MpiSettings& mine = settings();
@@ -189,8 +188,8 @@ void exchange_nodes(Handle world, int ranks) {
 }
 
 /// Returns the number of nodes of a communicator; 0 if a rank belongs to another MPI_COMM_WORLD
-/// (spawn, connect, join). Each world agrees on its own settings, so a mixed communicator is
-/// native; every rank sees a foreign rank and reaches the same result.
+/// (spawn, connect, join). Settings are agreed per world, hence a mixed communicator is native;
+/// every rank sees a foreign rank and reaches the same result.
 int nodes_of(Handle comm, int ranks) {
   const MpiSettings& mine = settings();
   Handle group = 0;
@@ -240,7 +239,8 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
 std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& position,
                                                bool can) {
   CommunicatorOptions options = options_for(position, kNoDevice);
-  // After the job has lost ranks, messages between nodes on a new communicator may mix with others.
+  // After the job has lost ranks, messages between nodes on a new communicator may mix with older
+  // messages.
   const bool lost = fault_in(native().abi.world) != 0;
   if (lost)
     log(LogLevel::warn, position.rank,
@@ -256,8 +256,8 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
   return create_or_null(options);
 }
 
-/// Broadcasts rank 0's socket path over the communicator itself; fails on all ranks if one failed
-/// (links.hpp).
+/// Broadcasts rank 0's socket path over the communicator itself; fails on all ranks if any rank
+/// failed (links.hpp).
 std::string exchange_path(Handle comm, const RankPosition& position, std::optional<Error> failure,
                           const std::string& path) {
   std::array<char, 128> buffer{};  // a socket path has at most 107 bytes
@@ -275,7 +275,7 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
   return code == 0 ? buffer.data() : "";
 }
 
-/// Attaches ranks of one node and of one MPI_COMM_WORLD (can_attach).
+/// Attaches ranks of the same node and the same MPI_COMM_WORLD (can_attach).
 std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& position, bool can,
                                              int device) {
   if (!all_of(can, comm)) return nullptr;
@@ -286,7 +286,7 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& po
                        [&](const auto& failure, const std::string& path) {
                          return exchange_path(comm, position, failure, path);
                        });
-  } catch (const AgreedError&) {  // each rank has logged its reason
+  } catch (const AgreedError&) {  // each rank has logged the reason
     return nullptr;
   }
   options.rendezvous = links.rendezvous();
@@ -370,7 +370,7 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
   const MpiSettings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);
   if (position.nodes > 1) {
-    // With one rank a node plait has no work inside a node: served only if PLAIT_MIN_BYTES is set.
+    // With 1 rank a node plait has no work inside nodes: serves only if PLAIT_MIN_BYTES is set.
     if (position.nodes == position.ranks && !mine.min_bytes_is_set) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
     return {
@@ -378,7 +378,7 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
         false};
   }
   if (shape.has_own_counts())
-    return {mine.on_host[at] != kNever, false};  // ranks compare their sizes later
+    return {mine.on_host[at] != kNever, false};  // ranks compare sizes later
   const std::uint64_t bytes = message_bytes(shape.request);
   return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
           job_uses_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};

@@ -1,5 +1,5 @@
-// Set-up agreements between ranks: in MPI_Init, whether the job is served and which node each rank
-// is on; later, for each communicator, plait's own communicator.
+// Set-up agreements between ranks: in MPI_Init, whether the job is served and the node of each
+// rank; later, for each communicator, plait's own communicator.
 #pragma once
 #include <memory>
 
@@ -15,13 +15,13 @@ bool agreed_to_serve();
 bool can_attach(Handle comm, RankPosition& position);
 /// Returns whether any rank of the communicator has initialised CUDA. Collective over it.
 bool any_uses_gpus(Handle comm);
-/// Buffer locations from which plait serves a call, by PLAIT_OPS and PLAIT_MIN_BYTES.
+/// Buffer locations that plait serves, by PLAIT_OPS and PLAIT_MIN_BYTES.
 struct ServedLocations {
   bool on_host = false, on_gpus = false;
 };
 ServedLocations served_locations_of(const CallShape& shape, const RankPosition& position);
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
-/// Smallest message served: host memory in one node, over several nodes, GPU memory; kNever = not
+/// Smallest message served: host memory in a node, over several nodes, GPU memory; kNever = not
 /// served.
 std::uint64_t min_bytes_on_host(Collective collective);
 std::uint64_t min_bytes_multinode(Collective collective);
@@ -30,11 +30,11 @@ std::uint64_t min_bytes_on_gpus(Collective collective);
 std::uint64_t host_id();
 /// Limit of attached communicators: each takes descriptors and shared memory of the process.
 inline constexpr std::size_t kMaxAttached = 64;
-/// Limit for persistent requests, which leaves the rest to communicators; beyond it a new request
+/// Limit for persistent requests, leaving the rest to communicators; beyond the limit a new request
 /// is native.
 inline constexpr std::size_t kMaxPersistent = 48;
-/// Creates plait's communicator. can: this rank is able to. device: its GPU, or kNoDevice on all
-/// ranks. Returns null on all ranks if one of them cannot. Collective over the communicator.
+/// Creates plait's communicator. can: this rank is able to. device: this rank's GPU, or kNoDevice
+/// on all ranks. Returns null on all ranks if any rank cannot. Collective over the communicator.
 std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can,
                                      int device);
 

@@ -1,5 +1,5 @@
-// The arguments of a collective in one form, for all functions, count widths and modes (blocking,
-// non-blocking, persistent).
+// The arguments of a collective in a single form, for all functions, count widths and modes
+// (blocking, non-blocking, persistent).
 #pragma once
 #include <type_traits>
 
@@ -34,7 +34,7 @@ struct CollectiveArgs {
   Handle comm = 0;
   CountArray counts, displs;        ///< per rank, if parts differ; else null
   CountArray in_counts, in_displs;  ///< send side, if `own_counts`
-  bool own_counts = false;          ///< a count is known to its two ranks alone (v-collectives)
+  bool own_counts = false;          ///< a count is known to 2 ranks alone (v-collectives)
 };
 
 /// Sum of the positive counts; the program's array may hold wrong counts.
@@ -138,7 +138,7 @@ inline CollectiveArgs Alltoall(const void* in, Count in_count, Handle in_type, v
   return movement(Collective::all_to_all, in, in_count, in_type, out, out_count, out_type, comm);
 }
 
-/// Counts and displacements may be null on ranks that MPI does not read them from.
+/// Counts and displacements may be null on ranks where MPI ignores the arguments.
 template <class N, class D>
 CollectiveArgs Alltoallv(const void* in, const N* in_counts, const D* in_displs, Handle in_type,
                          void* out, const N* counts, const D* displs, Handle out_type,

@@ -1,6 +1,6 @@
 // Exports MPI_Init, MPI_Finalize and the completion functions (Wait, Test, Start ...). A completion
 // function first completes plait's requests that have ended, then calls the native function; with
-// no request of plait's pending, it only does the latter.
+// no request of plait's pending, only the native function is called.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -18,7 +18,7 @@ constexpr int kUndefined = -32766;  ///< MPI_UNDEFINED, in all ABIs
 /// Element `index` of the program's statuses.
 void* status_at(void* statuses, int index) { return Statuses(statuses, 0, false).at(index); }
 
-/// Requests and statuses of one completion function (Wait, Testall ...). Keeps a copy of the
+/// Requests and statuses of a completion function (Wait, Testall ...). Keeps a copy of the
 /// program's handles, since the MPI sets the handle of a completed request to null. Copies nothing
 /// while plait has no request under way.
 class CompletionScope {
@@ -36,8 +36,8 @@ class CompletionScope {
   CompletionScope& operator=(const CompletionScope&) = delete;
   const Statuses& statuses() const { return statuses_; }
 
-  /// Returns the code for the program after a function for one request returned `code`. is_over:
-  /// the function completed the request and did not only read its state.
+  /// Returns the code for the program after a function for a single request returned `code`.
+  /// is_over: the function completed the request and did not only read the state.
   int one(int code, int at = 0, bool is_over = true) {
     if (!is_tracked_ || at < 0 || at >= count_ || statuses_.are_ignored()) return code;
     const int error = error_of(code, handles()[at], statuses_.at(0), is_over);
@@ -55,7 +55,7 @@ class CompletionScope {
   static constexpr int kFew = 16;
   Handle* handles() { return count_ > kFew ? many_.data() : few_.data(); }
 
-  /// Returns the error of one request after its function returned `code`. `status` holds the
+  /// Returns the error of a request after the function returned `code`. `status` holds the
   /// request's own code if the function returned MPI_ERR_IN_STATUS.
   static int error_of(int code, Handle request, void* status, bool is_over) {
     if (error_class(code) == native().abi.err_in_status) code = error_in(status);
@@ -89,8 +89,8 @@ class CompletionScope {
   std::vector<Handle> many_;
 };
 
-/// Waits for one request after the other: MPICH's Testall fails after a native persistent
-/// collective has ended.
+/// Waits for the requests in turn: MPICH's Testall fails after a native persistent collective has
+/// ended.
 int wait_in_turn(int count, void* requests, const Statuses& statuses) {
   std::vector<int> codes;
   for (int at = 0; at < count; ++at) {
@@ -119,7 +119,7 @@ int status_of(Handle request, int* flag, void* status) {
   return code != 0 || *flag == 0 ? code : scope.one(code, 0, false);
 }
 
-/// The same for an element of an array of statuses: sets its MPI_ERROR too.
+/// The same for an element of an array of statuses: sets MPI_ERROR too.
 int status_among(Handle request, int* flag, void* status) {
   const int code = status_of(request, flag, status);
   if (code == 0 && *flag != 0 && status != native().abi.status_ignore) error_in(status) = 0;

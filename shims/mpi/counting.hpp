@@ -1,4 +1,4 @@
-// PLAIT_PROFILE: enters native collectives into the call book, alongside those that plait serves.
+// PLAIT_PROFILE: enters native collectives into the call book, alongside served collectives.
 #pragma once
 #include <atomic>
 #include <optional>
@@ -13,7 +13,7 @@ namespace plait::mpi {
 extern constinit std::atomic<bool> counting;
 inline bool is_counting() { return counting.load(std::memory_order_relaxed); }
 
-/// Scope of one native call.
+/// Scope of a native call.
 class CountedNative {
  public:
   explicit CountedNative(const CollectiveArgs& args) {
@@ -25,7 +25,7 @@ class CountedNative {
   std::optional<CountedCall> counted_;
 };
 
-/// Message bytes of a served call, as the call book lists them.
+/// Message bytes of a served call for the call book.
 std::uint64_t counted_bytes(const CallShape& shape);
 
 }  // namespace plait::mpi

@@ -1,4 +1,4 @@
-// Keeps a record of each communicator as its attribute, whose delete callback runs when the program
+// Keeps a record of each communicator as an attribute. The delete callback runs when the program
 // frees the handle: MPIs reuse a freed handle at once.
 #include "shims/mpi/errors.hpp"
 
@@ -70,7 +70,7 @@ std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
   return *made.release();
 }
 
-/// Calls the handler with a communicator of this rank alone, since a handler needs one.
+/// Calls the handler with a communicator of this rank alone, since a handler needs a communicator.
 void call_handler(Handle handler, int code) {
   const Abi& abi = native().abi;
   Handle comm = 0;
@@ -80,17 +80,17 @@ void call_handler(Handle handler, int code) {
   native().Comm_free(&comm);
 }
 
-/// Returns whether a lost rank or a revocation may have caused the error: a rank that sees one
-/// aborts the others.
+/// Returns whether a lost rank or a revocation may have caused the error: a rank that sees a fault
+/// aborts its peers.
 bool may_be_a_fault(const Error& error) {
   return has_ulfm() && (error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted);
 }
 
 constinit thread_local RevocationScope* innermost = nullptr;
 
-/// Programs keep codes and ask for their text later. So each text has its own code, up to kMost.
+/// Programs keep codes and ask for the text later. Hence each text has its own code, up to kMost.
 int code_of(const Error& error) {
-  // Programs compare codes with these constants.
+  // Programs compare codes with ULFM's constants.
   if (error.code() == ErrorCode::peer_lost && native().err_proc_failed != 0)
     return native().err_proc_failed;
   if (error.code() == ErrorCode::aborted && has_ulfm()) return native().err_revoked;

@@ -1,5 +1,5 @@
 // Errors of calls that plait takes part in: the MPI code, and the error handler that is called. A
-// call may end after the program has freed its communicator's handle. Under ULFM, lost ranks and
+// call may end after the program has freed the communicator's handle. Under ULFM, lost ranks and
 // revoked communicators have the MPI's own codes.
 #pragma once
 #include <cstdint>
@@ -19,10 +19,10 @@ int error_code(const std::exception& caught);
 /// Returns the code.
 int call_errhandler(Handle comm, int code);
 /// Calls the communicator's error handler with the code of an error; returns the code. Under ULFM
-/// it waits up to a second until the MPI knows of the lost rank or the revocation, since the
-/// program may query the MPI next.
+/// waits up to a second until the MPI knows of the lost rank or the revocation, since the program
+/// may query the MPI next.
 int report(Handle comm, const std::exception& caught);
-/// Runs the body of an exported function. Its caller is C, so exceptions are reported to the
+/// Runs the body of an exported function. The caller is C: exceptions are reported to the
 /// communicator's error handler and do not leave.
 template <class Body>
 [[gnu::always_inline]] inline int guarded(Handle comm, const Body& body) {
@@ -42,7 +42,7 @@ class RateLimit {
   std::int64_t next_ns_ = 0;
 };
 
-/// Returns whether the MPI can say which communicators are revoked (ULFM, in Open MPI 5).
+/// Returns whether the MPI can tell revoked communicators (ULFM, in Open MPI 5).
 inline bool has_ulfm() { return native().Comm_is_revoked != nullptr; }
 bool is_revoked(Handle comm);
 /// Throws Error(aborted) if the communicator is revoked.
@@ -59,7 +59,7 @@ class RetainedComm {
   RetainedComm() = default;
   /// Takes a handle that the MPI has accepted for a call.
   explicit RetainedComm(Handle comm);
-  /// Like the functions above. After the program has freed the communicator, its handler is called
+  /// Like the functions above. After the program has freed the communicator, the handler is called
   /// with a communicator of this rank alone.
   int call_errhandler(int code) const;
   int report(const std::exception& caught) const;
@@ -76,7 +76,7 @@ class RetainedComm {
 void begin_retained_comms();
 
 /// Scope of a blocking call of plait's whose communicator the program may revoke meanwhile.
-/// let_mpi_progress() then ends the call: it aborts `state`, or throws Error(aborted) during set-up
+/// let_mpi_progress() then ends the call: aborts `state`, or throws Error(aborted) during set-up
 /// (null state).
 class RevocationScope {
  public:

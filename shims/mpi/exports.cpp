@@ -1,5 +1,5 @@
-// Exports the collectives: each is served by plait or forwarded to the native MPI, which gets
-// staging buffers in the place of GPU memory.
+// Exports the collectives: each is served by plait or forwarded to the native MPI with staging
+// buffers in the place of GPU memory.
 #include "shims/mpi/exports.hpp"
 
 #include "shims/mpi/counting.hpp"
@@ -14,10 +14,10 @@ namespace plait::mpi {
   PLAIT_EXPORT P##mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request)             \
       PLAIT_ALIAS(mpi_init);
 
-/// The native function. NATIVE_OF gets the lengths of its arrays.
+/// The native function. NATIVE_OF gets the lengths of the arrays.
 #define NATIVE(function, ...) NATIVE_OF(function, ranks_in(comm), __VA_ARGS__)
 
-/// One collective: blocking, non-blocking and persistent.
+/// A collective: blocking, non-blocking and persistent.
 #define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, mpi_name, mpi_begin, mpi_init) \
   PLAIT_SLOW_PATH name##_slow parameters {                                                        \
     return guarded(comm, [&]() -> int {                                                           \
@@ -112,7 +112,8 @@ const N* at_root(const N* numbers, int, Handle) { return numbers; }
 namespace large_counts {
 using N = LargeCounts::N;
 using D = LargeCounts::D;
-/// Returns null on ranks other than the root if the counts must be narrowed: narrowing reads them.
+/// Returns null on ranks other than the root if the counts must be narrowed: narrowing reads all
+/// counts.
 const N* at_root(const N* numbers, int root, Handle comm) {
   return native().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);
 }

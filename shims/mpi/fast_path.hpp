@@ -1,5 +1,5 @@
 // Fast path: decides with a few loads that a collective goes to the native MPI. Most calls do, and
-// they must cost next to nothing even if the program's data fill the caches.
+// must cost next to nothing even if the program's data fill the caches.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,11 +14,11 @@ namespace plait::mpi {
 
 class ServedComm;
 
-/// Cache entry of a communicator, stored as its attribute.
+/// Cache entry of a communicator, stored as an attribute.
 struct alignas(64) CommEntry {
   RankPosition position;
   ServedComm* state = nullptr;  ///< null until attached
-  bool uses_gpus = false;       ///< all ranks have found that one of them does
+  bool uses_gpus = false;       ///< all ranks have found that a rank does
   std::uint64_t calls = 0;  ///< blocking calls before that which only GPU memory would make plait's
 };
 
@@ -45,7 +45,7 @@ extern constinit thread_local LookupCache lookup_cache __attribute__((tls_model(
 
 /// Ranks vote on GPU use in a communicator's first, second, fourth, eighth ... counted call. Votes
 /// cost a program without GPUs next to nothing. A program that starts to use GPUs late is noticed
-/// before it has made as many calls again; until then its buffers are staged.
+/// before the number of calls has doubled; until then the buffers are staged.
 inline bool is_vote_call(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
 
 /// Returns whether plait would serve a call only in GPU memory, and no rank is known to use GPUs.
@@ -55,7 +55,7 @@ inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
          thresholds.gpu_only[static_cast<std::size_t>(collective)] != kNever;
 }
 
-/// Returns whether a blocking call is native without a vote; counts it if it is large enough.
+/// Returns whether a blocking call is native without a vote; counts the call if large enough.
 [[gnu::always_inline]] inline bool stays_unserved(const CollectiveArgs& args, CommEntry& entry,
                                                   std::uint64_t element) {
   if (!may_be_unserved(args.collective, entry)) return false;

@@ -16,7 +16,7 @@
 namespace plait::mpi {
 
 /// Counts narrowed to int for an MPI without _c functions. Programs look up a _c name to learn
-/// whether the MPI has that function, so the drop-in exports all _c names.
+/// whether the MPI has that function, hence the drop-in exports all _c names.
 class NarrowedCounts {
  public:
   /// The first half of `arrays` belongs to the send side, the second to the receive side.
@@ -46,7 +46,8 @@ class NarrowedCounts {
   std::vector<std::vector<int>> narrowed_;
 };
 
-/// Returns null on ranks other than the root, where MPI ignores the argument, which may be invalid.
+/// Returns null on ranks other than the root, where MPI ignores the argument: a pointer there may
+/// be invalid.
 template <class T>
 const T* only_at_root(const T* numbers, int root, Handle comm) {
   const Abi& abi = native().abi;
@@ -79,7 +80,7 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
   return guarded(comm, [&] {
     constexpr int kArrays = (0 + ... + (std::is_same_v<Arguments, const Count*> ? 1 : 0));
     NarrowedCounts narrowed(kArrays > 0 ? lengths() : Lengths{}, kArrays);
-    // Braces fix the order of evaluation, by which arrays are told apart.
+    // Braces fix the order of evaluation, and the order tells arrays apart.
     const auto converted = std::tuple{narrowed(arguments)...};
     if (narrowed.fits())
       return std::apply([&](auto... given) { return call_or_report(small, comm, given...); },
@@ -90,7 +91,7 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
   });
 }
 
-/// The same for a call whose arrays have one entry for each rank.
+/// The same for a call with an array entry per rank.
 template <class Function, class Narrow, class... Arguments>
 int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {
   return large_or_narrowed(large, small, comm, [&] { return ranks_in(comm); }, arguments...);
@@ -115,7 +116,7 @@ int staged(Handle comm, const Add& add, const Function& function, Arguments... a
   });
 }
 
-/// The same for a function whose last argument receives a request. If there are staging buffers,
+/// The same for a function whose last argument receives a request. With staging buffers,
 /// taken(native_request, staging) stores the program's request.
 template <class Taken, class Add, class Function, class... Arguments>
 int request_staged(Handle comm, void* request, const Taken& taken, const Add& add,

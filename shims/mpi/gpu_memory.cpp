@@ -1,5 +1,5 @@
-// Calls CUDA's driver only after the program has initialised it: a process that forks before it
-// uses CUDA must stay able to.
+// Calls CUDA's driver only after the program has initialised CUDA: a process that forks before
+// using CUDA must stay able to.
 #include "shims/mpi/gpu_memory.hpp"
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ BlockPool& block_pool() {
   return *all;
 }
 
-/// Rounds up to a power of two, so that calls of many sizes share blocks.
+/// Rounds up to a power of two: calls of many sizes share blocks.
 HostBlock new_block(std::uint64_t bytes, bool is_pinned) {
   const std::uint64_t whole = std::bit_ceil(std::max(bytes, kPage));
   void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE,
@@ -79,7 +79,7 @@ HostBlock take_block(std::uint64_t bytes, bool is_pinned) {
       blocks.erase(best);
       return found;
     }
-    // Reserves here, where it may throw: return_block() runs in destructors.
+    // Reserves here, since reserve() may throw: return_block() runs in destructors.
     blocks.reserve(++block_pool().made);
   }
   return new_block(bytes, is_pinned);
@@ -103,7 +103,7 @@ bool sees_gpus() {
 
 bool detect_gpu_use() {
   static std::atomic<bool> in_use{false};
-  static std::atomic<std::uint64_t> seen{0};  // libraries at the last scan, which found no CUDA
+  static std::atomic<std::uint64_t> seen{0};  // libraries at the last scan that found no CUDA
   static std::atomic<int (*)(int*)> count_devices{nullptr};
   if (in_use.load(std::memory_order_acquire)) return true;
   if (count_devices.load() == nullptr) {

@@ -1,5 +1,5 @@
-// Finds out which buffers of the program lie on GPUs, and gives them staging buffers in host
-// memory, so that the native MPI needs no CUDA support.
+// Finds the buffers of the program that lie on GPUs, and stages them in host memory: the native MPI
+// needs no CUDA support.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -15,21 +15,21 @@ namespace plait::mpi {
 extern constinit std::atomic<bool> gpus_in_job;
 inline bool job_uses_gpus() { return gpus_in_job.load(std::memory_order_relaxed); }
 
-/// Returns whether this process has loaded CUDA's driver or this node has one.
+/// Returns whether this process has loaded CUDA's driver or this node has a driver.
 bool sees_gpus();
 bool detect_gpu_use();
-/// Returns whether the program has initialised CUDA in this process: its buffers may be on a GPU.
+/// Returns whether the program has initialised CUDA in this process: buffers may be on a GPU.
 inline bool uses_gpus() { return may_have_loaded_more() && detect_gpu_use(); }
 /// Returns whether this rank may pass GPU memory.
 inline bool may_hold_gpu_memory() { return job_uses_gpus() && uses_gpus(); }
-/// Returns the ordinal of the GPU that holds the memory, or -1. gpu_holding() asks the driver,
-/// which must be initialised.
+/// Returns the ordinal of the GPU that holds the memory, or -1. gpu_holding() asks the driver; CUDA
+/// must be initialised.
 int gpu_holding(const void* pointer);
 inline int gpu_of(const void* pointer) {
   return pointer != nullptr && uses_gpus() ? gpu_holding(pointer) : -1;
 }
 
-/// Returns the GPU's primary context, which CUDA's runtime uses.
+/// Returns the GPU's primary context, the context of CUDA's runtime.
 cuda::Context context_of(int gpu);
 /// A non-blocking stream on a GPU. Throws driver_error.
 class GpuStream {
@@ -44,8 +44,8 @@ class GpuStream {
   int gpu_;
   cuda::Stream stream_ = nullptr;
 };
-/// Returns the process's stream for copies. Work that waits for other ranks needs another stream,
-/// since waiting would block the copies.
+/// Returns the process's stream for copies. Work that waits for peers needs another stream, since
+/// waiting would block the copies.
 cuda::Stream copy_stream(int gpu);
 
 /// Completion of all copies enqueued on copy_stream() so far. Throws driver_error.
@@ -62,14 +62,14 @@ class CopyEvent {
   cuda::Event event_ = nullptr;
 };
 
-/// Part of a buffer, in bytes from its start.
+/// Part of a buffer, in bytes from the start.
 struct ByteRange {
   std::intptr_t at = 0;
   std::uint64_t bytes = 0;
 };
 
-/// A block of the pool of host memory. Pinned memory is resident; in other memory a page becomes
-/// resident at its first write, and copies are slower.
+/// A block of the pool of host memory. Pinned memory is resident; in pageable memory a page becomes
+/// resident at the first write, and copies are slower.
 struct HostBlock {
   std::byte* memory = nullptr;
   std::uint64_t bytes = 0;
@@ -92,11 +92,11 @@ class StagingBuffer {
   std::byte* host() const { return block_.memory - whole_.at; }
   /// Copies the GPU's memory into the staging buffer and waits.
   void fetch();
-  /// The same for these ranges alone, which may lie in several allocations.
+  /// The same for ranges alone, possibly of several allocations.
   void fetch(const std::vector<ByteRange>& pieces);
   /// Enqueues that copy on copy_stream().
   void begin_fetch();
-  /// Copies these ranges back to the GPU and waits; other bytes stay untouched.
+  /// Copies the ranges back to the GPU and waits; bytes between ranges stay untouched.
   void put(const std::vector<ByteRange>& pieces);
 
  private:

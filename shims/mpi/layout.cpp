@@ -1,5 +1,5 @@
-// Reads the structure of datatypes from the native MPI. The data of a type whose parts it cannot
-// list are located by unpacking marker bytes into a map of one element.
+// Reads the structure of datatypes from the native MPI. If a type's parts cannot be listed,
+// unpacking marker bytes into a map of an element locates the data.
 #include "shims/mpi/layout.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kPiece = 1 << 30;  ///< per MPI_Pack, whose sizes are ints
 constexpr std::uint64_t kMostPacked = std::numeric_limits<int>::max();
 
-/// Throws the MPI's error, if its error handler lets the function return.
+/// Throws the MPI's error, if the error handler lets the function return.
 void require(int code, const char* function) {
   if (code == 0) return;
   std::array<char, 1024> words{};  // MPI_MAX_ERROR_STRING is 512 or less
@@ -28,7 +28,7 @@ void require(int code, const char* function) {
                                            code, ": ", words.data()));
 }
 
-/// A type of `bytes` contiguous bytes, which may exceed an int.
+/// A type of `bytes` contiguous bytes; `bytes` may exceed an int.
 class RowOfBytes {
  public:
   explicit RowOfBytes(std::uint64_t bytes) {
@@ -52,14 +52,14 @@ class RowOfBytes {
   Handle made_ = 0;
 };
 
-/// Copies one element whose bytes exceed the ints of MPI_Pack, by an allgather on MPI_COMM_SELF.
+/// Copies an element whose bytes exceed the ints of MPI_Pack, by an allgather on MPI_COMM_SELF.
 void copy_one(const void* from, Handle from_type, void* to, Handle to_type) {
   require(native().small.Allgather(from, 1, from_type, to, 1, to_type, native().abi.self),
           "MPI_Allgather on MPI_COMM_SELF");
 }
 
-/// Calls all(bytes) if the data are contiguous, else each(first element, elements, bytes of data
-/// before them, their bytes) for portions that the MPI can pack at once.
+/// Calls all(bytes) if the data are contiguous, else each(first element, elements, bytes of earlier
+/// data, bytes) for portions that the MPI can pack at once.
 template <class All, class Each>
 void in_portions(Count count, const Layout& layout, const All& all, const Each& each) {
   if (layout.contiguous) {
@@ -109,7 +109,7 @@ class TypeContents {
   int combiner() const { return combiner_; }
   bool is_predefined() const { return combiner_ < 0 || sizes_.types == 0; }
   const std::vector<Handle>& types() const { return types_; }
-  /// The parts that hold data, of a type with a list of displacements or with one part.
+  /// The parts that hold data, of a type with a list of displacements or with a single part.
   struct TypePart {
     std::intptr_t at;
     Count count;
@@ -146,8 +146,8 @@ class TypeContents {
                                       static_cast<int>(of.addresses), static_cast<int>(of.types),
                                       integers.data(), addresses.data(), types_.data()) == 0;
   }
-  /// Reads a count, lengths and displacements. A type made by a function for large counts has all
-  /// of them in one list.
+  /// Reads a count, lengths and displacements. A type made by a function for large counts has a
+  /// single list of all.
   void set_parts(const std::vector<int>& integers, const std::vector<std::intptr_t>& addresses,
                  const std::vector<Count>& large) {
     const Abi& abi = native().abi;
@@ -230,7 +230,7 @@ void append(std::vector<ByteRange>& pieces, ByteRange piece) {
   pieces.push_back(piece);
 }
 
-/// Returns the ranges of the first `bytes` of data of one element.
+/// Returns the ranges of the first `bytes` of data of an element.
 std::vector<ByteRange> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
   if (layout.contiguous) return {{0, bytes}};
   std::vector<ByteRange> pieces;

@@ -1,4 +1,5 @@
-// Datatypes as far as the drop-in needs them: the bytes of an element, and their location.
+// The properties of datatypes that the drop-in needs: the bytes of an element, and the location of
+// the data.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -13,16 +14,15 @@ namespace plait::mpi {
 struct Layout {
   Handle type = 0;
   std::uint64_t bytes = 0;   ///< data bytes in an element
-  std::intptr_t extent = 0;  ///< from one element to the next
+  std::intptr_t extent = 0;  ///< from element to element
   bool contiguous = false;   ///< elements lie in order, without holes
 };
 
 Layout layout_of(Handle type);
-/// Returns the bytes of data in one element; nothing if the MPI has no such type.
+/// Returns the bytes of data in an element; nothing if the MPI does not know the type.
 std::optional<std::uint64_t> size_of(Handle type);
 
-/// Copy `count` elements of a type to their packed data and back. Throw unsupported if the MPI
-/// refuses.
+/// Copy `count` elements of a type to packed data and back. Throw unsupported if the MPI refuses.
 void pack(const void* from, Count count, const Layout& layout, std::byte* to);
 void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
 
@@ -34,7 +34,7 @@ struct DataLocation {
   bool is_split = false;  ///< some data lie elsewhere
   bool in_parts = false;  ///< parts of an element may lie in allocations of their own
 };
-/// Locates the data of `count` elements. Throws split_data() if they are split.
+/// Locates the data of `count` elements. Throws split_data() for split data.
 DataLocation data_location(const void* buffer, Handle type, Count count);
 Error split_data();
 /// Returns whether any data of `count` elements lie on a GPU.
@@ -61,7 +61,7 @@ class RetainedType {
   Handle made_ = 0;
 };
 
-/// A layout with its type retained.
+/// A layout that retains the type.
 class RetainedLayout {
  public:
   explicit RetainedLayout(const Layout& layout);

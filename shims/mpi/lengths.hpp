@@ -1,4 +1,4 @@
-// The number of parts of a call: one for each rank of the communicator, or for each neighbour.
+// The number of parts of a call: a part per rank of the communicator, or per neighbour.
 #pragma once
 #include "shims/mpi/native_mpi.hpp"
 
@@ -11,9 +11,10 @@ struct Lengths {
 
 /// For an intercommunicator, the size of the remote group.
 Lengths ranks_in(Handle comm);
-/// Neighbours in the communicator's topology; 0 without one, which the MPI reports.
+/// Neighbours in the communicator's topology; 0 without a topology; the MPI reports that error.
 Lengths neighbours_in(Handle comm);
-/// The same for a call that sends one part to all neighbours: its arrays describe sources alone.
+/// The same for a call that sends a single part to all neighbours: the arrays describe sources
+/// alone.
 Lengths sources_in(Handle comm);
 /// Returns whether a source may be MPI_PROC_NULL: at the edge of a grid that is not periodic.
 bool may_lack_neighbours(Handle comm);

@@ -1,5 +1,5 @@
 // Reads the loader's list without its lock: only the entry of a library that plait holds open, and
-// only its pointer to the next entry.
+// only the pointer to the next entry.
 #include "shims/mpi/libraries.hpp"
 
 #include <dlfcn.h>
@@ -36,7 +36,8 @@ const std::string& path() {
 }  // namespace
 
 const link_map* move_mark_last() {
-  // Another thread may hold the mutex and wait for the loader's lock, which this thread may hold.
+  // Another thread may hold the mutex and wait for the loader's lock, and this thread may hold that
+  // lock.
   const std::unique_lock lock(mark_library().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
   void*& library = mark_library().library;

@@ -1,5 +1,5 @@
 // Detects that the process has loaded another library. On a node with GPUs nearly every native call
-// checks this, so the check is one load from memory.
+// checks this: the check is a single load from memory.
 #pragma once
 #include <link.h>
 
@@ -9,8 +9,8 @@
 namespace plait::mpi {
 
 /// Loader entry of libplait_mark.so, an empty library that was last in the loader's list when a
-/// scan found no CUDA. The loader appends what it loads later. Null before the first scan, and if
-/// every call must scan.
+/// scan found no CUDA. The loader appends later libraries. Null before the first scan, and if every
+/// call must scan.
 extern constinit std::atomic<const link_map*> mark;
 
 inline bool may_have_loaded_more() {
@@ -19,9 +19,9 @@ inline bool may_have_loaded_more() {
 }
 
 /// Moves the mark to the end of the loader's list, before a scan: a library loaded after the scan
-/// is then behind the mark. If threads may call MPI at once, the mark stays at its first place,
-/// since others may be reading it; once another library is loaded, every call scans. The result is
-/// for set_mark(), after the scan has found no CUDA.
+/// is then behind the mark. If threads may call MPI at once, the mark stays at the first place,
+/// since threads may be reading the list entry; once another library is loaded, every call scans.
+/// The result is for set_mark(), after the scan has found no CUDA.
 const link_map* move_mark_last();
 void set_mark(const link_map* found);
 void remove_mark();

@@ -1,5 +1,5 @@
 // Function table of the program's MPI, looked up in the library itself: the drop-in exports the
-// PMPI_ names too, so a lookup by name alone would find the drop-in.
+// PMPI_ names too, and a lookup by name alone would find the drop-in.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -64,15 +64,15 @@ struct NativeMpi {
   Collectives<LargeCounts> large;
   P2PFunctions<IntCounts> small_p2p;
   P2PFunctions<LargeCounts> large_p2p;
-  int (*Query_cuda_support)() = nullptr;          ///< MPIX_; null if the MPI lacks it
+  int (*Query_cuda_support)() = nullptr;          ///< MPIX_; null if missing
   int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's progress hook
   int (*Async_start)(int (*)(void*), void*,
                      int) = nullptr;  ///< MPICH's progress hook
 
-  /// ULFM's MPIX_ functions; null if the MPI lacks them.
+  /// ULFM's MPIX_ functions; null if missing.
   int (*Comm_is_revoked)(Handle comm, int* flag) = nullptr;
   int (*Comm_get_failed)(Handle comm, void* group) = nullptr;
-  int err_proc_failed = 0, err_revoked = 0;  ///< MPIX_ERR_...; 0 if the MPI lacks them
+  int err_proc_failed = 0, err_revoked = 0;  ///< MPIX_ERR_...; 0 if missing
   Abi abi;
   std::string path;  ///< file of the library
 };
@@ -81,7 +81,7 @@ extern constinit std::atomic<const NativeMpi*> native_table;
 /// Ends the process if no MPI is loaded: an MPI function was called by mistake.
 [[gnu::cold]] const NativeMpi& find_native();
 
-/// Returns the table, which the first call makes, in any thread.
+/// Returns the table. The first call makes the table, in any thread.
 inline const NativeMpi& native() {
   const NativeMpi* const found = native_table.load(std::memory_order_acquire);
   return found != nullptr ? *found : find_native();

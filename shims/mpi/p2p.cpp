@@ -1,5 +1,5 @@
-// Exports point-to-point functions, scans and probes. Large messages go by rendezvous, all others
-// to the native MPI, which gets staging buffers in the place of GPU memory.
+// Exports point-to-point functions, scans and probes. Large messages go by rendezvous, smaller
+// messages to the native MPI with staging buffers in the place of GPU memory.
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/forward.hpp"
 #include "shims/mpi/rendezvous.hpp"
@@ -30,13 +30,13 @@ P2PArgs recv_args(const void* buffer, Count count, Handle type, const SendrecvPe
   return {buffer, count, type};
 }
 
-/// Like recv_natively(), for a non-blocking call, whose completion checks for truncation.
+/// Like recv_natively(), for a non-blocking call: the completion checks for truncation.
 template <class Call>
 int irecv_natively(Handle, const P2PArgs&, void* request, const Call& call) {
   return call(request);
 }
 
-/// Runs the request that make(code) returns to its end. Returns nothing if make() returned null
+/// Runs the request that make(code) returns to completion. Returns nothing if make() returned null
 /// without an error.
 template <class Make>
 std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
@@ -46,7 +46,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
     code = wait_for(*made);
     if (status != nullptr && status != native().abi.status_ignore) {
-      const int error = error_in(status);  // MPI leaves it unchanged here
+      const int error = error_in(status);  // unchanged by MPI here
       made->fill(status);
       error_in(status) = error;
     }
@@ -104,7 +104,7 @@ struct MakePersistent {
   }
 };
 
-/// Makes a persistent send that may use rendezvous. init(&request) is the native function, which
+/// Makes a persistent send that may use rendezvous. init(&request) is the native function and
 /// checks the arguments; each start tries to claim a slot.
 template <class Width, class Init>
 std::optional<int> init_send(const P2PArgs& args, int to, int tag, Handle comm, void* request,
@@ -128,7 +128,7 @@ std::optional<int> init_send(const P2PArgs& args, int to, int tag, Handle comm, 
   }
 }
 
-/// Calls a function with `posted` in the place of its first argument.
+/// Calls a function with `posted` in the place of the first argument.
 template <class Function, class First, class... Rest>
 int with_buffer(void* posted, const Function& function, First, Rest... rest) {
   return function(posted, rest...);
@@ -149,7 +149,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 
 }  // namespace
 
-/// In the macros below, NATIVE calls the native function and reports a missing one to comm's
+/// In the macros below, NATIVE calls the native function and reports a missing function to comm's
 /// handler; mpi_name and pmpi_name are the exported names.
 #define PLAIT_MPI_TRANSFER_AS(mpi_name, pmpi_name, name, comm_of, parameters, arguments, buffers) \
   PLAIT_EXPORT mpi_name parameters {                                                              \
@@ -269,7 +269,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                                \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
-/// RUN: run_blocking or start_request, which stores into `result`; NATIVELY: its native variant.
+/// RUN: run_blocking, or start_request with `result` as output; NATIVELY: the native variant.
 #define PLAIT_MPI_SENDRECV_AS(mpi_name, pmpi_name, RUN, NATIVELY, name, result, parameters,  \
                               arguments, make, ends)                                         \
   PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* result) {                 \

@@ -69,7 +69,7 @@ void PackedCall::bring_to_host(int rank) {
   const std::uint64_t out_bytes = output_bytes(request_, rank);
   const auto in = reinterpret_cast<std::uintptr_t>(input_);
   const auto out = reinterpret_cast<std::uintptr_t>(output_);
-  if (in < out + out_bytes && out < in + in_bytes) {  // in place: one staging buffer for both
+  if (in < out + out_bytes && out < in + in_bytes) {  // in place: both share a staging buffer
     const std::uintptr_t first = std::min(in, out);
     const std::uint64_t bytes = std::max(in + in_bytes, out + out_bytes) - first;
     const ByteRange written{static_cast<std::intptr_t>(out - first), out_bytes};
@@ -176,7 +176,7 @@ void PackedCall::set_output(const CollectiveArgs& args, const CallShape& shape,
   if (args.collective == Collective::gather && !is_root) return;
   if (args.collective == Collective::scatter && is_in_place(args.out)) {
     output_ =
-        allocate(shape.part_bytes);  // the root's part stays in its place, which may be read-only
+        allocate(shape.part_bytes);  // the root's part stays in place: the memory may be read-only
     return;
   }
   if (args.counts) return set_output_parts(args, position);

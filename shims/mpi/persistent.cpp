@@ -1,4 +1,5 @@
-// Table of persistent requests by handle: a persistent request keeps its handle until it is freed.
+// Table of persistent requests by handle: a persistent request keeps the handle until
+// MPI_Request_free.
 #include "shims/mpi/persistent.hpp"
 
 #include <cstring>
@@ -40,10 +41,10 @@ void add_entry(Handle request, PersistentEntry entry) {
   persistent.store(static_cast<int>(table().all.size()));
 }
 
-/// A persistent collective. The program may free its types, its count arrays and the request itself
+/// A persistent collective. The program may free the types, the count arrays and the request itself
 /// while the call is under way.
 struct PersistentCollective {
-  /// Copies only arguments that MPI reads on this rank; the others may be invalid.
+  /// Copies only arguments that MPI reads on this rank; further arguments may be invalid.
   PersistentCollective(const CollectiveArgs& from, const ServedCall& by,
                        std::shared_ptr<ServedComm> until_freed)
       : args(from),
@@ -80,7 +81,7 @@ struct PersistentCollective {
   std::list<std::vector<Count>> arrays;
 };
 
-/// Returns null if the request is not in the table. Only a wrong program frees it meanwhile.
+/// Returns null if the request is not in the table. Only a wrong program frees a request meanwhile.
 PersistentEntry* find_entry(Handle request) {
   if (!has_persistent()) return nullptr;
   const std::lock_guard lock(table().mutex);

@@ -10,9 +10,9 @@ namespace plait::mpi {
 extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
-/// Adds a native request on staging buffers. comm: its handler gets errors.
+/// Adds a native request on staging buffers. Errors go to the handler of comm.
 void add_persistent(Handle comm, Handle request, CallStaging staging);
-/// Adds a request of plait's, which stages for itself; stores the program's request.
+/// Adds a request of plait's (with staging of its own); stores the program's request.
 void add_persistent(PersistentOp& one, void* request);
 /// Makes the request of a collective; returns nothing if the collective is native. Collective over
 /// the communicator.
@@ -23,8 +23,8 @@ int stage_persistent(Handle request);
 /// Called after the MPI has started the request.
 void start_persistent(Handle request);
 /// Called after the present operation has ended with `code` and `status`: copies received data
-/// back. is_over: the request is inactive now. Returns an error that the MPI does not know; 0 for
-/// an inactive request and for one that is not in the table.
+/// back. is_over: the request is inactive now. Returns an error that the MPI does not know; 0 for a
+/// request that is inactive or not in the table.
 int complete_persistent(Handle request, int code, void* status, bool is_over);
 /// Returns false if the request is not plait's.
 bool cancel_persistent(Handle request);

@@ -1,6 +1,6 @@
 // Caches opened allocations for later messages. If an owner frees an allocation and makes another
-// at the same address, the new one has another number: the old one is closed first. Freed memory
-// stays allocated while it is open here, so the cache is bounded.
+// at the same address, the new allocation has another number: the old one is closed first. Freed
+// memory stays allocated while open here, hence the cache is bounded.
 #include "shims/mpi/pull.hpp"
 
 #include <sys/uio.h>
@@ -29,7 +29,7 @@ struct OpenedAllocation {
 namespace {
 
 constexpr std::size_t kMostOpened = 64;
-constexpr std::uint64_t kMostOpenedBytes = std::uint64_t{4} << 30;  ///< or one larger allocation
+constexpr std::uint64_t kMostOpenedBytes = std::uint64_t{4} << 30;  ///< or 1 larger allocation
 
 struct OpenedTable {
   std::mutex mutex;

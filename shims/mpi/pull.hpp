@@ -1,5 +1,5 @@
-// Reads a message's payload from its sender's memory, without the sender's help: host memory of
-// another process, or GPU memory that its owner has exported (CUDA IPC).
+// Reads a message's payload from the sender's memory, without the sender's help: host memory of
+// another process, or GPU memory that the owner has exported (CUDA IPC).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -41,7 +41,7 @@ class Pull {
   struct OpenedAllocation* opened_ = nullptr;
 };
 
-/// Closes opened allocations that no copy reads, so that their owners can free them.
+/// Closes opened allocations that no copy reads, so that the owners can free the memory.
 void close_opened();
 
 }  // namespace plait::mpi

@@ -40,7 +40,7 @@ std::optional<Error> lost(int node_rank, const RetainedComm& comm) {
                                           node_rank, " of this node has ended"));
 }
 
-/// The sender's end: ends after its header is sent and the receiver has taken the message.
+/// The sender's end: ends after the header is sent and the receiver has taken the message.
 struct RendezvousSend : PendingRequest {
   RendezvousSend(int peer, unsigned in) : to(peer), at(in), slot(slot_of(peer, in)) {}
   ~RendezvousSend() override { release_slot(to, at); }
@@ -96,8 +96,8 @@ struct RendezvousSend : PendingRequest {
   std::optional<Error> cause;
   std::int64_t failed_ns = 0;
 
-  /// Copies the payload to the host. Called again until the copy has ended, so that a large copy
-  /// blocks nothing. After a failure the receiver finds address 0 and reports an error.
+  /// Copies the payload to the host. Called again until the copy has ended: a large copy blocks
+  /// nothing. After a failure the receiver finds address 0 and reports an error.
   void bring_to_host() {
     try {
       if (!staging_buffer) {
@@ -141,8 +141,8 @@ struct RecvRequest : PendingRequest {
   Polled polled;
 };
 
-/// Persistent receives from this rank itself, each with its own tag: a send to this rank completes
-/// one of them.
+/// Persistent receives from this rank itself, each with a tag of its own: a send to this rank
+/// completes a receive.
 class Tokens {
  public:
   static Tokens& all() {
@@ -152,7 +152,7 @@ class Tokens {
   int take() {
     const std::lock_guard lock(mutex_);
     if (comm_ == 0) {
-      const Abi& abi = native().abi;  // not a duplicate, which would copy the program's attributes
+      const Abi& abi = native().abi;  // a duplicate would copy the program's attributes
       native().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm_);
       comm_ = abi.at(&comm_, 0);
     }
@@ -215,7 +215,7 @@ struct TokenRequest : PersistentOp {
 
   Token token;
   bool has_told_handler = false;
-  bool is_refused = false;  ///< the MPI refused to start it
+  bool is_refused = false;  ///< the MPI refused the start
 };
 
 struct PersistentRecv final : RecvRequest, TokenRequest {
@@ -271,7 +271,7 @@ struct PersistentCall final : PendingRequest, TokenRequest {
     code = one->code;
     is_reported = one->is_reported;
     one->fill(status.data());
-    one.reset();  // frees its resources for others
+    one.reset();  // frees resources for other requests
     return true;
   }
   void fill(void* out) const override {
@@ -305,8 +305,8 @@ struct RecvBuffer {
 namespace {
 
 /// Host buffers with receives under way. MPI allows one receive a buffer, but some programs post
-/// several (OSU's osu_bw), and data must not overwrite an RTS header. So later receives use a side
-/// buffer, which is copied after the first receive has arrived.
+/// several (OSU's osu_bw), and data must not overwrite an RTS header. Hence later receives use a
+/// side buffer, copied after the first receive has arrived.
 class RecvBuffers {
  public:
   static RecvBuffers& all() {
@@ -363,8 +363,8 @@ RendezvousRecv::~RendezvousRecv() {
   RecvBuffers::all().remove(*recv_buffer_);
 }
 
-/// The first receive may be for a message that comes much later, so the wait is bounded. A message
-/// that came before this one is seen in one round over all pending requests, which is sooner.
+/// The first receive may be for a message that comes much later, so the wait is bounded. An earlier
+/// message is seen sooner, in a single round over all pending requests.
 bool RendezvousRecv::must_wait() {
   constexpr int kMost = 64;
   return side_buffer_ != nullptr && waited_ < kMost &&
@@ -485,7 +485,7 @@ void RendezvousRecv::pull_to_host(int& code) {
   const std::uint64_t each = layout_->bytes, rest = bytes % each;
   const auto whole = static_cast<Count>(bytes / each);
   std::vector<std::byte> packed(bytes - rest + (rest != 0 ? each : 0));
-  // An element that comes in part keeps its other bytes.
+  // An element that comes in part keeps the remaining bytes.
   auto* const last = static_cast<std::byte*>(posted_) + whole * layout_->extent;
   if (rest != 0) pack(last, 1, *layout_, packed.data() + (bytes - rest));
   pull(packed.data());
@@ -504,11 +504,11 @@ void RendezvousRecv::on_truncated(const void* status) {
     const std::vector<std::byte> first = first_bytes(sizeof(RtsHeader));
     complete_truncated_send(status, first.data(), first.size());
   } catch (const std::exception&) {
-    // The MPI cannot pack this receive's type, so the received bytes cannot be read.
+    // The MPI cannot pack this receive's type, hence cannot read the received bytes.
   }
 }
 
-/// MPICH reports no truncation for a short message that came before its receive.
+/// MPICH reports no truncation for a short message that came before the receive.
 int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code) {
   const bool fits = code == 0 && (native().abi.family == MpiFamily::open_mpi ||
                                   received_bytes(status) <= bytes_of(to.count, to.type));
@@ -533,7 +533,7 @@ int RendezvousRecv::end(void* status) {
 
 namespace {
 
-/// Publishes the message in its slot and sends the RTS header. Returns null if the MPI refuses.
+/// Publishes the message in the slot and sends the RTS header. Returns null if the MPI refuses.
 std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made,
                                             std::uint64_t bytes, int tag, Handle comm) {
   RendezvousSlot& slot = made->slot;
@@ -555,8 +555,8 @@ std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made
   return made->code == 0 ? std::move(made) : nullptr;
 }
 
-/// Sends a message as long as an RTS header: native, unless a header under way could be mistaken
-/// for it.
+/// Sends a message as long as an RTS header: native, unless the receiver could confuse the message
+/// with a header under way.
 std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::uint64_t bytes,
                                                       int to, int tag, Handle comm) {
   const std::optional<int> node_rank = rank_in_node(comm, to);

@@ -1,6 +1,6 @@
 // Large sends by rendezvous: the native MPI matches an RTS header, the receiver reads the payload
 // from the sender (RGET). Smaller messages are native. Both ends make progress in has_ended()
-// alone, which never blocks.
+// alone, without blocking.
 #pragma once
 #include <array>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace plait::mpi {
 
-/// Arguments of one end of a message.
+/// Arguments of an end of a message.
 struct P2PArgs {
   const void* buffer;
   Count count;
@@ -37,7 +37,7 @@ class RendezvousRecv {
   /// Returns the buffer for the native receive.
   void* posted() const { return posted_; }
   /// Called after the native receive has ended with `status`. Returns true once the message has
-  /// arrived; stores its size in the status, or the error in `code`.
+  /// arrived; stores the size in the status, or the error in `code`.
   bool has_arrived(void* status, int& code);
   /// Waits until the message has arrived.
   int end(void* status);
@@ -67,7 +67,7 @@ class RendezvousRecv {
   RtsHeader header_{};  ///< valid with slot_
   RateLimit rate_limit_;
   std::unique_ptr<Pull> pull_;
-  bool is_in_place_ = false;  ///< the payload was pulled through the host into its place
+  bool is_in_place_ = false;  ///< the payload was pulled through the host into place
 };
 
 /// Starts a rendezvous send; returns null if the message must be native.
@@ -76,37 +76,37 @@ std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int t
 /// Makes the pending request of a native receive into recv's buffer.
 std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
                                                   std::unique_ptr<RendezvousRecv> recv);
-/// A persistent message (one end of it) or collective. From each start on the operation is polled
-/// like all pending requests, so any MPI function makes progress on it. The program's request is a
-/// separate native one, which is completed once the message or collective has ended: a function
-/// that finds the request complete never waits.
+/// An end of a persistent message, or a persistent collective. From each start on the operation is
+/// polled like all pending requests: any MPI function makes progress. The program's request is a
+/// separate native request, completed once the message or collective has ended: a function that
+/// finds the request complete never waits.
 class PersistentOp {
  public:
   /// Returns the program's request.
   virtual Handle handle() const = 0;
   /// Called after the MPI has started the program's request.
   virtual void started() = 0;
-  /// Called after the program has completed its request: fills the true status and returns the
-  /// error, after its handler was called.
+  /// Called after the program has completed the request: fills the true status, calls the error
+  /// handler and returns the error.
   virtual int end(void* status) = 0;
   virtual void cancel_message() = 0;
-  /// Called when the program frees the request, which may be active.
+  /// Called when the program frees the request, active or not.
   virtual void freed() = 0;
 
  protected:
   ~PersistentOp() = default;
 };
-/// native_request: the native persistent receive. Throws unsupported if the MPI refuses one more
+/// native_request: the native persistent receive. Throws unsupported if the MPI refuses a further
 /// request.
 PersistentOp* make_persistent_recv(Handle native_request, std::unique_ptr<RendezvousRecv> recv,
                                    Handle comm);
-/// Makes a persistent send or collective. begin(code) runs at each start; it returns null and sets
+/// Makes a persistent send or collective. begin(code) runs at each start, returns null and sets
 /// `code` if the MPI refuses. Throws like make_persistent_recv().
 PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(int&)> begin,
                                    Handle comm);
 /// Returns whether a send goes by rendezvous if a slot is free.
 bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm);
-/// Checks a completed native receive; if it truncated an RTS header, completes the sender.
+/// Checks a completed native receive; after a truncated RTS header completes the sender.
 int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code);
 /// Runs call(status), a blocking native receive into a buffer too small for an RTS header. Returns
 /// its error.
@@ -118,7 +118,7 @@ int recv_natively(Handle comm, const P2PArgs& to, void* status, const Call& call
 }
 /// Returns whether a receive of this size may get an RTS header while rendezvous is enabled.
 bool may_match_header(Handle type, Count count);
-/// Makes a request for what make(code) returns; nothing if that is null without an error. Reports
+/// Makes a request for the result of make(code); nothing if that is null without an error. Reports
 /// errors that make() throws.
 template <class Make>
 std::optional<int> start_request(Handle comm, void* request, const Make& make) {
@@ -131,7 +131,7 @@ std::optional<int> start_request(Handle comm, void* request, const Make& make) {
     return report(comm, error);
   }
 }
-/// Waits for the request while the MPI makes progress; returns its error.
+/// Waits for the request while the MPI makes progress; returns the error.
 int wait_for(PendingRequest& one);
 
 /// Notes a message that the native MPI sends. The template takes functions that send none.

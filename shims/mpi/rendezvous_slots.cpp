@@ -1,5 +1,5 @@
-// Maps memory shared by the ranks of a node, made by its first rank: kSlots slots from each rank to
-// each other.
+// Maps memory shared by the ranks of a node, made by the first rank: kSlots slots from each rank to
+// each peer.
 #include "shims/mpi/rendezvous_slots.hpp"
 
 #include <signal.h>
@@ -84,14 +84,14 @@ std::vector<std::string> exchange(const std::string& mine, Handle comm, int rank
   return found;
 }
 
-/// A rank's process, and a value that others read from its memory as a test.
+/// A rank's process, and a value that peers read from the rank's memory as a test.
 struct ReachProbe {
   std::uint64_t host, cookie_at, cookie;
   std::int32_t process, world_rank;
 };
 
-/// Returns whether this rank can read the memory of all others, which containers and Yama may
-/// forbid.
+/// Returns whether this rank can read the memory of all peers; containers and Yama may forbid
+/// reading.
 bool can_reach(const std::vector<ReachProbe>& all, int rank) {
   return std::all_of(all.begin(), all.end(), [&](const ReachProbe& one) {
     std::uint64_t cookie = 0;
@@ -211,7 +211,7 @@ bool is_one_node() {
 std::optional<int> rank_in_node(Handle comm, int rank) {
   if (rank < 0 || native().abi.key(comm) == native().abi.no_comm) return std::nullopt;
   const auto* ranks = cached_node_ranks(comm);
-  // Without memory for the list the message is native, like one between nodes.
+  // Without memory for the list the message is native, like a message between nodes.
   if (ranks == nullptr && attempt([&] { ranks = node_ranks(comm); })) return std::nullopt;
   if (ranks == nullptr || static_cast<std::size_t>(rank) >= ranks->size()) return std::nullopt;
   const int found = (*ranks)[static_cast<std::size_t>(rank)];
@@ -227,7 +227,7 @@ bool has_ended(int node_rank) {
 
 namespace {
 
-/// Claims the first free one of `slots` slots from `first` on, in steps of `step` (1 or -1).
+/// Claims the first free slot of `slots` from `first` on, in steps of `step` (1 or -1).
 std::optional<unsigned> claim(int to, unsigned first, unsigned slots, int step) {
   const std::lock_guard lock(node_state().mutex);
   std::bitset<kSlots>& in_use = node_state().in_use[static_cast<std::size_t>(to)];

@@ -1,6 +1,6 @@
-// Slots of rendezvous messages between the ranks of a node. The native MPI matches an RTS header,
-// which names a slot in memory shared by the node's ranks: the sender describes the payload there,
-// the receiver marks it as taken.
+// Slots of rendezvous messages between the ranks of a node. The native MPI matches an RTS header.
+// The header names a slot in memory shared by the node's ranks: the sender describes the payload in
+// the slot, the receiver marks the slot as taken.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace plait::mpi {
 /// Set by MPI_Init, the same on all ranks of the job.
 extern constinit std::atomic<bool> rendezvous_enabled;
 inline bool uses_rendezvous() { return rendezvous_enabled.load(std::memory_order_relaxed); }
-/// Collective over MPI_COMM_WORLD. can: this rank's MPI calls a progress hook in all its functions.
+/// Collective over MPI_COMM_WORLD. can: this rank's MPI calls a progress hook in all functions.
 void begin_rendezvous(bool can);
 void end_rendezvous();
 
 enum class SlotState : std::uint32_t {
   free,
-  offered,         ///< the receiver may take it
+  offered,         ///< the receiver may take the message
   host_requested,  ///< the receiver cannot reach the GPU's memory: the sender must copy to the host
   on_host,         ///< the payload is in the sender's host memory
   taken,           ///< the sender may reuse the slot
@@ -40,12 +40,12 @@ struct RendezvousSlot {
   ExportedMemory exported;
 };
 
-/// The length of an RTS message encodes its slot, so that a probe can report the payload's size. A
-/// native message of such a length first retires the slot. While the slot is in use, the message
-/// goes by rendezvous too, with a shorter header; so other messages claim the lowest slots last.
-/// Lengths are whole elements of all number types, as MPICH asserts, and odd multiples of
-/// kLengthUnit, which are rare.
-inline constexpr unsigned kSlots = 72;  ///< from one rank to another: 64, and kLow
+/// The length of an RTS message encodes the slot, so that a probe can report the payload's size. A
+/// native message of a header's length first retires the slot. While the slot is in use, that
+/// message goes by rendezvous too, with a shorter header; hence other messages claim the lowest
+/// slots last. Lengths are whole elements of all number types, as MPICH asserts, and odd multiples
+/// of kLengthUnit, a rare length.
+inline constexpr unsigned kSlots = 72;  ///< from a rank to a peer: 64, and kLow
 inline constexpr unsigned kLow = 8;     ///< the lowest slots
 inline constexpr std::uint64_t kLengthUnit = 96;
 inline constexpr std::uint64_t kMinHeader = 11 * kLengthUnit;
@@ -71,7 +71,7 @@ struct RtsHeader {
 
 /// Returns whether all ranks of the job are on this node and have slots.
 bool is_one_node();
-/// Returns the node rank of a communicator's rank; nothing if it is on another node.
+/// Returns the node rank of a communicator's rank; nothing for a rank on another node.
 std::optional<int> rank_in_node(Handle comm, int rank);
 /// Returns whether a node rank is this rank.
 bool is_this_rank(int node_rank);
@@ -83,20 +83,20 @@ bool has_ended(int node_rank);
 std::optional<unsigned> claim_slot(int to);
 std::optional<unsigned> claim_slot_below(int to, unsigned below);
 void release_slot(int to, unsigned slot);
-/// Retires the slot of a header length before a native send of that length, so that nothing is
-/// mistaken for a header. Returns false while the slot is in use.
+/// Retires the slot of a header length before a native send of that length: nothing is mistaken for
+/// a header. Returns false while the slot is in use.
 bool retire_slot(int to, std::uint64_t bytes);
 RendezvousSlot& slot_of(int to, unsigned slot);
 RtsHeader rts_header(int to, unsigned slot);
-/// Returns the slot that a header names; null if it is no header. Throws aborted if the sender has
+/// Returns the slot that a header names; null for other data. Throws aborted if the sender has
 /// abandoned the message.
 RendezvousSlot* find_slot(const RtsHeader& header);
 /// That error; from: node rank of the sender.
 Error abandoned_error(int from);
 /// Completes the sender of a truncated RTS message. The status names sender and tag, with some MPIs
-/// the length too; `first` holds the bytes that came. Does nothing unless exactly one message fits.
+/// the length too; `first` holds the bytes that came. Does nothing unless exactly 1 message fits.
 void complete_truncated_send(const void* status, const std::byte* first, std::size_t bytes);
-/// Returns the size of a message that a probe found: the payload's if it is an RTS message. The tag
+/// Returns the size of a message that a probe found: for an RTS message the payload's size. The tag
 /// guards against native messages of a header's length, sent while all slots below were in use.
 std::uint64_t probed_bytes(Handle comm, int source, int tag, std::uint64_t bytes);
 

@@ -1,5 +1,5 @@
-// The list of pending requests, and their completion. MPI_Grequest_complete is called in the
-// program's threads alone, under one lock.
+// The list of pending requests, and the completion of requests. MPI_Grequest_complete is called in
+// the program's threads alone, under a single lock.
 #include "shims/mpi/requests.hpp"
 
 #include <sched.h>
@@ -25,11 +25,11 @@ namespace {
 
 struct PendingList {
   std::mutex mutex;
-  std::vector<PendingRequest*> all;  ///< in the order of their start
-  std::size_t next = 0;              ///< the next one to poll
+  std::vector<PendingRequest*> all;  ///< in the order of start
+  std::size_t next = 0;              ///< the next to poll
   std::mutex sleeping;
   std::condition_variable ended;
-  std::atomic<int> polled{0};  ///< operations whose end wakes no waiter
+  std::atomic<int> polled{0};  ///< operations that end without waking a waiter
 };
 
 PendingList& pending_list() {
@@ -37,7 +37,7 @@ PendingList& pending_list() {
   return *one;
 }
 
-/// A native request on staging buffers, and its status after its end.
+/// A native request on staging buffers, and the status after completion.
 struct NativeRequest : PendingRequest {
   NativeRequest(Handle of_mpi, CallStaging buffers)
       : native_request(of_mpi), staging(std::move(buffers)) {}
@@ -66,8 +66,8 @@ struct NativeRequest : PendingRequest {
   alignas(8) std::array<std::byte, 32> status{};
 };
 
-/// A request that never ends. Reading its state makes the MPI progress on all its work; a probe
-/// does not: MPICH's non-blocking collectives stand still.
+/// A request that never ends. Reading the state makes the MPI progress on all work; a probe does
+/// not: MPICH's non-blocking collectives stand still.
 Handle progress_request = 0;
 
 int query(void* extra, void* status) {
@@ -138,7 +138,7 @@ int take_error(Handle request) {
       });
   if (at == request_errors.end()) return 0;
   const RequestError found = std::move(*at);
-  request_errors.erase(at);  // before the handler runs, which may call the MPI
+  request_errors.erase(at);  // before the handler runs and perhaps calls the MPI
   return found.is_reported ? found.code : found.comm.call_errhandler(found.code);
 }
 
@@ -177,7 +177,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
     });
     return made;
   } catch (...) {
-    state.abort();  // later calls would pair with other calls of the ranks
+    state.abort();  // later calls would pair with wrong calls of the ranks
     throw;
   }
 }
@@ -212,7 +212,7 @@ int start_native(Handle comm, Handle native_request, CallStaging staging, void* 
                         request);
 }
 
-/// plait's thread calls no MPI, so revocations are noticed here.
+/// Also notices revocations, since plait's thread calls no MPI.
 bool CollectiveRequest::has_ended() {
   if (!ended.load(std::memory_order_acquire)) {
     if (has_ulfm() && rate_limit_.is_due() && comm.is_revoked())
@@ -220,7 +220,7 @@ bool CollectiveRequest::has_ended() {
     return false;
   }
   if (!error) error = attempt([&] { participation.packed->end(); });
-  participation.packed.reset();  // here, where MPI datatypes may be freed
+  participation.packed.reset();  // here MPI datatypes may be freed
   if (!error) return true;
   const std::optional<int> found = comm.code_of(*error, failed_ns_);
   code = found.value_or(0);
@@ -363,8 +363,8 @@ class SilencedErrors {
   Handle handler_ = 0;
 };
 
-/// Completes receives whose message has come and whose request the program has freed: the MPI may
-/// need some steps to find them.
+/// Completes receives that have a message and a request freed by the program: the MPI may need some
+/// steps to find the messages.
 void put_back_arrived() {
   constexpr int kSteps = 50;
   for (int step = 0; pending.load() != 0 && step < kSteps; ++step) {
@@ -377,8 +377,8 @@ void put_back_arrived() {
 
 void end_requests() {
   progress_until([] { return !any_must_end(); });
-  // A rank that is not here yet may still receive a message whose sender has freed the request, or
-  // send one that another rank receives into GPU memory.
+  // A rank that has not arrived yet may still receive a message whose sender has freed the request,
+  // or send a message that another rank receives into GPU memory.
   const SilencedErrors silenced;
   Handle request = 0;
   const Handle world = native().abi.world;

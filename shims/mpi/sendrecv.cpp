@@ -1,4 +1,4 @@
-// Joins a send and a receive into one pending request, which ends when both have ended.
+// Joins a send and a receive into a single pending request. The request ends when both have ended.
 #include "shims/mpi/sendrecv.hpp"
 
 #include <climits>
@@ -24,7 +24,7 @@ struct SendrecvRequest : PendingRequest {
   void fill(void* status) const override { receive->fill(status); }
   bool must_end() const override { return !receive_ended && receive->must_end(); }
 
-  std::vector<std::byte> packed;  ///< copy of the data to send, if the receive overwrites them
+  std::vector<std::byte> packed;  ///< copy of the data to send, if the receive overwrites the data
   std::unique_ptr<PendingRequest> receive, send;
   bool receive_ended = false, send_ended = false;
 };
@@ -50,7 +50,7 @@ struct NativeP2P {
   }
 };
 
-/// Sends rows of `row` bytes each. If the total exceeds an int, a datatype of one row is used.
+/// Sends rows of `row` bytes each. If the total exceeds an int, the datatype is a row.
 std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows, std::uint64_t row,
                                                   const SendrecvPeers& ends, int& code) {
   const Handle byte = native().abi.byte;
@@ -100,7 +100,7 @@ std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count
                    : nullptr;
 }
 
-/// Starts the receive first, so that a message to this rank itself finds it.
+/// Starts the receive first: a message to this rank itself finds the receive.
 template <class Width>
 std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
                                                Handle in_type, void* out,

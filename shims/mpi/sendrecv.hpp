@@ -1,5 +1,6 @@
-// A send and a receive in one call, as two messages, each native or by rendezvous. Also replaces an
-// MPI_Isendrecv that is missing (Open MPI 4.1) or whose status lacks the received count (MPICH).
+// A send and a receive in a single call, as two messages, each native or by rendezvous. Also
+// replaces an MPI_Isendrecv that is missing (Open MPI 4.1) or lacks the received count in the
+// status (MPICH).
 #pragma once
 #include <memory>
 
@@ -25,13 +26,13 @@ std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N
                                                Handle in_type, void* out,
                                                typename Width::N out_count, Handle out_type,
                                                const SendrecvPeers& ends, int& code);
-/// Copies the data to send first, since the receive overwrites them.
+/// Copies the data to send first, since the receive overwrites the buffer.
 template <class Width>
 std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Width::N count,
                                                        Handle type, const SendrecvPeers& ends,
                                                        int& code);
 
-/// Puts these functions into the table if the MPI needs them.
+/// Puts both functions into the table if the MPI needs a replacement.
 void add_isendrecv(NativeMpi& table);
 
 }  // namespace plait::mpi

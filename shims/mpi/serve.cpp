@@ -1,6 +1,6 @@
-// Attaches communicators and runs served collectives. A communicator is attached in its first
-// blocking call that is large enough: its ranks find each other with the native MPI's help and
-// vote. A failure on one rank leaves the communicator native on all.
+// Attaches communicators and runs served collectives. A communicator is attached in the first
+// blocking call that is large enough: the ranks find each other with the native MPI's help and
+// vote. A failure on any rank leaves the communicator native on all.
 #include "shims/mpi/serve.hpp"
 
 #include <sched.h>
@@ -46,15 +46,15 @@ ServedComms& served_comms() {
 }
 
 int keyval = 0;
-char forward_mark;  ///< its address marks a communicator that is always native
+char forward_mark;  ///< the address marks a communicator that is always native
 
 int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
   *flag = 0;
   return 0;
 }
 
-/// Delete callback of the attribute. Must not wait: it may run in any MPI call that completes the
-/// communicator's last operation.
+/// Delete callback of the attribute. Must not wait: any MPI call that completes the communicator's
+/// last operation may run the callback.
 int communicator_freed(Handle, int, void* value, void*) {
   comm_generation.fetch_add(1, std::memory_order_release);
   if (value == &forward_mark) return 0;
@@ -79,8 +79,8 @@ std::optional<CommEntry*> find_or_add(Handle comm) {
   return entry.release();
 }
 
-/// Returns the communicator's entry from a cache of one: most calls use the communicator of the
-/// call before, and MPIs take a lock to read an attribute.
+/// Returns the communicator's entry from a cache of a single entry: most calls use the communicator
+/// of the call before, and MPIs take a lock to read an attribute.
 CommEntry* entry_of(Handle comm) {
   const std::uint64_t now = comm_generation.load(std::memory_order_acquire);
   if (lookup_cache.comm_generation != now ||
@@ -119,19 +119,20 @@ bool ranks_use_gpus(Handle comm, CommEntry& entry) {
 }
 
 /// Returns whether plait would serve the call only in GPU memory, and no rank uses GPUs. The check
-/// must be cheap, because it also runs in programs that never use a GPU.
+/// must be cheap, because programs that never use a GPU run the check too.
 bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
   if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
   return even_bytes(args, entry.position) < least || !ranks_use_gpus(args.comm, entry);
 }
 
-/// Returns whether the native call would fail too; other errors mean that plait lacks a resource.
+/// Returns whether the native call would fail too; any other error means that plait lacks a
+/// resource.
 bool is_program_error(const Error& error) {
   return error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument;
 }
 
-/// Adds a state; returns false if there are `most` already.
+/// Adds a state; returns false if `most` states exist already.
 bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
   const std::lock_guard lock(served_comms().mutex);
   if (served_comms().all.size() >= most) return false;
@@ -139,7 +140,7 @@ bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
   return true;
 }
 
-/// Attaches a communicator. Returns null on all ranks if one rank cannot attach or is at its limit.
+/// Attaches a communicator. Returns null on all ranks if any rank cannot attach or is at the limit.
 ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
   std::shared_ptr<ServedComm> state;
   bool can = false;
@@ -259,7 +260,7 @@ void ServedComm::use_gpus(Handle comm, int gpu) {
   if (!has_gpus()) stream.reset();
 }
 
-/// The communicator has one GPU of this rank; buffers on another GPU are staged.
+/// The communicator has a single GPU of this rank; buffers on another GPU are staged.
 ServedComm::BufferLocation ServedComm::location_on(int gpu) const {
   return !has_gpus() || gpus_->comm->device() == gpu ? BufferLocation::gpu
                                                      : BufferLocation::gpu_staged;
@@ -286,8 +287,8 @@ void ServedComm::run_on_gpus(const PackedCall& packed) {
   await_stream();
 }
 
-/// Rank 0 admits one call at a time. agree_locations() is a barrier here: all ranks have entered
-/// the call before it starts, and have ended it before the next one.
+/// Rank 0 admits a single call at a time. agree_locations() is a barrier here: all ranks have
+/// entered the call before its start, and have ended the call before the next starts.
 void ServedComm::run_serialized(const PackedCall& packed) {
   std::unique_lock order(gpus_->order, std::defer_lock);
   if (position_.rank == 0) order.lock();
@@ -424,7 +425,7 @@ void ServedComm::work() {
       run_or_refuse(participation, locations.all_on_gpu);
     });
     const std::shared_ptr<ServedComm> owned =
-        std::move(operation.state);  // `operation` may be deleted once it has ended
+        std::move(operation.state);  // `operation` may be deleted after the end
     on_collective_ended(operation);
     lock.lock();
     working_ = false;

@@ -1,5 +1,5 @@
-// Decides which collectives plait serves, and runs them. The state of a served communicator is the
-// communicator's attribute and dies with it: MPIs reuse a freed handle at once.
+// Decides which collectives plait serves, and runs them. The state of a served communicator is an
+// attribute of the communicator and dies with the communicator: MPIs reuse a freed handle at once.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -34,8 +34,8 @@ struct CollectiveRequest;
 class ServedComm;
 
 /// This rank's buffers in a call, or the error that keeps the rank from having any: all ranks then
-/// get that error instead of the call. A rank that cannot stage a call still takes its turn, since
-/// the others have started it.
+/// get that error instead of the call. A rank that cannot stage a call still takes part, since the
+/// peers have started the call.
 struct Participation {
   std::optional<PackedCall> packed;
   std::optional<Error> refusal;
@@ -46,7 +46,7 @@ struct Participation {
   }
 };
 
-/// How a call is served; a null state = it is forwarded to the native MPI.
+/// How a call is served; a null state = forwarded to the native MPI.
 struct ServedCall {
   ServedComm* state = nullptr;
   CallShape shape;
@@ -61,7 +61,8 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   /// The program's communicator.
   const RetainedComm& retained_comm() const { return retained_comm_; }
   /// Called before ranks vote on serving, on one node: starts the thread for non-blocking calls.
-  /// Returns false and logs the reason if that fails: such calls could not end without it.
+  /// Returns false and logs the reason if that fails: without the thread non-blocking calls could
+  /// not end.
   bool begin_thread();
   /// Called after the vote, before any call.
   void serve(std::unique_ptr<Communicator> comm) { comm_ = std::move(comm); }
@@ -72,14 +73,14 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   /// native after all: no buffer is on a GPU and host memory is not served, or a rank cannot take
   /// part. Throws Error.
   bool run(const CollectiveArgs& args, const ServedCall& call);
-  /// Makes a state for a persistent call on the same communicator, since ranks may start such calls
-  /// in any order. Returns null if the call is native after all. Throws Error.
+  /// Makes a state for a persistent call on the same communicator, since ranks may start persistent
+  /// calls in any order. Returns null if the call is native after all. Throws Error.
   ServedComm* make_persistent_state(const CollectiveArgs& args, const ServedCall& call);
   /// Queues the call for the state's thread.
   void begin(CollectiveRequest& operation);
   /// Ends all calls with Error(aborted), on all ranks. Any thread.
   void abort();
-  /// No further call comes: the thread ends after the queued ones.
+  /// No further call comes: the thread ends after the queued calls.
   void close();
 
  private:
@@ -89,10 +90,11 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
     bool any_on_gpu = false, all_on_gpu = false;  ///< all_on_gpu: usable by engines
     int gpu = -1;                                 ///< GPU of this rank's buffers
   };
-  /// plait's communicator on one GPU of each rank.
+  /// plait's communicator on a GPU of each rank.
   struct GpuEngines {
     /// A stream of its own: ranks may start calls of several communicators in different orders. On
-    /// a shared stream each rank's first call could wait for one that another rank has not started.
+    /// a shared stream each rank's first call could wait for a call that another rank has not
+    /// started.
     std::unique_ptr<GpuStream> stream;
     std::unique_ptr<Communicator> comm;  ///< null unless has_gpus()
     bool tried = false;
@@ -101,8 +103,8 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   };
   Request one_of_each(std::uint64_t bytes) const;
   AgreedLocations agree_locations(BufferLocation mine);
-  /// Exchanges among ranks what they must know before a call; returns nothing if the call is
-  /// native. If engines can use this rank's buffers, packs its call first: no rank may refuse after
+  /// Exchanges among ranks the facts that all need before a call; returns nothing if the call is
+  /// native. If engines can use this rank's buffers, packs the call first: no rank may refuse after
   /// all ranks have agreed on the engines.
   std::optional<AgreedLocations> negotiate(const CollectiveArgs& args, const ServedCall& call,
                                            Participation& participation);
@@ -116,8 +118,8 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   /// Throws on all ranks of the call.
   [[noreturn]] void refuse(const Error& why);
   void run_on_gpus(const PackedCall& packed);
-  /// Runs persistent calls one by one in rank 0's order: ranks may start them in any order, and
-  /// kernels of more than two communicators may wait for each other on a GPU.
+  /// Runs persistent calls in rank 0's order, a single call at a time: ranks may start calls in any
+  /// order, and kernels of more than two communicators may wait for each other on a GPU.
   void run_serialized(const PackedCall& packed);
   void await_stream();
   void work();
@@ -137,11 +139,11 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
 
 /// Returns false if plait serves no call of this size. Checked first, since most calls are small.
 bool may_serve(const CollectiveArgs& args);
-/// Decides how to serve a call that may_serve(). may_attach: the call is blocking, so its ranks may
+/// Decides how to serve a call that may_serve(). may_attach: the call is blocking, hence ranks may
 /// attach the communicator.
 ServedCall served_call(const CollectiveArgs& args, bool may_attach);
 
-/// The same for a persistent call, in the function that makes its request, where ranks may attach.
+/// The same for a persistent call, in the function that makes the request: ranks may attach there.
 /// The state belongs to the request until release_state().
 ServedCall persistent_served_call(const CollectiveArgs& args);
 void release_state(ServedComm* state);

@@ -11,8 +11,9 @@
 namespace plait::mpi {
 namespace {
 
-/// Open MPI's vector code saturates sums of short integers. Its scalar remainder wraps, like
-/// plait's sums. Such sums stay native, so that small and large ones follow one rule.
+/// Open MPI's vector code saturates sums of short integers. The scalar remainder wraps, like
+/// plait's sums. Sums of short integers stay native, so that small and large sums follow the same
+/// rule.
 bool saturates(const MpiType& type, const MpiOp& op) {
   return native().abi.family == MpiFamily::open_mpi && op.op == ReduceOp::sum &&
          type.kind == TypeClass::integer && bytes_of(type.type) <= 2;
@@ -35,7 +36,7 @@ bool set_reduction(const CollectiveArgs& args, Request& request) {
   return true;
 }
 
-/// Sets the count of each part; returns false if one is negative.
+/// Sets the count of each part; returns false for a negative count.
 bool set_counts(const CollectiveArgs& args, const RankPosition& position, RankPart& part,
                 Request& request) {
   part.count = 0;
@@ -137,7 +138,7 @@ std::uint64_t most_bytes(const CollectiveArgs& args) {
   const MpiType* in = native().abi.type(args.in_type);
   const MpiType* out = args.out_type == args.in_type ? in : native().abi.type(args.out_type);
   const Count count = std::max(args.in_count, args.out_count);
-  // In place, the arguments of one side are ignored and may be anything.
+  // In place, the arguments of a side are ignored and may be anything.
   if (args.own_counts || args.counts || in == nullptr || out == nullptr || count < 0 ||
       count > 1 << 30)
     return ~std::uint64_t{0};
@@ -201,7 +202,7 @@ bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position
           is_device_data(args.out, args.out_type, args.out_count));
 }
 
-/// Engines need contiguous parts of one size; normal() turns equal counts into one count.
+/// Engines need contiguous parts of equal size; normal() turns equal counts into a single count.
 int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position) {
   if (args.own_counts || !shape.request.counts.empty() || is_in_place(args.out)) return -1;
   if (args.displs && !are_contiguous(args.counts, args.displs, position.ranks)) return -1;

@@ -1,4 +1,4 @@
-// Converts a call's arguments to plait's request. Decisions depend on what all ranks share
+// Converts a call's arguments to plait's request. Decisions depend on facts that all ranks share
 // (collective, root, operation, bytes), never on this rank's layout in memory.
 #pragma once
 #include <optional>
@@ -22,7 +22,7 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes);
 struct RankPosition {
   int rank = 0;
   int ranks = 0;
-  int nodes = 1;  ///< number of nodes of its ranks, the same on all ranks
+  int nodes = 1;  ///< number of nodes of the ranks, the same on all ranks
 };
 
 /// Returns whether each rank's part is the whole message.
@@ -30,13 +30,13 @@ inline bool is_whole(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::broadcast;
 }
-/// Returns the message bytes of a call whose parts have `count` elements.
+/// Returns the message bytes of a call with parts of `count` elements.
 inline std::uint64_t message_of(Collective collective, Count count, std::uint64_t element,
                                 int ranks) {
   const auto parts = static_cast<std::uint64_t>(is_whole(collective) ? 1 : ranks);
   return static_cast<std::uint64_t>(count) * element * parts;
 }
-/// Type and count of one rank's part, as far as this rank knows them.
+/// Type and count of a rank's part, as far as this rank knows them.
 struct RankPart {
   Handle type;
   Count count;
@@ -54,13 +54,13 @@ struct RankPart {
 std::uint64_t most_bytes(const CollectiveArgs& args);
 /// Returns the message bytes of a call with equal parts, the same on all ranks; 0 = wrong call.
 std::uint64_t even_bytes(const CollectiveArgs& args, const RankPosition& position);
-/// Returns nothing for a call that must be forwarded: empty, wrong, or not plait's. With
-/// own_counts a rank's part may be empty without the call being so.
+/// Returns nothing for a call that must be forwarded: empty, wrong, or not plait's. With own_counts
+/// a rank's part may be empty though the call is not.
 std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position);
 
 /// Returns whether this rank reads or writes GPU memory in the call.
 bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position);
-/// Returns the GPU of all buffers of this rank, if engines can use them; else -1.
+/// Returns the GPU of all buffers of this rank, if engines can use all; else -1.
 int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position);
 
 }  // namespace plait::mpi

@@ -1,5 +1,5 @@
 // Fills staging buffers before a call, and copies back only what the call wrote: the gaps belong to
-// the program, whose kernels may write to them.
+// the program, and kernels may write there.
 #include "shims/mpi/staging.hpp"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ bool may_reach_gpu(const PartsBuffer& parts) {
   return !is_in_place(parts.buffer) && uses_gpus();
 }
 
-/// Locates the data of all parts. Throws split_data() if they are split.
+/// Locates the data of all parts. Throws split_data() for split data.
 DataLocation data_location(const PartsBuffer& parts, const std::vector<TypedRange>& ranges) {
   if (!may_reach_gpu(parts)) return {};
   std::optional<DataLocation> all;
@@ -88,9 +88,9 @@ CallStaging::StagedArgument* CallStaging::stage_argument(const DataLocation& whe
                                                          const void* buffer, ByteRange span,
                                                          bool is_input, bool read,
                                                          const Pieces& pieces, bool is_pinned) {
-  // Nothing is read or written: the address may be another buffer's, with its own staging buffer.
+  // Nothing is read or written: the address may be another buffer's, with another staging buffer.
   if (where.gpu < 0 || span.bytes == 0) return nullptr;
-  // Gaps between parts may be large, so such a buffer is not pinned.
+  // Gaps between parts may be large, hence a buffer with gaps is not pinned.
   StagingBuffer staging_buffer(where.gpu, buffer, span, is_pinned && !where.in_parts);
   StagedArgument& one =
       buffers_.emplace_back(StagedArgument{std::move(staging_buffer), is_input, read, {}, {}, {}});

@@ -10,21 +10,21 @@
 
 namespace plait::mpi {
 
-/// Contiguous elements of a buffer, from `at` bytes after its address on.
+/// Contiguous elements of a buffer, from `at` bytes after the address on.
 struct TypedRange {
   std::intptr_t at;
   Count count;
   Handle type;
 };
 
-/// A buffer with one part for each rank or neighbour.
+/// A buffer with a part per rank or neighbour.
 struct PartsBuffer {
   const void* buffer;
   Count count;  ///< per part, if `counts` is null
   Handle type;
   CountArray counts{}, displs{};  ///< per part; displs in extents, with `types` in bytes
-  const void* types = nullptr;    ///< per part, if they differ
-  bool is_one = false;            ///< one part for all
+  const void* types = nullptr;    ///< per part, if different
+  bool is_one = false;            ///< a single part for all
   static PartsBuffer one(const void* buffer, Count count, Handle type) {
     return {buffer, count, type, {}, {}, nullptr, true};
   }
@@ -50,7 +50,7 @@ struct StagingRank {
 
 class CallStaging {
  public:
-  /// Adds a buffer of which the call reads `count` elements.
+  /// Adds a buffer with `count` elements that the call reads.
   void add_input(const void* buffer, Handle type, Count count);
   /// Adds a buffer that the call writes. whole: the call writes every byte; else the staging buffer
   /// first gets the present content.
@@ -62,11 +62,11 @@ class CallStaging {
   void add_of_ranks(Handle comm, const PartsBuffer& in, const PartsBuffer& out);
   /// The same for neighbours.
   void add_of_neighbours(Handle comm, const PartsBuffer& in, const PartsBuffer& out);
-  /// Stages contiguous bytes of a GPU; returns their host address.
+  /// Stages contiguous bytes of a GPU; returns the host address.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                        ByteRange written);
-  /// Adds the buffers that this rank reads and writes in a collective. Without `rank_here` it asks
-  /// the MPI about the communicator, which the program may have freed if the call is persistent.
+  /// Adds the buffers that this rank reads and writes in a collective. Without `rank_here` asks the
+  /// MPI about the communicator; in a persistent call the program may have freed the communicator.
   void add(const CollectiveArgs& args);
   void add(const CollectiveArgs& args, const StagingRank& rank_here);
 
@@ -97,10 +97,10 @@ class CallStaging {
     std::vector<ByteRange> written;
     std::optional<Received> received;
   };
-  /// With MPI_BOTTOM an input and an output may have one address.
+  /// With MPI_BOTTOM an input and an output may have the same address.
   const void* found(const void* argument, bool is_input) const;
-  /// Adds a staging buffer, whose data ranges pieces(list) appends to a list; null if all data are
-  /// in host memory.
+  /// Adds a staging buffer; pieces(list) appends the data ranges to a list. Returns null if all
+  /// data are in host memory.
   template <class Pieces>
   StagedArgument* stage_argument(const DataLocation& where, const void* buffer, ByteRange span,
                                  bool is_input, bool read, const Pieces& pieces,

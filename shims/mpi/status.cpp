@@ -33,7 +33,7 @@ int error_class(int code) {
   return code != 0 && native().Error_class(code, &found) == 0 ? found : code;
 }
 
-/// A function that stops at an error may leave statuses unchanged, so their errors start as
+/// A function that stops at an error may leave statuses unchanged, hence all errors start as
 /// pending.
 Statuses::Statuses(void* given, int count, bool needed) : all_(given) {
   if (!needed || count <= 0 || (given != nullptr && given != native().abi.status_ignore)) return;

@@ -1,4 +1,4 @@
-// Reads and writes MPI_Status, whose layout depends on the MPI.
+// Reads and writes MPI_Status; the layout depends on the MPI.
 #pragma once
 #include <array>
 #include <vector>
@@ -11,12 +11,12 @@ int status_bytes();
 /// Returns 0 for a cancelled receive and for an ignored status.
 std::uint64_t received_bytes(const void* status);
 void set_received_bytes(void* status, std::uint64_t bytes);
-/// MPI_ERROR, which functions for several requests set.
+/// MPI_ERROR, set by functions for several requests.
 int& error_in(void* status);
 int error_class(int code);
 
-/// The statuses that a native function fills: the program's, or own ones if the program ignores
-/// them and the drop-in needs them.
+/// The statuses that a native function fills: the program's, or own statuses if the program ignores
+/// statuses and the drop-in needs them.
 class Statuses {
  public:
   Statuses(void* given, int count, bool needed);
