@@ -37,7 +37,7 @@ constexpr unsigned kBlocksOverlapCompute = 64;
 /// ranks holds 3.
 constexpr std::uint64_t kLeastPiece = 3ull << 20;
 /// Most bytes of a piece, of several pieces that are summed: data in slots is then still cached
-/// when it is taken. Moves gain nothing. Source: bench/results/gpu_long_chains_h200x8.csv.
+/// when taken. Moves gain nothing. Source: bench/results/gpu_long_chains_h200x8.csv.
 constexpr std::uint64_t kSummedPiece = 16ull << 20;
 /// Steps that the root forwards before it takes the first returned step. With several pieces the
 /// kernel limits kPieceAhead to a whole piece (bench/results/gpu_long_chains_h200x8.csv).

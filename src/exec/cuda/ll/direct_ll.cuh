@@ -1,7 +1,7 @@
-// Kernels direct_ll and short_direct_ll: any collective in one hop. Every rank pushes parts
+// Kernels direct_ll and short_direct_ll: any collective in a single hop. Every rank pushes parts
 // straight to the owners in escaped LL packets, and each owner reduces or places the data. Each
-// pair of ranks exchanges at least one packet, if only a greeting ("I am in this call"). So every
-// call is a full exchange, and no rank can be two calls ahead of a reader of the inbox.
+// pair of ranks exchanges at least one packet, if only a greeting ("I am in this call"). Every call
+// is therefore a full exchange, and no rank can be two calls ahead of a reader of the inbox.
 #pragma once
 #include "exec/cuda/ll/escaped.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -22,7 +22,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   using ExpectedUnit = typename Packets::ExpectedUnit;
 
   const DirectShape& shape;
-  unsigned units;  // units of a part; 32 bits (kMostPackets), so that registers suffice
+  unsigned units;  // units of a part; 32 bits (kMostPackets) to save registers
 
   __device__ explicit DirectLlCall(const DirectLlArgs& given) : Packets(given), shape(given.shape) {
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
@@ -44,7 +44,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   __device__ void take(Unit (&got)[kSlots], int from, unsigned first, unsigned stride, int valid) {
     Packets::take(got, from, packets(), index(args.rank, from, first), first, stride, valid);
   }
-  /// Prefetches what reduce() will load `ahead` steps later.
+  /// Prefetches the data that reduce() will load `ahead` steps later.
   __device__ void fetch_own(unsigned first, unsigned stride, int valid) const {
     const char* src = static_cast<const char*>(args.input) + args.rank * shape.part_stride;
 #pragma unroll
@@ -88,9 +88,9 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
           send(peer(k), first + u * stride, held[u]);
-          // A move loads the next peer's unit into the register of a unit just sent, so that the
-          // load is under way while other units are sent: 0 to 5 % faster. Loading more at once
-          // spills registers: 1 to 7 % slower.
+          // A move loads the next peer's unit into the register of a unit just sent: the load then
+          // overlaps the sends of further units, 0 to 5 % faster. Loading more at once spills
+          // registers: 1 to 7 % slower.
           if (!kSums && after < args.ranks) held[u] = load_one(src, first + u * stride, whole);
         }
       k = after;
@@ -166,7 +166,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   }
 };
 
-/// Runs a call between its greetings, for both kernels. A rank that has given up sends nothing
+/// Runs a call between the greetings, for both kernels. A rank that has given up sends nothing
 /// more, since peers may still read the same half of an inbox.
 template <class Call, class Parts>
 __device__ void direct_ll_call(Call& call, Parts move_parts) {
@@ -177,7 +177,7 @@ __device__ void direct_ll_call(Call& call, Parts move_parts) {
   end_fused_call(call.args.state, call.number);
 }
 
-/// A call with at least one thread per unit of a part. With so little to wait for, the number of
+/// A call with at least one thread per unit of a part. With little to wait for, the number of
 /// instructions and the size of the code matter: a thread handles units of several peers together,
 /// and the host computes their addresses. kMostRanks: a multiple of kPeers.
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
@@ -220,7 +220,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     return {takes_from(i), this->peer(i + 1), args.packet[i] + unit, unit};
   }
 
-  /// A group index known at compile time: indexing kernel parameters by it needs no address
+  /// A group index known at compile time: indexing kernel parameters by a constant needs no address
   /// computation.
   template <int kFirst>
   struct PeerGroup {
@@ -330,8 +330,8 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
   }
 };
 
-/// Pushes everything before the first wait: threads of a diverged warp wait for each other only
-/// there.
+/// Pushes everything before the first wait: only at waits do threads of a diverged warp await each
+/// other.
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
 __device__ void short_direct_ll(const ShortDirectLlArgs& args) {
   wait_for_grid_before();

@@ -1,5 +1,5 @@
-// Engine direct_ll: any collective in one hop by LL packets, in several pieces if the packets do
-// not fit into half an inbox.
+// Engine direct_ll: any collective in a single hop by LL packets, in several pieces if the packets
+// do not fit into half an inbox.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -50,7 +50,7 @@ class DirectLlReady : public PreparedCall {
     args_.half_bytes = rank.group().sizes.sentinel_bytes;
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
     args_.shape = whole_;
-    if (is_short_) args_ = short_direct_ll_args(args_);  // each call sets its buffers
+    if (is_short_) args_ = short_direct_ll_args(args_);  // each call sets the buffers
   }
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {

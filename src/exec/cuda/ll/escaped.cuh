@@ -1,5 +1,5 @@
-// Escaped packets, which may hold data of any bits: sending and taking them by a thread. Base of
-// direct_ll and of the chain kernels.
+// Sending and taking escaped packets, with data of any bits, by a thread. Base of direct_ll and of
+// the chain kernels.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -8,17 +8,17 @@
 namespace plait::cuda {
 
 /// Escaped packet: 16 bytes of any bits travel as 16. A word of all ones means "not here yet". A
-/// sender replaces a data word of all ones, or one equal to the stand-in, by the stand-in, and
+/// sender replaces a data word of all ones, or a word equal to the stand-in, by the stand-in, and
 /// stores an escape word beside the packet that tells the two cases apart. Escape words are neither
-/// written nor read otherwise. Words travel mixed with the number of the packet, so that data which
-/// repeats a word (-1 as a mask or as padding is all ones) is no slower than other data.
+/// written nor read otherwise. Words travel mixed with the number of the packet, so that data with
+/// a repeated word (-1 as a mask or as padding is all ones) is as fast as any data.
 struct EscapedPacket {
   static constexpr unsigned long long kMissing = ~0ull;
   static constexpr unsigned long long kStandIn =
       0xbf58476d1ce4e5b9ull;  // as rare as any other word
 
-  /// Returns the unit mixed with the number of its packet. Different packets of 2^32 - 1 have
-  /// different keys, and no key leaves a word unchanged.
+  /// Returns the unit mixed with the packet's number. Different packets of 2^32 - 1 have different
+  /// keys, and no key leaves a word unchanged.
   static __device__ Unit mixed(const Unit& unit, unsigned packet) {
     const unsigned half = (packet + 1) * 0x9e3779b9u;
     const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
@@ -56,8 +56,8 @@ struct EscapedPacket {
   }
 };
 
-/// Where the code for stand-ins is placed: once per kernel or once per slot. Short code starts
-/// sooner; code per slot leaves more registers.
+/// Place of the code for stand-ins: once per kernel or once per slot. Short code starts sooner;
+/// code per slot leaves more registers.
 enum class RareCode { once, often };
 
 /// A call by escaped packets. Half an inbox holds `packets` packets of a call, followed by the

@@ -1,8 +1,8 @@
-// Kernels one_shot and two_shot: an all_reduce in one kernel without a barrier, because every
-// packet carries its own flag. one_shot: every rank pushes its message to all ranks and reduces
+// Kernels one_shot and two_shot: an all_reduce in a single kernel without a barrier, because every
+// packet carries a flag. one_shot: every rank pushes its message to all ranks and reduces
 // everything. two_shot: every rank reduces its own shard and pushes the result to all ranks, or for
-// a reduce to the root. Ideas: NCCL's LL protocol (data and flag in one 64-bit store); "Lamport"
-// buffers, in which a value that no sender sends means "not here yet".
+// a reduce to the root. Ideas: NCCL's LL protocol (data and flag in a single 64-bit store);
+// "Lamport" buffers, in which a value that no sender sends means "not here yet".
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -39,9 +39,9 @@ struct FlagPacket {
 };
 
 /// NaN-sentinel packet: 16 bytes travel as 16. A word of all ones, a NaN in every float type, means
-/// "not here yet". A sender replaces such a word by another NaN; the result has the canonical NaN
-/// either way. A word is 32 bits (64 for fp64) and is checked by itself, so no wider store needs to
-/// be atomic.
+/// "not here yet". A sender replaces that word by another NaN; the result has the canonical NaN
+/// either way. A word is 32 bits (64 for fp64) and is checked by itself: no wider store needs to be
+/// atomic.
 struct NanSentinelPacket {
   static constexpr int kBytes = kSentinelPacketBytes;
   template <DataType kType>
@@ -71,7 +71,7 @@ struct NanSentinelPacket {
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
-/// Returns the number of this call. Its parity selects the half of the inboxes.
+/// Returns the number of this call. The number's parity selects the half of the inboxes.
 __device__ inline unsigned number_of_call(const DeviceState* state) {
   return peek_flag(&state->fused_calls) + 1;
 }
@@ -79,7 +79,7 @@ __device__ inline unsigned number_of_call(const DeviceState* state) {
 /// Ends the call: the next kernel reads the next call number once all blocks have been here. Blocks
 /// count arrivals in the low 32 bits of `fused_done`. Block 0 adds 2^32 - (blocks - 1), so that the
 /// last arrival carries into the call number in the high 32 bits, in any order. Counting with a
-/// wait for the atomic's result takes 0.15 us more; a grid of one block stores the number instead,
+/// wait for the atomic's result takes 0.15 us more; a single-block grid stores the number instead,
 /// 0.15 us less. Only now may the blocks of the next kernel be scheduled: blocks of a call that
 /// still waits for peers would occupy twice the SMs, and the kernels of two communicators might no
 /// longer fit side by side.
@@ -106,7 +106,7 @@ struct FusedCall {
   unsigned number;
   unsigned long long half;  // offset of this call's half of the inboxes
   unsigned long long bytes;
-  unsigned units;  // 32 bits (kMostPackets), so that registers suffice
+  unsigned units;  // 32 bits (kMostPackets) to save registers
   bool aligned;
   bool broken = false;
   SpinTimeout timeout;
@@ -155,15 +155,15 @@ struct FusedCall {
     return Packet::unit_of(got);
   }
 
-  /// A packet that a thread waits for, with its sender.
+  /// A packet that a thread waits for, with the sender.
   struct ExpectedPacket {
     bool is_wanted;
     int from;
     const char* at;
   };
   /// Waits until all wanted packets are here; slot(i) describes got[i]. Each round loads all
-  /// packets before the first check, so that one round trip to L2 may serve all. Returns false if
-  /// the wait was given up.
+  /// packets before the first check, so that a single round trip to L2 may serve all. Returns false
+  /// if the wait was given up.
   template <int kSlots, class SlotOf>
   __device__ bool await_packets(typename Packet::LoadedPacket (&got)[kSlots], SlotOf slot) {
     int missing;  // a rank that is waited for, for the error message
@@ -197,7 +197,7 @@ struct FusedCall {
         const int u = i / kRanksAtOnce, rank = first + i % kRanksAtOnce;
         return ExpectedPacket{u < valid && rank != args.rank, rank, at(u, rank)};
       };
-      if (!await_packets(got, slot)) return;  // without all parts there is no sum to send
+      if (!await_packets(got, slot)) return;  // a sum needs all parts
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
@@ -289,7 +289,7 @@ __device__ void one_shot(const FusedArgs& args) {
     const unsigned at = first + static_cast<unsigned>(s) * step;
     const int valid = valid_units(at, stride, call.units, Call::kTogether);
     if (valid == 0) continue;
-    call.template reduce<kRanks == 2 ? 4 : 8>(  // with two ranks there is one peer to wait for
+    call.template reduce<kRanks == 2 ? 4 : 8>(  // with two ranks a thread waits for a single peer
         valid,
         [&](int u, int rank) {
           return call.packet(args.rank, Call::kParts, rank, call.units, at + u * stride);
@@ -302,15 +302,15 @@ __device__ void one_shot(const FusedArgs& args) {
 }
 
 /// The inbox takes the peers' parts of this rank's shard, and the peers' results. kToRoot: only the
-/// root's inbox takes results. A rank then leaves after the sum of the own shard, to which all
-/// other ranks contribute, so every rank must have a shard.
+/// root's inbox takes results. A rank then leaves after the sum of the own shard. All other ranks
+/// contribute to that sum: every rank must have a shard.
 template <DataType kType, int kOp, int kRanks, class Packet, bool kToRoot>
 struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Packet>;
   static constexpr int kTogether = Call::kTogether;
   static constexpr bool kIsLean =
       kToRoot ? is_lean_two_shot_to_root(kRanks) : is_lean_two_shot(kRanks);
-  /// Units of other ranks that a thread holds at once: eight would not fit in 64 registers.
+  /// Units of peers that a thread holds at once: eight would not fit in 64 registers.
   static constexpr int kMostHeld = kIsLean ? 4 : 8;
   /// Peers whose results a thread takes together.
   static constexpr int kPeers = kRanks == 0 ? 1 : Call::template kPolled<kRanks - 1, kMostHeld>;
@@ -323,7 +323,7 @@ struct TwoShot {
   static __device__ void run(const FusedArgs& args) {
     wait_for_grid_before();
     // Launch the next grid early (PDL) if no other communicator shares this GPU: the blocks spread
-    // evenly over the SMs, which saves 3 %.
+    // evenly over the SMs (3 % less time).
     if (args.state->has_neighbour == 0) let_next_grid_start();
     TwoShot shot(args, blockDim.x);
     const int ahead = args.ahead;
@@ -359,7 +359,7 @@ struct TwoShot {
     const int at = call.args.rank + k;
     return at < call.ranks() ? at : at - call.ranks();
   }
-  /// Loads this rank's units of a step for a peer, and returns how many there are.
+  /// Loads this rank's units of a step for a peer, and returns the number of units.
   __device__ int load_parts(Unit (&mine)[kTogether], int to, unsigned at) const {
     const int valid = valid_units(at, stride, limit(to), kTogether);
 #pragma unroll

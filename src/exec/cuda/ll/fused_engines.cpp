@@ -1,6 +1,6 @@
-// Engines one_shot and two_shot: an all_reduce by LL packets in one kernel; two_shot also serves
-// reduces. If the packets of a call do not fit into half an inbox, two_shot reuses them (kernel
-// long_two_shot).
+// Engines one_shot and two_shot: an all_reduce by LL packets in a single kernel; two_shot also
+// serves reduces. If the packets of a call do not fit into half an inbox, two_shot reuses packets
+// (kernel long_two_shot).
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -127,7 +127,7 @@ class FusedEngine : public Engine {
   static std::uint64_t half_bytes(bool nan_sentinel, const Group& group) {
     return nan_sentinel ? group.sizes.sentinel_bytes : group.sizes.flag_bytes;
   }
-  /// Returns the units that a rank sends to another rank, or has in its own shard.
+  /// Returns the units that a rank sends to another rank, or has in the own shard.
   std::uint64_t work_of(const Request& request) const {
     const auto ranks = static_cast<std::uint64_t>(request.ranks);
     return is_one_shot_ ? units_of(request) : (units_of(request) + ranks - 1) / ranks;

@@ -5,7 +5,7 @@
 
 namespace plait::cuda {
 
-/// One all_reduce by one_shot or two_shot, or a reduce by two_shot.
+/// An all_reduce by one_shot or two_shot, or a reduce by two_shot.
 struct FusedArgs : CallArgs {
   std::int32_t root;           ///< root of a reduce
   std::int32_t ahead;          ///< steps that pushing runs ahead of reducing
@@ -18,13 +18,13 @@ struct FusedArgs : CallArgs {
 inline constexpr unsigned kLongShotBlocks = 160;
 inline constexpr int kMostShotAhead = 3;
 /// Returns the steps whose packets a slot holds. The three phases span 2 * ahead + 1 steps; during
-/// one more, receivers signal that its packets are free. A longer ring leaves less in cache: four
-/// ranks take 8 % longer with 5 steps than with 4 (E-0403). ahead: steps that pushing runs ahead of
-/// reducing, and reducing ahead of gathering.
+/// a further step, receivers signal that the packets are free. A longer ring leaves less in cache:
+/// four ranks take 8 % longer with 5 steps than with 4 (E-0403). ahead: steps that pushing runs
+/// ahead of reducing, and reducing ahead of gathering.
 constexpr int shot_ring(int ahead) { return 2 * ahead + 2; }
 inline constexpr int kMostShotRing = shot_ring(kMostShotAhead);
-/// Threads of a block of long_two_shot behind its workers: one warp, in which one thread signals
-/// the peers and one thread per peer waits for the peer's signals.
+/// Threads of a block of long_two_shot behind the workers: a warp, in which a thread signals the
+/// peers and a thread per peer waits for the peer's signals.
 inline constexpr unsigned kLongShotSignalThreads = 32;
 
 /// Flags of long_two_shot in each rank's memory, by block and writer: steps that the writer's block
@@ -41,8 +41,8 @@ struct LongShotArgs : FusedArgs {
   std::uint32_t workers;            ///< threads of a block that pass units
 };
 
-/// True if a sum over so many ranks fits in 64 registers. A block of 512 threads then takes half an
-/// SM.
+/// True if a sum over this many ranks fits in 64 registers. A block of 512 threads then takes half
+/// an SM.
 constexpr bool is_lean_one_shot(int ranks) { return ranks == 2 || ranks == 4; }
 constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks); }
 constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
@@ -59,16 +59,16 @@ struct DirectLlArgs : CallArgs {
 /// Most threads of a block of a short call: half an SM even if sums need 128 registers.
 inline constexpr unsigned kShortDirectLlThreads = 256;
 
-/// Addresses of the parts of a short call, computed on the host because the kernel has no time for
-/// it. Index i is the rank i + 1 after this one; the last index is this rank itself.
+/// Addresses of the parts of a short call, computed on the host to save the kernel's time. Index i
+/// is the rank i + 1 after this one; the last index is this rank itself.
 struct ShortDirectLlArgs : DirectLlArgs {
   std::uint32_t whole_units;  ///< leading units that lie whole and aligned in all buffers; 0 = none
   std::uint32_t gives_to;     ///< bit i: this rank has a part for rank i
-  std::uint32_t takes_from;   ///< bit i: rank i, another rank, has a part for this one
+  std::uint32_t takes_from;   ///< bit i: rank i, not this rank, has a part for this rank
   char* to[kMaxCudaRanks];    ///< this rank's first packet in the inbox of rank i
   std::uint32_t packet[kMaxCudaRanks];    ///< first packet of rank i in this rank's inbox
   std::uint32_t part_at[kMaxCudaRanks];   ///< byte offset in the input of the part for rank i
-  std::uint32_t place_at[kMaxCudaRanks];  ///< byte offset in the output of what rank i sends
+  std::uint32_t place_at[kMaxCudaRanks];  ///< byte offset in the output of rank i's data
 };
 
 inline std::uint32_t whole_units(const DirectLlArgs& call) {
@@ -79,8 +79,8 @@ inline std::uint32_t whole_units(const DirectLlArgs& call) {
   return at % 16 == 0 ? static_cast<std::uint32_t>(shape.part_bytes / 16) : 0;
 }
 
-/// Sets the buffers of one call, whatever buffers the call before had. A part that stays in place
-/// is not stored again, since its memory may be read-only.
+/// Sets the buffers of a call, whatever buffers the call before had. A part that stays in place is
+/// not stored again, since the memory may be read-only.
 inline void set_buffers(ShortDirectLlArgs& args, const void* input, void* output) {
   args.input = input;
   args.output = output;
@@ -126,7 +126,7 @@ struct ChainArgs : CallArgs {
 
 /// Most blocks of long_chain.
 inline constexpr unsigned kLongChainBlocks = 256;
-/// Threads of a block of long_chain behind its workers: one warp, of which one thread works.
+/// Threads of a block of long_chain behind the workers: a warp, of which a single thread works.
 inline constexpr unsigned kLongChainSignalThreads = 32;
 
 /// Flags of long_chain in each rank's memory.
@@ -135,12 +135,12 @@ struct ChainFlags {
                                          ///< rank has free packets; 0 between calls
   std::uint32_t nearly_done[kMaxCudaRanks];  ///< by writer: calls in which only the writer's last
                                              ///< piece is left
-  // Counters that only their own rank writes.
-  std::uint32_t calls;               ///< calls that have ended
-  std::uint32_t nearly_done_blocks;  ///< blocks of the running call with one piece left; 0 between
-                                     ///< calls
-  std::uint32_t done_blocks;         ///< blocks of the running call that have ended; 0 between
-                                     ///< calls
+  // Counters that only the own rank writes.
+  std::uint32_t calls;  ///< calls that have ended
+  std::uint32_t
+      nearly_done_blocks;  ///< blocks of the running call with a single piece left; 0 between calls
+  std::uint32_t done_blocks;  ///< blocks of the running call that have ended; 0 between
+                              ///< calls
 };
 
 /// A chain in several pieces. Pieces alternate between the halves of the inboxes, and each counts

@@ -23,12 +23,12 @@ struct ChainCall : EscapedCall<ChainArgs> {
 
   const ChainShape& shape;
   const int before, next;
-  // The current piece: its part of the buffers, and the number of packets in front of their escape
+  // The current piece's part of the buffers, and the number of packets in front of the escape
   // words.
   const char* input;
   char* output;
   unsigned long long bytes;
-  unsigned units;  // 32 bits (kMostPackets), so that registers suffice
+  unsigned units;  // 32 bits (kMostPackets) to save registers
   unsigned packets;
 
   __device__ explicit ChainCall(const ChainArgs& given)
@@ -105,11 +105,11 @@ struct ChainCall : EscapedCall<ChainArgs> {
     put(held, first, stride, valid);
   }
 
-  /// Returns a greeting packet's index: behind the packets of data, one per rank.
+  /// Returns a greeting packet's index: behind the packets of data, 1 per rank.
   __device__ unsigned greeting(int owner, int from) const {
     return units + static_cast<unsigned>(place_among_others(owner, from));
   }
-  /// Sends a packet without data to each rank that gets no data from this one.
+  /// Sends a packet without data to each rank that gets no data from this rank.
   __device__ void greet() const {
     if (blockIdx.x != 0) return;
     for (int to = static_cast<int>(threadIdx.x); to < args.ranks;

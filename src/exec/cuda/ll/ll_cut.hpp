@@ -15,12 +15,12 @@ inline constexpr std::uint64_t kSentinelPacketBytes = 16;  ///< a word of all on
                                                            ///< yet"
 inline constexpr std::uint64_t kFlagPacketBytes = 32;      ///< each 64-bit word holds 32 bits of
                                                            ///< data and a 32-bit flag
-inline constexpr std::uint64_t kEscapeFlagBytes = 8;       ///< escape word of a packet whose data
-                                                           ///< may have any bits
+inline constexpr std::uint64_t kEscapeFlagBytes =
+    8;  ///< escape word of a packet with data of any bits
 
-/// Most pieces of direct_ll, and of a chain in short pieces. Each piece has a start and an end of
-/// its own (5 us with two ranks, by bench/results/gpu_two_shot_memory_h100x2.csv, when two_shot
-/// worked in pieces) but saves memory.
+/// Most pieces of direct_ll, and of a chain in short pieces. Each piece adds a start and an end (5
+/// us with two ranks, by bench/results/gpu_two_shot_memory_h100x2.csv, when two_shot worked in
+/// pieces) but saves memory.
 inline constexpr std::uint64_t kMostLlPieces = 6;
 
 /// Returns the 16-byte units of the request's message, rounded up.
@@ -32,7 +32,7 @@ inline std::uint64_t units_of(const Request& request) {
 /// past the end.
 inline constexpr std::uint64_t kMostPackets = 1ull << 31;
 
-/// Equal pieces but for one shorter piece, cut between the packets of all ranks. The last piece is
+/// Equal pieces but for a shorter piece, cut between the packets of all ranks. The last piece is
 /// shorter, in a chain the first.
 struct LlCut {
   std::uint64_t pieces = 0;
@@ -40,7 +40,7 @@ struct LlCut {
 };
 
 /// Returns the packets that a rank receives for a message of `units`: the whole message from every
-/// other rank (one_shot), or the own shard and all other results.
+/// peer (one_shot), or the own shard and the peers' results.
 inline std::uint64_t packets_for(std::uint64_t units, int ranks, bool is_one_shot) {
   const auto n = static_cast<std::uint64_t>(ranks);
   return (n - 1) * (is_one_shot ? units : 2 * ((units + n - 1) / n));
@@ -52,7 +52,7 @@ inline bool holds_packets(std::uint64_t room, std::uint64_t units, int ranks, bo
          packets_for(units, ranks, is_one_shot) <= std::min(room, kMostPackets);
 }
 
-/// Most bytes of packets that are still cached when a rank takes them.
+/// Most bytes of packets that stay cached until taken.
 inline constexpr std::uint64_t kCachedPacketBytes = 24ull << 20;
 
 /// Returns the most units of a shard in a step of long_two_shot, so that slots hold enough steps.
@@ -64,10 +64,10 @@ inline std::uint64_t most_shot_units(std::uint64_t room, std::uint64_t packet_by
   return std::min(room, kCachedPacketBytes) / packet_bytes / slots / ring;
 }
 
-/// Cuts a direct_ll call with parts of `units`. For every other rank the inbox has a packet and an
-/// escape word per unit of a piece, and a greeting packet. With more than two ranks a piece is also
-/// limited to what is still cached when it is taken: an all_gather of 32 MiB over four ranks takes
-/// 92 us in two pieces and 111 us in one.
+/// Cuts a direct_ll call with parts of `units`. For every peer the inbox has a packet and an escape
+/// word per unit of a piece, and a greeting packet. With more than two ranks a piece is also
+/// limited to data that stays cached until taken: an all_gather of 32 MiB over four ranks takes 92
+/// us in two pieces and 111 us in a single piece.
 inline LlCut cut_direct_ll(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
   std::uint64_t packets = kMostPackets;
   if (ranks > 2) half_bytes = std::min(half_bytes, kCachedPacketBytes);
@@ -79,7 +79,7 @@ inline LlCut cut_direct_ll(std::uint64_t units, int ranks, std::uint64_t half_by
   return {pieces, (units + pieces - 1) / pieces};
 }
 
-/// Steps of a kernel that reuses packets within one launch. long_chain cuts pieces into whole steps
+/// Steps of a kernel that reuses packets within a launch. long_chain cuts pieces into whole steps
 /// if at least one step fits; long_two_shot has no pieces.
 struct LlStep {
   std::uint64_t units = 1;           ///< units of each shard that all threads of a rank pass in a
@@ -89,7 +89,7 @@ struct LlStep {
 };
 
 /// Cuts a chain. The inbox has a packet and an escape word per unit of a piece, and a greeting
-/// packet for every other rank.
+/// packet for every peer.
 inline LlCut cut_chain(std::uint64_t units, int ranks, std::uint64_t half_bytes, LlStep step = {}) {
   const std::uint64_t packets =
       std::min(kMostPackets, half_bytes / (kSentinelPacketBytes + kEscapeFlagBytes));

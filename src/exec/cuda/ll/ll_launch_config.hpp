@@ -12,8 +12,8 @@
 
 namespace plait::cuda {
 
-/// Returns one thread for each unit of the piece, as far as blocks allow. Short calls get small
-/// blocks, so that more SMs have one. is_lean: a block of the kernel takes half an SM.
+/// Returns a thread for each unit of the piece, as far as blocks allow. Short calls get small
+/// blocks, to use more SMs. is_lean: a block of the kernel takes half an SM.
 inline KernelLaunchConfig ll_launch_config(std::uint64_t units, bool is_lean, unsigned most_blocks,
                                            const Tuning& tuning, const Group& group) {
   KernelLaunchConfig config;

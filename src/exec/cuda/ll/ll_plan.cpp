@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
-/// Returns the pieces of a call. For two_shot with reused packets a piece is what all ranks' shards
-/// contribute to a step.
+/// Returns the pieces of a call. For two_shot with reused packets a piece is the contribution of
+/// all ranks' shards to a step.
 LlCut cut_of(const Request& request, LlKernel kernel, PacketFormat kind, std::uint64_t half_bytes,
              LlStep step) {
   const std::uint64_t units = units_of(request);
@@ -49,7 +49,7 @@ std::vector<Range> shards_of(Range piece, int ranks) {
   return shards;
 }
 
-/// Writes the steps of long_two_shot, each with its part of every shard.
+/// Writes the steps of long_two_shot, each with a part of every shard.
 void write_steps(Builder& builder, std::uint64_t bytes, LlStep step) {
   const std::uint64_t step_bytes = step.units * kUnit;
   const int ring = shot_ring(step.ahead);
@@ -70,7 +70,7 @@ void write_piece(Builder& builder, LlKernel kernel, std::uint64_t half, Range pi
   const std::uint64_t packets = (piece.bytes + kUnit - 1) / kUnit;
   if (kernel == LlKernel::one_shot)
     return write_one_shot(builder, {"one_shot", half, packets * kUnit}, piece);
-  if (kernel == LlKernel::direct_ll)  // one packet more per slot, to greet
+  if (kernel == LlKernel::direct_ll)  // a further packet per slot, to greet
     return write_one_shot(builder, {"direct_ll", half, (packets + 1) * kUnit}, piece);
   const std::vector<Range> shards = shards_of(piece, builder.ranks());
   const std::uint64_t shard = (packets + static_cast<std::uint64_t>(builder.ranks()) - 1) /

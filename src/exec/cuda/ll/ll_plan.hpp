@@ -1,9 +1,9 @@
 // Plans of LL calls over all ranks, at the grain of parts. Inboxes are laid out as in the kernels:
 // packet i of a rank is bytes 16 i and on of the inbox, without flags and escape words. A part has
-// no signal besides its packets, each of which signals itself. So the plan's signal of a part
-// stands for the arrival of the last packet, and the plan's wait for the arrival of all. The other
-// signals of a chain in several pieces are flags. The thread that takes a packet also clears it;
-// the plan omits that store.
+// no signal besides the packets: each packet signals itself. The plan's signal of a part therefore
+// stands for the arrival of the last packet, and the plan's wait for the arrival of all. The
+// remaining signals of a chain in several pieces are flags. The thread that takes a packet also
+// clears the packet; the plan omits that store.
 #pragma once
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/ll/ll_cut.hpp"
@@ -21,16 +21,16 @@ bool is_escaped(LlKernel kernel);
 enum class PacketFormat : std::uint8_t { nan_sentinel, flag, escaped };
 std::uint64_t bytes_of(PacketFormat kind);  ///< bytes of a packet
 
-/// Returns the packets that half an inbox holds. In a plan's inbox the other half begins after that
-/// many packets.
+/// Returns the packets that half an inbox holds. In a plan's inbox the second half begins after
+/// that many packets.
 std::uint64_t packets_in_half(PacketFormat kind, std::uint64_t half_bytes);
 
-/// Returns the plan of a call. Pieces alternate between the halves of the inbox, one launch each; a
-/// chain has all its pieces in one launch, and two_shot has steps in one launch that reuse the
-/// packets of one half. one_shot and two_shot serve all_reduce, two_shot also reduce, ll_chain
-/// broadcast and reduce. Escaped packets are for direct_ll and ll_chain, which have no other
-/// format. step: used by a chain and by two_shot. Throws Error(unsupported) if half an inbox is too
-/// small for any piece, or for steps of `step.units`.
+/// Returns the plan of a call. Pieces alternate between the halves of the inbox, a launch each; a
+/// chain has all pieces in a single launch, and two_shot has steps in a single launch that reuse
+/// the packets of a half. one_shot and two_shot serve all_reduce, two_shot also reduce, ll_chain
+/// broadcast and reduce. Escaped packets are for direct_ll and ll_chain, as the only format. step:
+/// used by a chain and by two_shot. Throws Error(unsupported) if half an inbox is too small for any
+/// piece, or for steps of `step.units`.
 Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, PacketFormat kind,
              std::uint64_t half_bytes, LlStep step = {});
 

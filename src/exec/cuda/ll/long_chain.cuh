@@ -1,17 +1,17 @@
-// Kernel long_chain: ll_chain in several pieces, all in one launch, for a message that does not fit
-// into half an inbox. Pieces alternate between the halves of the inboxes and count as a call each.
-// Block b of a rank forwards to block b of the next rank, the same packets of every piece, and each
-// thread keeps the same packets.
+// Kernel long_chain: ll_chain in several pieces, all in a single launch, for a message that does
+// not fit into half an inbox. Pieces alternate between the halves of the inboxes and count as a
+// call each. Block b of a rank forwards to block b of the next rank, the same packets of every
+// piece, and each thread keeps the same packets.
 //
 // A packet may be written again once the receiver's block has taken all of its packets of that
-// piece. One thread of a block, the signal thread, then raises a flag at the rank before
-// (ChainFlags), and polls the corresponding flag of the next rank. So no thread that passes units
-// ever waits for a fence.
+// piece. A single thread of a block, the signal thread, then raises a flag at the rank before
+// (ChainFlags), and polls the corresponding flag of the next rank. Threads that pass units
+// therefore never wait for a fence.
 //
-// The next call may write into the half that the last piece does not use. So no rank leaves before
-// all ranks have signalled that only the last piece is left. The last block to end waits for these
-// signals; any other waiting block might occupy an SM that another block of the same rank still
-// needs.
+// The next call may write into the half that the last piece does not use. Hence no rank leaves
+// before all ranks have signalled that only the last piece is left. The last block to end waits for
+// these signals; any other waiting block might occupy an SM that another block of the same rank
+// still needs.
 #pragma once
 #include "exec/cuda/ll/ll_chain.cuh"
 
@@ -19,8 +19,8 @@ namespace plait::cuda {
 
 /// Shared memory of a block.
 struct LongChainShared {
-  unsigned through[2];  ///< by parity of a piece: threads that have finished such a piece,
-                        ///< accumulated
+  unsigned
+      through[2];  ///< by parity: threads that have finished a piece of that parity, accumulated
   // Written by the signal thread.
   volatile unsigned done;     ///< pieces that all threads have finished
   volatile unsigned room;     ///< pieces after the first that may be sent
@@ -50,7 +50,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
 
   // --- threads that pass units ------------------------------------------------------------------
 
-  /// Position of a thread: the piece, and the units of it that earlier steps covered.
+  /// Position of a thread: the piece, and the piece's units that earlier steps covered.
   struct PiecePosition {
     unsigned piece = 0, unit = 0;
   };
@@ -62,10 +62,10 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     return true;
   }
   /// Waits until the block has finished the piece before the last one. No thread is two pieces
-  /// ahead of another, so the parity tells the pieces apart.
+  /// ahead of another, hence the parity tells the pieces apart.
   __device__ void await_block(unsigned piece) {
     while (!broken && shared.done + 1 < piece) broken = timeout.failed_elsewhere(args.state);
-    timeout.began_ns = 0;  // each piece has its own deadline
+    timeout.began_ns = 0;  // each piece has a fresh deadline
   }
   __device__ void await_room(unsigned piece) {
     while (!broken && shared.room < piece) {
@@ -80,8 +80,8 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     __threadfence_block();
     atomicAdd(&shared.through[piece & 1], 1U);
   }
-  /// Runs the steps of a worker. The root takes returned units some steps behind the units it
-  /// forwards, one piece at most: the next piece waits for what the piece before has returned.
+  /// Runs the steps of a worker. The root takes returned units some steps behind the forwarded
+  /// units, a piece at most: the next piece waits for the returned units of the piece before.
   __device__ void work() {
     const unsigned stride = gridDim.x * given.workers, step = stride * Chain::kTogether;
     const unsigned first = blockIdx.x * given.workers + threadIdx.x;

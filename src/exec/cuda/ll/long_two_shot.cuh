@@ -1,11 +1,11 @@
-// Kernel long_two_shot: two_shot in one launch for a message whose packets do not fit into half an
-// inbox. A slot holds the packets of some steps of all threads, and steps use the packets in turn.
-// Block b of a rank exchanges with block b of every other rank, and each thread keeps the same
+// Kernel long_two_shot: two_shot in a single launch for a message whose packets do not fit into
+// half an inbox. A slot holds the packets of some steps of all threads, and steps use the packets
+// in turn. Block b of a rank exchanges with block b of every peer, and each thread keeps the same
 // packets.
 //
 // A packet may be written again once the receiver's block has taken all of its packets of that
-// step. The signal warp reports that: one thread raises flags at all peers (ShotFlags), and one
-// thread per peer polls the peer's flag. So no thread that passes units ever waits for a fence.
+// step. The signal warp reports that: a thread raises flags at all peers (ShotFlags), and a thread
+// per peer polls the peer's flag. Threads that pass units therefore never wait for a fence.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
 
@@ -23,7 +23,7 @@ struct ClearedFlagPacket : FlagPacket {
 /// Shared memory of a block.
 struct LongShotShared {
   /// By step, used in turn: threads that have finished the step, accumulated. No thread finishes a
-  /// step while another has yet to finish the step one ring earlier, because peers send nothing of
+  /// step while another has yet to finish the step a ring earlier, because peers send nothing of
   /// the later step until then.
   unsigned through[kMostShotRing];
   // Written by the signal warp. By peer in the rotation: steps that the peer has finished.
@@ -54,7 +54,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
         let_others_run();
         call.give_up(peer(k), wanted);
       }
-    call.timeout.began_ns = 0;  // each step has its own deadline
+    call.timeout.began_ns = 0;  // each step has a fresh deadline
     __threadfence_block();
   }
   __device__ void report_step_done(int s) const {

@@ -1,5 +1,5 @@
-// Instances of the two_shot kernels, in the same variants as one_shot, and those that reduce to a
-// root.
+// Instances of the two_shot kernels, in the same variants as one_shot, and instances that reduce to
+// a root.
 #include "exec/cuda/ll/fused.cuh"
 #include "exec/cuda/ll/instances.cuh"
 
