@@ -1,5 +1,5 @@
 // Translates a plan for the GPU: regions become (base, offset), flags become addresses, and
-// adjacent ops of a kernel become one launch.
+// adjacent ops of a kernel become a single launch.
 #include "exec/cuda/lanes/bound_plan.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct OpAccess {
 
 bool clash(const OpAccess& a, const OpAccess& b) {
   // input and output may be the same memory (in place). The proof of a plan covers that case only
-  // for lanes that keep an order, so both count as one base.
+  // for lanes that keep an order: both count as a single base.
   const auto same = [](int base) { return base <= 1 ? 0 : base; };
   return (a.writes || b.writes) && same(a.region.base) == same(b.region.base) &&
          a.region.half == b.region.half && a.region.offset < b.region.offset + b.bytes &&
@@ -105,7 +105,8 @@ void LaneTables::begin_segment(std::uint32_t index) {
 void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
                              const LaneLaunchConfig& config) {
   BoundLane bound;
-  // Chunks through the host ring are small and many: one launch replaces several calls per chunk.
+  // Chunks through the host ring are small and many: a single launch replaces several calls per
+  // chunk.
   const bool engine = lane.kind == LaneKind::copy_engine &&
                       std::none_of(lane.ops.begin(), lane.ops.end(), touches_ring);
   for (std::size_t i = 0; i < lane.ops.size(); ++i) {
@@ -148,8 +149,8 @@ void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const FlagAt&
     append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), flag_at, config);
 }
 
-/// Limits the blocks of the one launch, and of the launches side by side, in proportion if not all
-/// could run at once: running blocks would wait for ever for blocks that cannot start.
+/// Limits the blocks of the single launch, and of the launches side by side, in proportion if not
+/// all could run at once: running blocks would wait for ever for blocks that cannot start.
 void LaneTables::share_blocks(const LaneLaunchConfig& config) {
   unsigned side_by_side = 0;
   for (const BoundLane& lane : lanes_) {

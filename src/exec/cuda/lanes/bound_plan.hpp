@@ -1,4 +1,4 @@
-// Work that one GPU enqueues for a plan: for each lane of the rank, copies for the copy engines and
+// Work that a GPU enqueues for a plan: for each lane of the rank, copies for the copy engines and
 // segments of ops for the lane kernel. Made once per plan, run any number of times.
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace plait::cuda {
 
-/// A segment of a lane: one copy by a copy engine, or one launch of the lane kernel.
+/// A segment of a lane: a copy by a copy engine, or a launch of the lane kernel.
 struct LaneStep {
   enum class LaneWork { copy, waits, signals, kernel };
   LaneWork work = LaneWork::kernel;
@@ -24,9 +24,9 @@ struct LaneStep {
   unsigned threads = 32;
 };
 
-/// A lane on a stream of its own.
+/// A lane on a separate stream.
 struct BoundLane {
-  bool copies = false;  ///< some step is a copy: waits and signals get streams of their own
+  bool copies = false;  ///< some step is a copy: waits and signals get separate streams
   std::vector<LaneStep> steps;
 };
 
@@ -35,11 +35,11 @@ struct LaneLaunchConfig {
   unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
   unsigned copy_blocks = 16;
   unsigned ring_blocks = 4;   ///< PCIe is slow: more would only take SMs away
-  unsigned most_blocks = 64;  ///< of a call, an SM each: all must run at once, beside those of
-                              ///< another call
+  unsigned most_blocks = 64;  ///< blocks of a call, an SM each: all must run at once, beside the
+                              ///< blocks of another call
 };
 
-/// Tables of a plan that the lane kernel reads, in memory that it reaches.
+/// Tables of a plan that the lane kernel reads, in memory that the kernel reaches.
 struct LaneImage {
   const DeviceLane* segments;
   const DeviceOp* ops;
@@ -47,7 +47,7 @@ struct LaneImage {
   std::uint32_t* counters;
 };
 
-/// The tables, independent of their address.
+/// The tables, independent of the address.
 class LaneTables {
  public:
   /// Address of the flag that `writer` raises in `owner`'s memory.
@@ -61,7 +61,7 @@ class LaneTables {
   const Plan& plan() const { return plan_; }
   /// Lanes as streams, with copies by copy engines.
   const std::vector<BoundLane>& lanes() const { return lanes_; }
-  /// All lanes as one launch, with copies by kernels: segments first_whole() and on, in
+  /// All lanes as a single launch, with copies by kernels: segments first_whole() and on, in
   /// whole_blocks() blocks.
   std::uint32_t first_whole() const { return first_whole_; }
   std::uint32_t whole_count() const {

@@ -1,7 +1,7 @@
-// Runs lanes of a plan in one kernel. The blocks of a lane step through the ops together, each
-// block with a share of every copy and reduction; waits and signals are flags in memory. So a lane
-// of any length, or all lanes of a rank, take one launch, and lanes run side by side whatever the
-// scheduler does.
+// Runs lanes of a plan in a single kernel. The blocks of a lane step through the ops together, each
+// block with a share of every copy and reduction; waits and signals are flags in memory. A lane of
+// any length, or all lanes of a rank, therefore take a single launch, and lanes run side by side
+// whatever the scheduler does.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/lanes/lane_args.hpp"
@@ -13,7 +13,7 @@ __device__ inline char* resolve(const LaneArgs& args, const DeviceRegion& region
   return args.bases[region.base] + region.offset + (region.half != 0 ? half : 0);
 }
 
-/// Position of a block among the blocks of its lane.
+/// Position of a block among the blocks of a lane.
 struct LanePlace {
   const DeviceLane* lane;
   unsigned block;
@@ -27,7 +27,7 @@ struct LanePlace {
   }
 };
 
-/// Copies in 16-byte steps if both addresses allow it, otherwise byte by byte.
+/// Copies in 16-byte steps if both addresses allow, otherwise byte by byte.
 __device__ inline void copy_share(const LanePlace& place, char* dst, const char* src,
                                   unsigned long long bytes) {
   const unsigned long long stride = place.stride(), first = place.first();
@@ -158,8 +158,8 @@ __device__ void do_reduce(const LaneArgs& args, const LanePlace& place, const De
     reduce_share<kType, kOp, 0>(args, place, op, dst, sources);
 }
 
-/// One thread decides for the whole block: if some threads went on and others stopped, a flag could
-/// be raised for partial work.
+/// A single thread decides for the whole block: if some threads went on and some stopped, a flag
+/// could be raised for partial work.
 __device__ inline bool block_goes_on(const LaneArgs& args) {
   PLAIT_SHARED(int, ended);
   if (threadIdx.x == 0) ended = should_exit(args.state) ? 1 : 0;
@@ -202,7 +202,7 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
   if (!going && args.ends_call == 0) poison_peers(args);
 }
 
-/// Ends a call: the next one continues the counts from here, in eager calls and in replays alike.
+/// Ends a call: the next call continues the counts from here, in eager calls and in replays alike.
 __device__ inline void end_lanes(const LaneEnd& end) {
   end.state->plan_epoch += end.epochs;
   end.state->inbox_calls += end.inbox_calls;

@@ -9,10 +9,10 @@ struct DeviceRegion {
   std::uint64_t offset;
   std::uint16_t base;
   std::uint16_t half;
-  std::int32_t origin;  ///< source of a reduction: rank of its premul_sum factor; -1 = none
+  std::int32_t origin;  ///< source of a reduction: rank of the premul_sum factor; -1 = none
 };
 
-/// One op of a lane.
+/// An op of a lane.
 struct DeviceOp {
   std::uint32_t kind;  ///< OpKind
   std::uint32_t source_count;
@@ -24,24 +24,24 @@ struct DeviceOp {
   std::uint32_t value;
   std::uint32_t peer;      ///< rank that raises or awaits the flag, for errors
   std::uint32_t barrier;   ///< 1 = all blocks must have finished the ops before
-  std::uint32_t arrivals;  ///< signal: index of its arrival counter
+  std::uint32_t arrivals;  ///< signal: index of the arrival counter
   std::uint32_t index;     ///< in the plan's lane, for errors
   std::uint32_t unused;
 };
 
 inline constexpr int kBases = 2 + 3 * kMaxCudaRanks;  ///< input, output, scratch, inbox, ring
 
-/// A segment of a lane, run by blocks of its own.
+/// A segment of a lane, run by separate blocks.
 struct DeviceLane {
   std::uint32_t first_op;
   std::uint32_t op_count;
-  std::uint32_t first_counter;  ///< [0] = barrier of its blocks, then one per signal
+  std::uint32_t first_counter;  ///< [0] = barrier of the blocks, then 1 per signal
   std::uint32_t first_block;    ///< within the launch
   std::uint32_t blocks;
-  std::uint32_t index;  ///< of the lane in the plan, for errors
+  std::uint32_t index;  ///< index of the lane in the plan, for errors
 };
 
-/// One launch of the lane kernel: `lane_count` segments side by side.
+/// A launch of the lane kernel: `lane_count` segments side by side.
 struct LaneArgs {
   const DeviceLane* lanes;
   const DeviceOp* ops;
@@ -59,7 +59,7 @@ struct LaneArgs {
   /// Every rank's flag EngineFlags::poisoned if copies may go by engines, otherwise null.
   std::uint32_t* poisoned[kMaxCudaRanks];
   std::int32_t op;          ///< ReduceOp
-  std::uint32_t ends_call;  ///< 1 = this launch is the whole call: the last block counts it
+  std::uint32_t ends_call;  ///< 1 = this launch is the whole call: the last block counts the call
   std::uint32_t epochs;
   std::uint32_t inbox_calls;
 };

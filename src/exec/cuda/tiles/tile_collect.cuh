@@ -1,6 +1,6 @@
 // The collect role by bulk copies of one thread: results from slots (with pulls, from slots of
-// other ranks) into the output. In a fold's lower half, and with copied_results, it also sends
-// results on to other ranks: a piece is read once and stored at each of them.
+// other ranks) into the output. In a fold's lower half, and with copied_results, the role also
+// sends results on to other ranks: a piece is read once and stored at each.
 #pragma once
 #include "exec/cuda/tiles/tile_roles.cuh"
 
@@ -16,8 +16,8 @@ class BulkCollect {
         to_(work.relays_to()),
         owners_(owners & ~from_) {}
 
-  /// Sends the results of a tile on, and only then waits for those of the tile before, which other
-  /// ranks send on meanwhile.
+  /// Sends the results of a tile on, and only then waits for results of the tile before, sent on
+  /// meanwhile by other ranks.
   __device__ void run() {
     if (work_.args.ring != 0)
       go_round();
@@ -39,7 +39,7 @@ class BulkCollect {
       if (!work_.broken && tile >= lag) collect(tile - lag);
     }
   }
-  /// Runs a ring: the own results first, then what has arrived from the rank before.
+  /// Runs a ring: the own results first, then results that have arrived from the rank before.
   __device__ void go_round() {
     const unsigned turns = steps_of_tile(work_.args);
     for (unsigned step = 0; step < work_.count / turns * (turns + 1) && !work_.broken; ++step) {
@@ -90,7 +90,7 @@ class BulkCollect {
   __device__ void take() {
     const TileShared::BulkMove move = shared_.collect_queue[taken_++ % kQueue];
     if (move.bytes == 0) {
-      // No fence: only loads come before, and those have ended when the bytes are on the way out.
+      // No fence: only loads come before, complete when the bytes are on the way out.
       work_.signal(&TileFlags::results_taken, move.relayed ? from_ : owners_,
                    work_.base + move.tile + 1);
       if (move.relayed) shared_.relay_ends[ended_++ % kQueue] = ring_.stored();

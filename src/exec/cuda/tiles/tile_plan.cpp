@@ -1,4 +1,4 @@
-// Writes the plan of a tiled call, one function per role, as in tile_roles.cuh and tiled.cuh.
+// Writes the plan of a tiled call, a function per role, as in tile_roles.cuh and tiled.cuh.
 #include "exec/cuda/tiles/tile_plan.hpp"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ class TilePlan {
   bool takes_from(int rank) const { return in(senders_to(mine(), me_), rank); }
   bool is_read_by(int rank) const { return in(readers_of(mine(), me_), rank); }
   bool reads_from(int owner) const { return in(read_by(mine(), me_), owner); }
-  /// Stores how the call uses the links, for its price (sim/kernel_price.hpp).
+  /// Stores how the call uses the links, for the price (sim/kernel_price.hpp).
   void write_schedule() {
     const TiledArgs& shape = shapes_[0];
     if (shape.half != 0) b_.param("fold", 1);
@@ -138,7 +138,7 @@ class TilePlan {
   Region result_slot(int owner, std::uint32_t tile, std::uint64_t bytes) const {
     return slot(pulls_results(mine()) ? owner : me_, 1, owner, tile, bytes);
   }
-  /// Returns the slot for a sender's part of an owner's data, from which the owner reduces.
+  /// Returns the slot for a sender's part of an owner's data; the owner reduces from the slot.
   Region part_slot(int owner, int sender, std::uint32_t tile, std::uint64_t bytes) const {
     return pulls_parts(mine()) ? slot(sender, 0, owner, tile, bytes)
                                : slot(owner, 0, sender, tile, bytes);
@@ -195,7 +195,7 @@ class TilePlan {
     }
   }
 
-  /// Writes the signals. One thread of the kernel raises all of them in order of completion; in the
+  /// Writes the signals. A single thread of the kernel raises all in order of completion; in the
   /// plan each kind has a lane.
   void signal() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
@@ -208,7 +208,7 @@ class TilePlan {
       signal_when("signal_relayed", kTileRelayed, tile, kTileResults,
                   [this](int rank) { return relays() && is_read_by(rank); });
     }
-    // A peer that does not wait in this call gets the signals of all its tiles at once.
+    // A peer that does not wait in this call gets the signals of all tiles at once.
     for (int step = 1; step < n_; ++step) {
       const int rank = peer(step);
       const auto signal_all = [&](bool waits, TileWord index) {
@@ -220,7 +220,7 @@ class TilePlan {
       signal_all(reads_from(rank), kTileResultsTaken);
     }
   }
-  /// Signals the ranks that `which` selects, if any, once a tile has come so far.
+  /// Signals the ranks that `which` selects, if any, once a tile has come this far.
   template <class Which>
   void signal_when(const char* signaller, TileWord so_far, std::uint32_t tile,
                    TileWord signal_value, const Which& which) {
@@ -252,7 +252,7 @@ class TilePlan {
       b_.raise(lane("handle"), inside(kTileHandled), tile + 1);
     }
   }
-  /// If no output keeps the sum, threads hold it until the reader has it. In the plan the sum
+  /// If no output keeps the sum, threads hold the sum until the reader does. In the plan the sum
   /// replaces a part, or lies in the slot for a rank's part for itself.
   void reduce(std::uint32_t tile) {
     const Region own = input(me_, tile);
@@ -339,8 +339,8 @@ class TilePlan {
     b_.raise(lane("collect"), inside(kTileRelayed), tile + 1);
   }
 
-  /// In a ring the parts gather one rank's data per turn. In a chain each rank has one turn, at its
-  /// position.
+  /// In a ring the parts gather the data of a rank per turn. In a chain each rank has a single
+  /// turn, at the rank's position.
   void add_round() {
     const bool chain = is_chain(mine());
     const std::uint32_t steps = steps_of_tile(mine()), last = static_cast<std::uint32_t>(n_ - 1);
@@ -359,7 +359,7 @@ class TilePlan {
         const Region dst = sends ? slot(next, 0, me_, step, own.bytes) : output(owner, tile);
         if (!takes) {
           b_.copy(at, dst, own);
-        } else {  // threads hold the sum; in the plan it replaces what arrived
+        } else {  // threads hold the sum; in the plan it replaces the arrived data
           const Region came = slot(me_, 0, before, came_in, own.bytes);
           b_.reduce(at, sends ? came : dst, {came, own}, !sends);
           if (sends) b_.copy(at, dst, came);

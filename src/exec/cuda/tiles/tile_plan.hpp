@@ -1,8 +1,8 @@
 // Plans of tiled calls over all ranks, at the grain of tiles: each role of a block is a lane, and
-// the flags between roles and between ranks are those of the plan. Blocks share no byte and no
-// flag, and each works with the same block of the other ranks. So the plan of a call with one block
-// is that of any block, and the plan of a call with more has all blocks in step: tile t of the plan
-// is tile t of every block, which together are one range of a part. A bulk copy reports that the
+// the flags between roles and between ranks are flags of the plan. Blocks share no byte and no
+// flag, and each works with the same block of other ranks. The plan of a call with a single block
+// is therefore the plan of any block, and the plan of a call with more has all blocks in step: tile
+// t of the plan is tile t of every block, together a range of a part. A bulk copy reports that the
 // input has been read a little before the slot holds it; the plan reports both at once.
 #pragma once
 #include "exec/cuda/group.hpp"
@@ -11,7 +11,7 @@
 
 namespace plait::cuda {
 
-/// Flag::index of a block's flags: those of TileFlags, then those between the roles of a block.
+/// Flag::index of a block's flags: flags of TileFlags, then flags between the roles of a block.
 enum TileWord : int {
   kTileParts = kTileFlagsBase,
   kTilePartsTaken,
@@ -30,13 +30,13 @@ enum TileWord : int {
   kTileCollectsDone
 };
 
-/// Returns the tuning as a wish. Blocks and tiles must be equal on all ranks, so both follow from
-/// size and group alone.
+/// Returns the tuning as a wish. Blocks and tiles must be equal on all ranks, and therefore follow
+/// from size and group alone.
 TileWish tile_wish(const Tuning& tuning, const Group& group);
 
-/// Returns the plan. With one block (wish.most_blocks) slots are laid out as those of the first
-/// block in memory; with more, the slots of all blocks for a peer's tile are one, and so is the
-/// memory of all blocks.
+/// Returns the plan. With a single block (wish.most_blocks) slots are laid out as the first block's
+/// slots in memory; with more, the slots of all blocks for a peer's tile are merged, and likewise
+/// the memory of all blocks.
 Plan tile_plan(const Topology& topology, const Request& request, const TileWish& wish);
 
 }  // namespace plait::cuda

@@ -16,43 +16,43 @@ namespace plait::cuda {
 struct TileShared {
   static constexpr unsigned kQueue = 8;
   struct BulkMove {
-    char* dst;  ///< null = the whole tile is on its way
+    char* dst;  ///< null = the whole tile is on the way
     unsigned bytes, tile;
-    unsigned at = 0;       ///< offset of a relayed piece in its slots; the partner that comes next
+    unsigned at = 0;       ///< offset of a relayed piece in the slots; the partner that comes next
     bool relayed = false;  ///< the piece goes on to other ranks too; in the push role: a partner
                            ///< comes next
   };
   unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
   BulkMove push_queue[kQueue], collect_queue[kQueue];
-  unsigned ends[kQueue];        ///< bulk stores of the push role when the last one of a tile had
-                                ///< been issued
+  unsigned
+      ends[kQueue];  ///< bulk stores of the push role when the last store of a tile had been issued
   unsigned relay_ends[kQueue];  ///< the same of the collect role
-  // Tiles so far, each counter with one writer.
-  volatile unsigned stopped;            ///< 1 = no role may begin
-  volatile unsigned free;               ///< tiles that owners have free slots for
-  volatile unsigned sent;               ///< tiles of which this rank's input has been read
-  volatile unsigned arrived;            ///< tiles of which all parts are with their owners
-  volatile unsigned handled;            ///< tiles of which results are on their way, or in the
-                                        ///< output
-  volatile unsigned summed;             ///< tiles of a ring whose own part is in the output
-  volatile unsigned relayed;            ///< tiles of which the collect role has sent results on
-  std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in order: this rank, then the others
-  // Tables by rank, computed once per call, since one thread alone takes microseconds for an
+  // Tiles so far, each counter with a single writer.
+  volatile unsigned stopped;  ///< 1 = no role may begin
+  volatile unsigned free;     ///< tiles that owners have free slots for
+  volatile unsigned sent;     ///< tiles read from this rank's input
+  volatile unsigned arrived;  ///< tiles with all parts at the owners
+  volatile unsigned handled;  ///< tiles with results on the way, or in the output
+  volatile unsigned summed;   ///< tiles of a ring with the own part in the output
+  volatile unsigned relayed;  ///< tiles with results sent on by the collect role
+  std::uint8_t
+      targets[kMaxCudaRanks];  ///< targets of this block, in order: this rank, then the peers
+  // Tables by rank, computed once per call, since a single thread takes microseconds for an
   // address: parts and results of each owner, and rings of slots, in which tile t has slot t %
   // window.
   const char* input[kMaxCudaRanks];
   char* output[kMaxCudaRanks];
   unsigned long long part_bytes[kMaxCudaRanks];
-  char* parts_out[kMaxCudaRanks];    ///< by owner: slots into which this rank puts its part
-  char* parts_in[kMaxCudaRanks];     ///< by sender: slots from which this rank handles the part
-  char* results_out[kMaxCudaRanks];  ///< by reader: slots for results of this rank; with pulls its
-                                     ///< own
-  char* results_in[kMaxCudaRanks];   ///< by owner: slots from which results are taken
+  char* parts_out[kMaxCudaRanks];    ///< by owner: slots for this rank's part
+  char* parts_in[kMaxCudaRanks];     ///< by sender: slots with the part that this rank handles
+  char* results_out[kMaxCudaRanks];  ///< by reader: slots for results of this rank; with pulls the
+                                     ///< own slots
+  char* results_in[kMaxCudaRanks];   ///< by owner: slots to take results from
   TiledArgs args;  ///< kernel parameters are slow to read in functions that are not inlined
 };
 
-/// State and helpers of roles that do not depend on types. Functions of their own call them, to be
-/// compiled once and not for every kernel.
+/// State and helpers of roles that do not depend on types. Separate functions call the helpers, to
+/// be compiled once and not for every kernel.
 struct TileRoles {
   using FlagRows = unsigned (TileFlags::*)[kTileBlocks][kMaxCudaRanks];
 
@@ -90,7 +90,7 @@ struct TileRoles {
   __device__ unsigned owners_i_read() const { return read_by(args, args.rank); }
 
   // Fold: sums of the lower half go on to the rank across as parts, and the results come back from
-  // there.
+  // that rank.
   __device__ bool is_lower() const { return cuda::is_lower(args, args.rank); }
   __device__ unsigned onward() const { return is_lower() ? 1u << across(args, args.rank) : 0; }
   /// True if the collect role sends results on, from the rank across or handled here.
@@ -100,7 +100,7 @@ struct TileRoles {
   }
   __device__ bool relays() const { return is_lower() || args.ring != 0 || copies_results(); }
   __device__ unsigned relays_to() const { return relays() ? readers_of_mine() : 0; }
-  /// Returns the ranks that the handle role sends results to, or that pull them.
+  /// Returns the ranks that the handle role sends results to, or that pull results.
   __device__ unsigned hands_to() const { return relays() ? onward() : readers_of_mine(); }
   /// Returns the ranks whose slots get the results of the handle role: with pulls only this rank.
   /// Targets run from first_target() on, before last_target().
@@ -125,7 +125,7 @@ struct TileRoles {
                          : static_cast<unsigned>(
                                min(units - from, static_cast<unsigned long long>(tile_units)));
   }
-  /// Returns the bytes of these that a bulk copy can move: all but a unit that the part's end
+  /// Returns the tile's bytes that a bulk copy can move: all but a unit that the part's end
   /// truncates.
   __device__ unsigned whole_bytes(int owner, unsigned tile) const {
     const unsigned long long bytes = part_bytes(owner) / 16 * 16, from = first(tile) * 16;
@@ -152,9 +152,8 @@ struct TileRoles {
   __device__ char* ring(int at, int stage, int from) const {
     return args.slots[at] + slot_offset(args, blockIdx.x, at, stage, from, 0);
   }
-  /// Fills in the tables of TileShared for one rank, by one thread, before all roles. With pulls,
-  /// parts and results lie with the rank that made them; a sum of a fold's lower half goes on as a
-  /// part.
+  /// Fills in the tables of TileShared for a rank, by a single thread, before all roles. With
+  /// pulls, parts and results stay with the maker; a sum of a fold's lower half goes on as a part.
   __device__ void find_places(int rank) const {
     const int index = cuda::index_of(args, rank);
     shared.input[rank] = static_cast<const char*>(args.input) + index * args.part_stride;
@@ -172,13 +171,13 @@ struct TileRoles {
     while (!broken && !reached(peek_flag(word), value))
       broken = timeout.expired(args.state, args.stop_page, args.wait_ns, rank, value, ~0u);
     load_flag(word);
-    timeout.began_ns = 0;  // the next wait has its own deadline
+    timeout.began_ns = 0;  // the next wait has a fresh deadline
   }
   __device__ void await_flags(FlagRows words, unsigned ranks, unsigned value) {
     for (int k = 1; k < args.ranks; ++k)
       if (in(ranks, peer(k))) await_flag(words, peer(k), value);
   }
-  /// The whole team waits; one thread per rank polls.
+  /// The whole team waits; a thread per rank polls.
   __device__ void await_together(const Team& team, FlagRows words, unsigned ranks, unsigned value) {
     if (team.lane < kMaxCudaRanks && in(ranks, static_cast<int>(team.lane)))
       await_flag(words, team.lane, value);
@@ -187,16 +186,16 @@ struct TileRoles {
   __device__ bool is_peer(unsigned rank) const {
     return rank < static_cast<unsigned>(args.ranks) && rank != static_cast<unsigned>(args.rank);
   }
-  /// Waits, with one thread per peer and before all roles, until no rank reads from this rank's
-  /// slots any more, so that they may be written. Returns false if the wait was given up; then no
-  /// role may begin.
+  /// Waits, with a thread per peer and before all roles, until no rank reads from this rank's slots
+  /// any more and the slots may be written. Returns false if the wait was given up; then no role
+  /// may begin.
   __device__ bool await_ended(unsigned rank) {
     if (!is_peer(rank)) return true;
     if (!reached(load_flag(&mine().ended[blockIdx.x][rank]), base))
       await_flag(&TileFlags::ended, rank, base);
     return !broken;
   }
-  /// Signals, with one thread per peer and after all roles, that this rank reads no slots any more.
+  /// Signals, with a thread per peer and after all roles, that this rank reads no slots any more.
   /// No fence: only loads come before.
   __device__ void signal_ended(unsigned rank) const {
     if (is_peer(rank))
@@ -210,21 +209,21 @@ struct TileRoles {
                                       unsigned tile) {
     if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
   }
-  /// Signals that the handle role has read a tile out of its slots. No fence: only loads come
-  /// before, and those have ended when the data is stored.
+  /// Signals that the handle role has read a tile out of the slots. No fence: only loads come
+  /// before, complete when the data is stored.
   __device__ void signal_taken(const Team& team, unsigned from, unsigned tile) const {
     if (team.lane < kMaxCudaRanks && in(from, static_cast<int>(team.lane)))
       store_flag_relaxed(&args.flags[team.lane]->parts_taken[blockIdx.x][args.rank],
                          base + tile + 1);
   }
-  /// Raises flags by one thread, after fence_before_flags().
+  /// Raises flags by a single thread, after fence_before_flags().
   __device__ void signal(FlagRows words, unsigned ranks, unsigned value) const {
     for (int k = 1; k < args.ranks; ++k)
       if (in(ranks, peer(k)))
         store_flag_relaxed(&(args.flags[peer(k)]->*words)[blockIdx.x][args.rank], value);
   }
-  /// Signals a peer that does not wait in this call for all of its tiles at once, because flags
-  /// count the tiles of all calls.
+  /// Signals a peer that does not wait in this call for all tiles at once, because flags count the
+  /// tiles of all calls.
   __device__ void signal_idle_peers(int rank) const {
     const unsigned end = base + count;
     TileFlags& theirs = *args.flags[rank];
@@ -260,9 +259,9 @@ struct TileRoles {
     }
   }
 
-  /// Paces a block's bulk copies of parts if the call has a rate: links that are offered more than
-  /// they carry delay the flags behind the data. Blocks start one after the other. A late block
-  /// does not catch up, so that no GPU ever sends faster (docs/design/tiled.md).
+  /// Paces a block's bulk copies of parts if the call has a rate: overloaded links delay the flags
+  /// behind the data. Blocks start in turn. A late block does not catch up, so that no GPU ever
+  /// sends faster (docs/design/tiled.md).
   struct SendRate {
     const unsigned long long ps_per_kib;
     unsigned long long began_ns, due_ps;  // due_ps counts from began_ns
@@ -359,7 +358,7 @@ struct TileRoles {
     if (!broken) see_arrived(0);
     ring.end();
   }
-  /// Synchronises with a partner before a push, by one thread. No data depends on the flag, so no
+  /// Synchronises with a partner before a push, by a single thread. No data depends on the flag: no
   /// fence is needed.
   __device__ void pace(int partner, unsigned tile) {
     if (!is_paced(args, partner)) return;
@@ -370,7 +369,7 @@ struct TileRoles {
                                static_cast<unsigned>(partner), base + tile + 1, ~0u);
     timeout.began_ns = 0;
   }
-  /// Pushes units that the end of a part truncates; only the last tile of a part has one.
+  /// Pushes units that the end of a part truncates; only the last tile of a part has any.
   __device__ void push_tails(unsigned tile, unsigned to) {
     await_shared(shared.free, tile + 1);
     for (int k = 1; k < args.ranks && !broken; ++k) {
@@ -424,8 +423,8 @@ struct TileRoles {
       shared.free = free;
     }
   }
-  /// Signals tiles that have arrived, and tiles that were handled and so became results, with one
-  /// fence for all new ones. The end of the bulk stores is not enough: without a fence, peers read
+  /// Signals tiles that have arrived, and tiles that were handled and became results, with a single
+  /// fence for all new tiles. The end of the bulk stores is not enough: without a fence, peers read
   /// elements that had not arrived (E-0306).
   __device__ void signal_all() {
     const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to(),
@@ -497,7 +496,7 @@ struct TileRoles {
                    length(args.rank, tile), element);
   }
 
-  /// Source of the part of this rank's input that goes into its own output unchanged.
+  /// Source of the part of this rank's input that goes into the own output unchanged.
   __device__ const char* own_src() const {
     return static_cast<const char*>(args.input) + args.own_from;
   }
@@ -509,7 +508,7 @@ struct TileRoles {
          i += static_cast<unsigned long long>(gridDim.x) * blockDim.x)
       store_any(own_dst(), i, load_any(own_src(), i, args.own_bytes, false), args.own_bytes, false);
   }
-  /// One thread. Pieces are copied one by one as tiles are sent: all at once they would occupy the
+  /// One thread. Pieces are copied singly as tiles are sent: copying all at once would occupy the
   /// memory that a call's first tiles come from. A rank that sends no tiles waits for nothing.
   __device__ void copy_own_in_bulk(char* room) {
     BulkRing<kCollectStages> ring(room, shared.collect_barriers);
@@ -548,7 +547,7 @@ struct TileRoles {
       take_by_threads(team, owners, tile);
     }
   }
-  /// Takes the results of one tile from the slots that `owners` have filled.
+  /// Takes the results of a tile from the slots that `owners` have filled.
   __device__ void take_by_threads(const Team& team, unsigned owners, unsigned tile) {
     for (int k = 1; k < args.ranks; ++k)
       if (in(owners, peer(k)))
@@ -588,7 +587,7 @@ struct TileRoles {
         if (turn < turns) shared.relayed = step + 1;
       }
   }
-  /// As by bulk copies: a tile's results go on before those of the tile before are awaited.
+  /// As by bulk copies: a tile's results go on before results of the tile before are awaited.
   __device__ void relay_by_threads(const Team& team) {
     const unsigned to = relays_to(), from = onward();
     for (unsigned tile = 0; tile <= count; ++tile) {
@@ -642,7 +641,7 @@ __device__ PLAIT_NOINLINE void tile_place(TileRoles work, const Team team, unsig
                                           unsigned from) {
   work.place(team, tile, from);
 }
-/// Copies, by all threads before all roles, what the collect role cannot copy in bulk.
+/// Copies, by all threads before all roles, data that the collect role cannot copy in bulk.
 __device__ PLAIT_NOINLINE void tile_copy_own(TileRoles work) {
   if (work.own_src() != work.own_dst() && !work.stays_in_bulk()) work.copy_own_by_threads();
 }

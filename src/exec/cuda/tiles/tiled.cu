@@ -1,5 +1,5 @@
-// Instances of the tiled kernels: one per type for any op and number of ranks, and more for sums of
-// the common float types over 2, 4 and 8 ranks. Pure moves run the kernel of their element size.
+// Instances of the tiled kernels: 1 per type for any op and number of ranks, and more for sums of
+// the common float types over 2, 4 and 8 ranks. Pure moves run the kernel of the element size.
 #include "exec/cuda/device/ptx.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
 

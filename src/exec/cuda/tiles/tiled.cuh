@@ -1,16 +1,15 @@
-// Kernel tiled: any collective of any size in one kernel. The message is cut into tiles; block b
-// works with block b of the other ranks. Threads have roles. *Push* sends this rank's parts into
-// their owners' slots. *Handle* reduces (or passes on, or places) what arrived and sends results
+// Kernel tiled: any collective of any size in a single kernel. The message is cut into tiles; block
+// b works with block b of the other ranks. Threads have roles. *Push* sends this rank's parts into
+// the owners' slots. *Handle* reduces (or passes on, or places) the arrived data and sends results
 // into the readers' slots. *Collect* copies results out. *Signal warps* raise and poll the flags
-// between ranks, whose loads and fences take microseconds that no other role should wait for; only
-// that parts have been read is signalled by the handle role itself, without a fence. Slots form a
-// pipeline: while a tile travels, the one before is reduced and the one before that copied out.
+// between ranks: the loads and fences take microseconds, which should delay no other role. Only the
+// reading of parts is signalled by the handle role itself, without a fence. Slots form a pipeline:
+// while a tile travels, the tile before is reduced and the tile before that copied out.
 //
-// Push and collect use bulk copies of one thread if addresses allow, otherwise loads and stores of
-// their role's threads. Ranks may differ in this, since slots and flags are the same. Parts,
-// results or both may stay in the slots of the rank that made them until others fetch them
-// (TilePulls). Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread
-// block.
+// Push and collect use bulk copies of a single thread if addresses allow, otherwise loads and
+// stores of the role's threads. Ranks may differ in this, since slots and flags are the same.
+// Parts, results or both may stay in the maker's slots until other ranks fetch them (TilePulls).
+// Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/tiles/tile_collect.cuh"
@@ -20,8 +19,8 @@
 
 namespace plait::cuda {
 
-/// Threads of each role, before two signal warps. A test has fewer, but one thread per rank if a
-/// role waits for ranks.
+/// Threads of each role, before two signal warps. A test has fewer, but a thread per rank if a role
+/// waits for ranks.
 struct TileThreads {
   static constexpr unsigned kHandle = kHandleThreads, kPush = kPushThreads,
                             kCollect = kCollectThreads;
@@ -33,16 +32,16 @@ struct TiledBlock : TileRoles {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   static constexpr int kHeld = kRanks == 0 ? 1 : kFold ? kRanks / 2 + 1 : kRanks;
-  // Units that a thread reduces at once: as many as its registers hold. A unit of short elements
-  // takes more registers; two ranks' units of 16-bit elements fit (4 % faster; not timed with four
+  // Units that a thread reduces at once: as many as registers hold. A unit of short elements takes
+  // more registers; two ranks' units of 16-bit elements fit (4 % faster; not timed with four
   // ranks).
   static constexpr int kFew = sizeof(Stored) < (kRanks == 2 ? 2 : 4) ? 2 : 1;
   static constexpr int kTogether = kHeld == 8 || kFold ? 1 : 2 / kFew;
 
   __device__ explicit TiledBlock(TileShared& between) : TileRoles(between, sizeof(Stored)) {}
 
-  /// Handles each tile that has arrived; after that its slots are free, and readers have the
-  /// results. Waits first until the own tile has been read, since the result may replace it.
+  /// Handles each tile that has arrived; after that the slots are free, and readers have the
+  /// results. Waits first until the own tile has been read, since the result may replace the tile.
   __device__ void handle_all(const Team& team) {
     if (kRanks == 0 && args.ring != 0) return ring_reduce<Sum, Threads::kHandle>(*this, team);
     const unsigned from = senders_to(args.rank), on = onward(), readers = hands_to() & ~on;
@@ -71,7 +70,7 @@ struct TiledBlock : TileRoles {
       tile_place(*this, team, tile, from);
   }
 
-  // Sources of a reduction in order, in a fold those of one half; see tile_cut.hpp.
+  // Sources of a reduction in order, in a fold the sources of a half; see tile_cut.hpp.
   static constexpr bool kMayFold = kRanks == 0 || kFold;
   __device__ int sources() const { return kMayFold ? source_count(args) : kRanks; }
   __device__ int source(int which) const { return kMayFold ? source_rank(args, which) : which; }
@@ -216,7 +215,7 @@ __device__ void tiled(const TiledArgs& args) {
     block.find_places(static_cast<int>(k));
   }
   if (!block.await_ended(k)) shared.stopped = 1;
-  __syncthreads();  // all threads have read the tile count before it is advanced
+  __syncthreads();  // all threads have read the tile count before the advance
   block.broken = block.broken || shared.stopped != 0;
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);

@@ -1,4 +1,5 @@
-// Engine tiled: any collective of any size by one kernel, whose blocks move tiles by bulk copies.
+// Engine tiled: any collective of any size by a single kernel with blocks that move tiles by bulk
+// copies.
 #include <algorithm>
 
 #include "base/text.hpp"

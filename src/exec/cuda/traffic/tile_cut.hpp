@@ -6,19 +6,19 @@
 
 namespace plait::cuda {
 
-/// Fold: true for ranks of the lower half, whose sums go on to the upper half.
+/// Fold: true for ranks of the lower half, with sums that go on to the upper half.
 PLAIT_ON_BOTH inline bool is_lower(const TiledArgs& args, int rank) { return rank < args.half; }
-/// Rank of the other half that handles the same part.
+/// Rank of the opposite half that handles the same part.
 PLAIT_ON_BOTH inline int across(const TiledArgs& args, int rank) {
   return rank < args.half ? rank + args.half : rank - args.half;
 }
-/// Other ranks of the same half.
+/// Peers of the same half.
 PLAIT_ON_BOTH inline std::uint32_t mates(const TiledArgs& args, int rank) {
   const std::uint32_t lower = (1u << args.half) - 1;
   return (is_lower(args, rank) ? lower : lower << args.half) & ~(1u << rank);
 }
 
-/// Ring: a rank's neighbours, and the part owned by the rank `before` places before this one.
+/// Ring: a rank's neighbours, and the part owned by the rank `before` places before this rank.
 PLAIT_ON_BOTH inline int ring_next(const TiledArgs& args) { return (args.rank + 1) % args.ranks; }
 PLAIT_ON_BOTH inline int ring_before(const TiledArgs& args) {
   return (args.rank + args.ranks - 1) % args.ranks;
@@ -26,7 +26,7 @@ PLAIT_ON_BOTH inline int ring_before(const TiledArgs& args) {
 PLAIT_ON_BOTH inline int ring_part(const TiledArgs& args, unsigned before) {
   return (args.rank + args.ranks - static_cast<int>(before) % args.ranks) % args.ranks;
 }
-/// A ring with one owner is a chain: each rank sends to the next one once, up to the owner.
+/// A ring with a single owner is a chain: each rank sends to the next rank once, up to the owner.
 PLAIT_ON_BOTH inline bool is_chain(const TiledArgs& args) {
   return args.ring != 0 && (args.owners & (args.owners - 1)) == 0;
 }
@@ -37,7 +37,7 @@ PLAIT_ON_BOTH inline int chain_end(const TiledArgs& args) {
   return __builtin_ctz(args.owners);
 #endif
 }
-/// Number of ranks before this one in a chain.
+/// Number of ranks before `rank` in a chain.
 PLAIT_ON_BOTH inline int chain_place(const TiledArgs& args, int rank) {
   return (rank + args.ranks - chain_end(args) - 1) % args.ranks;
 }
@@ -88,8 +88,8 @@ PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
     to |= (senders_to(args, owner) >> rank & 1) << owner;
   return to;
 }
-/// Ranks that get results from `owner`, whether it handled or received them: all readers; in a fold
-/// its mates and, for the upper half, the rank across.
+/// Ranks that get results from `owner`, whether handled or received by `owner`: all readers; in a
+/// fold the mates and, for the upper half, the rank across.
 PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) {
   if ((args.owners >> owner & 1) == 0) return 0;
   if (args.ring != 0) return args.readers == 0 ? 0 : 1u << (owner + 1) % args.ranks;
@@ -104,7 +104,7 @@ PLAIT_ON_BOTH inline std::uint32_t read_by(const TiledArgs& args, int rank) {
   return (args.readers >> rank & 1) != 0 ? args.owners & ~(1u << rank) : 0;
 }
 
-/// Steps of a tile, in which slots and flags are counted.
+/// Steps of a tile; slots and flags count steps.
 PLAIT_ON_BOTH inline unsigned steps_of_tile(const TiledArgs& args) {
   return args.ring != 0 && !is_chain(args) ? static_cast<unsigned>(args.ranks) - 1 : 1;
 }
@@ -121,11 +121,11 @@ PLAIT_ON_BOTH inline int source_rank(const TiledArgs& args, int source) {
   return source == 0 ? across(args, args.rank) : args.half + source - 1;
 }
 
-/// True if results stay in their owners' slots, from which readers copy them.
+/// True if results stay in the owners' slots, and readers copy from these.
 PLAIT_ON_BOTH inline bool pulls_results(const TiledArgs& args) {
   return (args.pull & kPullsResults) != 0;
 }
-/// True if parts stay in their senders' slots, from which owners load them as they reduce.
+/// True if parts stay in the senders' slots, and owners load from these while reducing.
 PLAIT_ON_BOTH inline bool pulls_parts(const TiledArgs& args) {
   return (args.pull & kPullsParts) != 0;
 }
@@ -163,7 +163,7 @@ PLAIT_ON_BOTH inline unsigned long long first_unit(const TiledArgs& args, std::u
 }
 
 /// Ranks whose tiles lie in slots of rank `at`. Stage 0: parts, by sender, or by owner if owners
-/// pull them (a sum that no output keeps lies in its owner's place). Stage 1: results, by owner.
+/// pull parts (a sum that no output keeps lies in the owner's place). Stage 1: results, by owner.
 PLAIT_ON_BOTH inline std::uint32_t in_slots(const TiledArgs& args, int at, int stage) {
   if (stage == 0) return pulls_parts(args) ? pushes_to(args, at) | 1u << at : senders_to(args, at);
   return pulls_results(args) ? 1u << at : read_by(args, at);
@@ -172,9 +172,10 @@ PLAIT_ON_BOTH inline std::uint32_t in_slots(const TiledArgs& args, int at, int s
 PLAIT_ON_BOTH inline unsigned long long slot_in_ring(const TiledArgs& args, unsigned tile) {
   return tile % args.window * static_cast<unsigned long long>(args.slot_bytes);
 }
-/// Offset of a slot within its rank's slots. A block has a fixed region in all calls, which holds a
-/// ring of `window` slots for each rank of in_slots(). Slots therefore move between calls, and a
-/// block writes into a peer's region only once nothing is read from it any more (TileFlags::ended).
+/// Offset of a slot within the rank's slots. A block has a fixed region in all calls, with a ring
+/// of `window` slots for each rank of in_slots(). Slots therefore move between calls, and a block
+/// writes into a peer's region only once nothing is read from that region any more
+/// (TileFlags::ended).
 PLAIT_ON_BOTH inline unsigned long long slot_offset(const TiledArgs& args, unsigned block, int at,
                                                     int stage, int from, unsigned tile) {
   const std::uint32_t before = in_slots(args, at, stage) & ((1u << from) - 1);

@@ -1,4 +1,4 @@
-// Turns a one-hop shape into a two-hop one, and cuts it into tiles.
+// Turns a one-hop shape into a two-hop shape, and cuts the shape into tiles.
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
-/// Splits the message into equal parts, one per owner, at unit boundaries.
+/// Splits the message into equal parts, 1 per owner, at unit boundaries.
 void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   const std::uint64_t units = (bytes + kUnit - 1) / kUnit;
   const auto n = static_cast<std::uint64_t>(owners);
@@ -34,8 +34,8 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
 }
 
-/// Each block sends its share of the GPU's rate. A rank that also hands out results, as many bytes
-/// as parts, sends parts at half the rate.
+/// Each block sends a share of the GPU's rate. A rank that also hands out results, as many bytes as
+/// parts, sends parts at half the rate.
 void set_rate(TiledArgs& shape, std::uint64_t gb_per_s) {
   constexpr std::uint64_t kKibPs = 1024 * 1000;  // At 1 GB/s.
   const bool hands_out = shape.readers != 0 && (shape.owners >> shape.rank & 1) != 0;
@@ -53,10 +53,10 @@ bool sums_travel(const TiledArgs& shape) {
   return shape.handling == kReduceParts && shape.readers != 0;
 }
 
-/// Slots per block and peer. If ranks receive from several peers, few slots keep them in step, so
-/// links are loaded evenly and slots stay in the cache: 2 % of an all_reduce of four ranks, 1 to 8
-/// % of one-hop calls. Sums of two ranks gain 2 to 9 % from two long tiles with many blocks, and
-/// lose 6 to 27 % with 32 blocks.
+/// Slots per block and peer. If ranks receive from several peers, few slots keep the ranks in step,
+/// with evenly loaded links and slots in the cache: 2 % of an all_reduce of four ranks, 1 to 8 % of
+/// one-hop calls. Sums of two ranks gain 2 to 9 % from two long tiles with many blocks, and lose 6
+/// to 27 % with 32 blocks.
 std::uint32_t window_of(const TiledArgs& shape, std::uint64_t most_blocks, std::uint64_t of_block) {
   if (shape.ranks == 2 && shape.handling == kReduceParts && most_blocks >= kBlocksInStep) return 2;
   if (!is_in_step(shape, most_blocks)) return kTileSlots;
@@ -87,8 +87,7 @@ void lay_slots(TiledArgs& shape, const TileWish& wish) {
     return static_cast<std::uint32_t>(bytes / kSlotGrainBytes * kSlotGrainBytes);
   };
   shape.block_bytes = whole(wish.slot_memory_bytes / wish.slot_blocks);
-  // With a window of one, ranks that forward what they receive would wait for each other in a
-  // circle.
+  // With a window of 1, ranks that forward received data would wait for each other in a circle.
   constexpr std::uint32_t kLeastWindow = 2;
   const auto most = static_cast<std::uint32_t>(shape.block_bytes / (all * kSlotGrainBytes));
   shape.window = std::clamp(shape.window, kLeastWindow, std::max(kLeastWindow, most));
@@ -118,7 +117,7 @@ void hand_out(TiledArgs& shape) {
 
 }  // namespace
 
-/// A one-hop call keeps its shape. In other collectives each owner handles a share, and its result
+/// A one-hop call keeps its shape. In other collectives each owner handles a share, and the result
 /// goes to the readers.
 TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   const DirectShape direct = direct_shape(request, rank);
@@ -140,8 +139,8 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   shape.own_bytes = direct.own_bytes;
   const int owners = __builtin_popcount(direct.owners);
   const bool rings = wish.ring && why_no_ring(request).empty();
-  // Two ranks exchange the whole message of an all_reduce: as many bytes, one hop less. A chain
-  // brings everything to its end.
+  // Two ranks exchange the whole message of an all_reduce: as many bytes, a hop less. A chain
+  // brings everything to the end.
   const bool is_shared_out = (request.collective == Collective::all_reduce && request.ranks != 2) ||
                              (request.collective == Collective::reduce && !rings) ||
                              request.collective == Collective::broadcast;

@@ -17,7 +17,7 @@ std::string why_no_pull(const Request& request, int pull);
 /// Type whose kernel serves the request: data that is only moved uses integers of the same width.
 DataType moved_type(const Request& request);
 
-/// Slots of a rank for calls of so many blocks, of at least kSlotGrainBytes each: enough for full
+/// Slots of a rank for calls of `blocks` blocks, of at least kSlotGrainBytes each: enough for full
 /// blocks of any collective. An all_reduce of few blocks uses slots of half the size.
 std::uint64_t tile_slots(int ranks, std::uint64_t blocks = kTileBlocks);
 inline constexpr std::uint64_t kSlotGrainBytes = 128;
@@ -35,12 +35,12 @@ struct TileWish {
   TargetOrder order = kByRank;
   bool turns = false;                 ///< Blocks start with different targets.
   std::uint32_t piece_bytes = 0;      ///< Size of a bulk copy; pieces then go to targets in turn.
-  std::uint64_t in_flight_bytes = 0;  ///< Most bytes of a GPU's bulk copies in flight to others.
+  std::uint64_t in_flight_bytes = 0;  ///< Most bytes of a GPU's bulk copies in flight to peers.
   std::uint32_t send_gb_per_s = 0;    ///< Rate of all that a GPU sends; 0 = unlimited.
   bool copied_results = false;
 };
-/// Fills the fields of TiledArgs that follow from request and rank; the others are 0. Applies those
-/// wishes that serve the request.
+/// Fills the fields of TiledArgs that follow from request and rank; all further fields are 0.
+/// Applies the wishes that serve the request.
 TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish = {});
 /// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
