@@ -1,5 +1,5 @@
-// Fault injection for tests: PLAIT_FAULT=step:rank:action makes that rank die or stop at its
-// step-th op, counted from 1 over the process's life. Only with -DPLAIT_FAULTS=ON; otherwise
+// Fault injection for tests: PLAIT_FAULT=step:rank:action makes that rank die or stop at op number
+// `step`, counted from 1 over the process's life. Only with -DPLAIT_FAULTS=ON; otherwise
 // fault_point() does nothing.
 #pragma once
 
@@ -40,7 +40,7 @@ inline InjectedFault fault_from_environment() {
   return fault;
 }
 
-/// The process's fault. A forked child sets its own before its first call.
+/// The process's fault. A forked child sets a new fault before the first call.
 inline InjectedFault& current_fault() {
   static InjectedFault fault = fault_from_environment();
   return fault;

@@ -1,6 +1,6 @@
 // Floating-point mode of this thread: rounding, flushing of subnormals, traps. A program may change
-// it on some threads only; plait's results must not depend on it, or ranks of one call would differ
-// in bits.
+// the mode on some threads only. plait's results must not depend on the mode, or ranks of a call
+// would differ in bits.
 #pragma once
 #include <cstdint>
 #if !defined(__x86_64__) && !defined(__aarch64__)
@@ -43,7 +43,7 @@ inline FloatMode float_mode() { return std::fegetround(); }
 inline void set_float_mode(FloatMode mode) { std::fesetround(mode); }
 #endif
 
-/// Sets the mode of plait's numerics while it lives, then restores the former one.
+/// Sets the mode of plait's numerics for the object's life, then restores the former mode.
 class PlainFloats {
  public:
   PlainFloats() : before_(float_mode()) {

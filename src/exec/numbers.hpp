@@ -1,9 +1,9 @@
 // Element types: accumulation type and conversions, bit for bit the same on every processor
-// (exec/cuda/device/numbers.cuh mirrors them). Rounding is to nearest even, and subnormals are
+// (exec/cuda/device/numbers.cuh mirrors this file). Rounding is to nearest even, and subnormals are
 // kept. A NaN result is always the canonical quiet NaN below. fp8e4m3 is the "fn" kind (no
-// infinity, overflow gives NaN, as in ml_dtypes); the other types overflow to infinity. min and max
-// give NaN if any input is NaN, and order -0 below +0 (IEEE 754-2019 minimum, maximum). Without
-// branches, so that compilers vectorize loops.
+// infinity, overflow gives NaN, as in ml_dtypes); all other types overflow to infinity. min and max
+// give NaN if any input is NaN, and order -0 below +0 (IEEE 754-2019 minimum, maximum). Code
+// without branches lets compilers vectorize loops.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -33,7 +33,7 @@ struct SmallFloat {
     const std::uint32_t rounded = size + ((1u << (kDrop - 1)) - 1) + ((size >> kDrop) & 1u);
     const std::uint32_t normal =
         (rounded >> kDrop) - (static_cast<std::uint32_t>(127 - kBias) << kMantissa);
-    // Below the normal numbers the unit is fixed; adding a float of that unit rounds to it.
+    // Below the normal numbers the unit is fixed; adding a float of that unit rounds.
     constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(127 + 1 - kBias + kDrop) << 23;
     constexpr std::uint32_t kLeastNormal = static_cast<std::uint32_t>(127 + 1 - kBias) << 23;
     const std::uint32_t tiny =
@@ -53,7 +53,7 @@ struct SmallFloat {
   static float widen(std::uint32_t code) {
     const std::uint32_t size = code & kTop;
     const std::uint32_t sign = ((code >> (kExponent + kMantissa)) & 1u) << 31;
-    // A multiplication raises the exponent, which also converts subnormals correctly.
+    // A multiplication raises the exponent, and converts subnormals correctly too.
     constexpr std::uint32_t kScale = static_cast<std::uint32_t>(127 + 127 - kBias) << 23;
     const float scaled = std::bit_cast<float>(size << kDrop) * std::bit_cast<float>(kScale);
     std::uint32_t bits = sign | std::bit_cast<std::uint32_t>(scaled);
@@ -67,7 +67,7 @@ struct SmallFloat {
   }
 };
 
-/// Storage type, accumulation type, and conversions to it (up) and back (down).
+/// Storage type, accumulation type, and conversions from storage (up) and back (down).
 template <DataType kType>
 struct Number;
 

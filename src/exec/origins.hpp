@@ -1,5 +1,5 @@
 // premul_sum: finds the rank whose factor each source of a reduction takes. Data may move through
-// scratch before it is reduced, so the rank of a source's memory does not tell; the plan's copies
+// scratch before the reduction, so the rank of a source's memory does not tell; the plan's copies
 // do.
 #pragma once
 #include <vector>
@@ -17,7 +17,7 @@ using Origins = std::vector<std::vector<std::vector<int>>>;
 /// cannot end.
 Origins origins_of(const Plan& plan);
 
-/// Factors of one reduction's sources; 1 for partial results.
+/// Factors of a reduction's sources; 1 for partial results.
 std::vector<double> scales_of(const std::vector<int>& origins, const std::vector<double>& scalars);
 
 }  // namespace plait

@@ -8,7 +8,7 @@
 
 namespace plait::cuda {
 
-/// One row of choices.def.
+/// Row of choices.def.
 struct BuiltInChoice {
   Collective collective;
   int ranks;
@@ -16,16 +16,17 @@ struct BuiltInChoice {
   std::uint64_t upto_bytes;
   const Engine& (*engine)();
   bool beats_nccl;  ///< NCCL was slower or equal all over the row.
-  /// If not 0: only for calls that leave SMs to others and use at most so many blocks.
+  /// If not 0: only for calls that leave SMs to other work and use at most this many blocks.
   unsigned most_blocks;
-  /// Engine parameters. A request that the engine refuses with them uses a later row.
+  /// Engine parameters. A request that the engine refuses with this tuning uses a later row.
   Tuning tuning;
   bool in_graphs_alone = false;  ///< Only for captured calls of exactly `ranks` ranks.
 
   bool is_about(const Request& request) const;
 };
 
-/// All rows in order. The first row that matches a request and whose engine accepts it wins.
+/// All rows in order. The first row wins that matches a request and names an engine that accepts
+/// the request.
 std::span<const BuiltInChoice> choices();
 
 /// A kind of GPU and links (gpu_kind.hpp) that rows were measured on, and the most ranks measured.
@@ -34,7 +35,7 @@ struct MeasuredKind {
   int ranks;
 };
 std::span<const MeasuredKind> measured_kinds();
-/// True if so many GPUs of this kind were measured. Elsewhere no comparison with NCCL is known.
+/// True if `ranks` GPUs of this kind were measured. Elsewhere no comparison with NCCL is known.
 bool is_measured(const std::string& kind, int ranks);
 /// The same for a GPU model alone, with any links.
 bool is_measured_model(const std::string& model, int ranks);

@@ -34,7 +34,8 @@ int host_threads(int ranks) {
   return std::clamp(cores / (2 * ranks), 1, 8);
 }
 
-/// A process registers host memory once, however many of its ranks (threads) map it.
+/// A process registers host memory once, however many ranks (threads) of the process map the
+/// memory.
 std::mutex registered_lock;
 std::map<void*, int> registered;
 
@@ -70,8 +71,8 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
 
 CudaRank::~CudaRank() { close(); }
 
-/// Runs once all ranks know which kernels all GPUs can run, so no memory is reserved for kernels
-/// that one GPU lacks.
+/// Runs once all ranks know the kernels that all GPUs can run: no memory is reserved for kernels
+/// that some GPU lacks.
 void CudaRank::agree_on_group() {
   full_group_.ranks = options_.ranks;
   full_group_.most_blocks = options_.most_blocks;
@@ -85,7 +86,8 @@ void CudaRank::agree_on_group() {
         options_.most_blocks == 0 ? tier : std::min(options_.most_blocks, tier);
   }
   full_group_.sizes = options_.sizes;
-  // Calls that continue in the small arena use LL packets, so a second tier needs those kernels.
+  // A second tier needs kernels with LL packets, since calls that continue in the small arena use
+  // LL packets.
   const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
                          full_group_.runs(KernelFamily::shots) &&
                          full_group_.runs(KernelFamily::direct_ll);
@@ -100,7 +102,7 @@ void CudaRank::agree_on_group() {
 void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
-  (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches it.
+  (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches a check.
   marks_.resize(kStreams + kHostEvents);
   make_streams(upload_, 1);
   families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
@@ -133,9 +135,9 @@ void CudaRank::open(const Exchange& exchange) {
       [this](const Exchange& exchange_in_memory) { allocate_large_arena(exchange_in_memory); });
 }
 
-/// Creates the missing streams consecutively, so that no two share a hardware queue. A stream takes
-/// 0.6 MB of a GPU, which the driver keeps after the stream ends, so streams are created by the
-/// first call that uses them.
+/// Creates the missing streams consecutively, so that no two share a hardware queue. Streams are
+/// created by the first call that needs streams, since a stream takes 0.6 MB of a GPU and the
+/// driver keeps the memory after the stream ends.
 void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
   if (streams.size() == count) return;
   const RelaxedCaptureMode relaxed;
@@ -158,7 +160,7 @@ void CudaRank::open_engine_path() {
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
 }
 
-/// Runs in LazyArena's thread, concurrently with the program, on a stream of its own. If a rank
+/// Runs in LazyArena's thread, concurrently with the program, on a separate stream. If a rank
 /// fails, the finished parts stay for the next attempt or until the communicator closes. Every step
 /// that may fail happens here, before any rank reports ready: from then on all ranks count on the
 /// arena.
@@ -257,7 +259,7 @@ void CudaRank::prove_paths(const Exchange& exchange) {
       text("paths between ", options_.ranks, " GPUs proved in ", took.count(), " ms"));
 }
 
-/// Adds to the group what rings make possible, and maps the flags through which GPUs and CPU cores
+/// Adds the capabilities of rings to the group, and maps the flags through which GPUs and CPU cores
 /// synchronize.
 void CudaRank::open_host_path() {
   EnginePath& path = engine_path_;
@@ -311,7 +313,7 @@ void CudaRank::forget_rings() noexcept {
   rings_.clear();
 }
 
-/// Frees everything that open() has created so far. The GPU must be idle.
+/// Frees everything that open() has created until now. The GPU must be idle.
 void CudaRank::close() noexcept {
   lazy_arena_.reset();
   const RelaxedCaptureMode relaxed;
@@ -435,8 +437,8 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   return bound;
 }
 
-/// Orders `stream` behind plan uploads. A replayed graph would not wait for the upload, so the
-/// capturing thread waits on the host; the copy itself waits only for its hardware queue.
+/// Orders `stream` behind plan uploads. The capturing thread waits on the host, since a replayed
+/// graph would not wait for the upload; the copy itself waits only for the hardware queue.
 void CudaRank::await_uploads(Stream stream) {
   if (!has_uploads_) return;
   if (!is_capturing(stream)) {
@@ -536,10 +538,10 @@ void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) 
                    {bound.whole_blocks(), 512, false}, stream, {&args});
 }
 
-/// Enqueues one lane. A lane with copies uses three streams: waits run ahead and signals follow, so
-/// copies are back to back and no copy engine idles while a flag travels. Lane order holds: a copy
-/// starts after the waits before it, and a signal after all ops before it. A wait may run early,
-/// which only weakens the order.
+/// Enqueues a lane. A lane with copies uses three streams: waits run ahead and signals follow,
+/// therefore copies are back to back and no copy engine idles while a flag travels. Lane order
+/// holds: a copy starts after all preceding waits, and a signal after all preceding ops. A wait
+/// that runs early only weakens the order.
 void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args,
                         std::size_t first) {
   Function kernel = kernels_->find(lane_kernel(bound.plan().request));

@@ -1,6 +1,6 @@
-// One rank on one GPU: context, streams, memory, and the order of calls. Communicators
-// (src/comm/gpu) and the NCCL drop-in hand calls to this class, which enqueues engines and plans on
-// streams. No call waits on the host, and CUDA graphs may capture and replay every call.
+// A rank on a GPU: context, streams, memory, and the order of calls. Communicators (src/comm/gpu)
+// and the NCCL drop-in hand calls to this class. A CudaRank enqueues engines and plans on streams.
+// No call waits on the host, and CUDA graphs may capture and replay every call.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -32,39 +32,41 @@ struct CudaRankOptions {
   std::vector<std::string> names;  ///< Rank names for error messages; empty = print the number.
   DeviceArenaSizes sizes;          ///< Fixed sizes of arena parts; 0 = size by `memory`.
   ArenaOptions memory;             ///< The rank sets `two_tiers` if `lazy_arena` is given.
-  /// Zeroed page mapped by all ranks, on which they agree when to start using the large arena; null
-  /// = allocate all memory at once.
+  /// Zeroed page mapped by all ranks, to agree on the first call with the large arena; null =
+  /// allocate all memory at once.
   LazyArenaPage* lazy_arena = nullptr;
   /// Total seconds that all calls together wait for the large arena, at most.
   double large_arena_wait_s = 1;
-  /// Allocates host memory mapped by all ranks and returns each rank's ring. All ranks call it
-  /// together while they allocate the large arena. The memory outlives the rank. Null = no host
-  /// path.
+  /// Allocates host memory mapped by all ranks and returns each rank's ring. All ranks call this
+  /// together during the allocation of the large arena. The memory outlives the rank. Null = no
+  /// host path.
   std::function<std::vector<std::byte*>(const Exchange&)> rings;
   std::uint64_t ring_bytes = 0;           ///< Ring bytes for plans.
-  std::uint64_t exchange_ring_bytes = 0;  ///< Ring bytes behind those; large calls use both.
-  /// Zeroed page mapped by all ranks, for parts that CPU cores reduce. Null = no such parts.
+  std::uint64_t exchange_ring_bytes = 0;  ///< Ring bytes behind the plan's ring; large calls use
+                                          ///< both.
+  /// Zeroed page mapped by all ranks, for parts that CPU cores reduce. Null = CPU cores reduce
+  /// nothing.
   HostFlags* host_flags = nullptr;
   /// kMessageHostBytes mapped by both ranks of two, for the host-memory share of long messages;
   /// null = none.
   std::byte* message_slots = nullptr;
-  /// Zeroed page mapped by all ranks, on which they agree how much of large calls goes through host
-  /// memory. Null = nothing does.
+  /// Zeroed page mapped by all ranks, to agree on the share of large calls that goes through host
+  /// memory. Null = no share.
   AgreedNumber::NumberPage* share_page = nullptr;
   bool orders_calls = true;  ///< false = the caller orders calls on different streams.
-  bool mixes_graphs = true;  ///< Order graphs with eager calls and with each other.
+  bool mixes_graphs = true;  ///< Order graphs with eager calls and among graphs.
   double wait_s = 600.0;     ///< Deadline of a kernel's wait for a peer.
-  /// Most blocks of a kernel, to leave SMs to other kernels. 0 = one block per SM.
+  /// Most blocks of a kernel, to leave SMs to other kernels. 0 = a block per SM.
   unsigned most_blocks = 0;
   bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
   bool messages = false;         ///< Allocate slots for point-to-point messages.
-  /// Check every path between GPUs. false = paths are known to work, or no call uses them.
+  /// Check every path between GPUs. false = paths are known to work, or unused.
   bool proves_paths = true;
   LaneLaunchConfig config;
 };
 
-/// Engine that moves a plan's copies: copy engines, one stream per lane (large messages, no SM in
-/// use while copying), or one kernel for all lanes. `automatic` = kernels for small messages and
+/// Engine that moves a plan's copies: copy engines, a stream per lane (large messages, no SM in use
+/// while copying), or a single kernel for all lanes. `automatic` = kernels for small messages and
 /// inside graphs, because branches of a graph may not run concurrently.
 enum class CopiedBy { automatic, copy_engines, one_kernel };
 
@@ -72,7 +74,7 @@ class CudaRank : public EngineRank {
  public:
   /// Collective over all ranks. Error(no_device) without GPUs, unsupported without device code.
   CudaRank(const CudaRankOptions& options, const Exchange& exchange);
-  /// Frees at once, so every peer must have reported has_ended() before. Waits for all work on the
+  /// Frees at once: every peer must have reported has_ended() before. Waits for all work on the
   /// GPU.
   ~CudaRank() override;
 
@@ -85,29 +87,30 @@ class CudaRank : public EngineRank {
   /// Returns whether the next large call may use the large arena, and reserves that call's number.
   /// Needs has_lazy_arena(). The answer is the same on all ranks, because all make the same calls.
   bool reserve_large_arena(CallMode call);
-  /// Rolls back the last reserve_large_arena(): the call failed here before it was enqueued.
+  /// Rolls back the last reserve_large_arena(): the call failed here before being enqueued.
   void cancel_reservation() { lazy_arena_->cancel_last(); }
   /// The reason why reserve_large_arena() returned false.
   std::string why_no_large_arena() const;
-  /// True once some rank has begun to allocate the large arena, so this rank should begin too.
+  /// True once some rank has begun to allocate the large arena, and this rank should begin too.
   bool should_allocate_large_arena() const { return has_lazy_arena() && lazy_arena_->is_wanted(); }
   void begin_large_arena() { lazy_arena_->begin(); }
   int rank() const override { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
 
-  /// Returns true once no work of this rank is queued or running, so it stores into no peer's
-  /// memory. Never blocks. knows_calls: if this rank does not order calls, whether its caller knows
-  /// that they have ended; if not, all work on the GPU must end first.
+  /// Returns true once no work of this rank is queued or running, hence none stores into a peer's
+  /// memory. Never blocks. knows_calls: if this rank does not order calls, whether the caller knows
+  /// that all calls have ended; if not, all work on the GPU must end first.
   bool has_ended(bool knows_calls = true) noexcept;
   /// Unmaps the peers' memory. Only the destructor may follow. Waits for all work on the GPU.
   void unmap_peers() noexcept;
   Kernels& kernels() override { return *kernels_; }
 
-  /// Prepares a plan without waiting for the GPU. The result must outlive graphs that replay it.
+  /// Prepares a plan without waiting for the GPU. The result must outlive graphs that replay the
+  /// plan.
   std::unique_ptr<BoundPlan> bind(const Plan& plan);
   /// Enqueues this rank's part behind the work on `stream` and behind this rank's earlier calls on
-  /// any stream. Later work on `stream` sees the output. scalars: premul_sum, one per rank, or
+  /// any stream. Later work on `stream` sees the output. scalars: premul_sum, a factor per rank, or
   /// empty.
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
            const std::vector<double>& scalars = {}, CopiedBy copied_by = CopiedBy::automatic);
@@ -136,8 +139,8 @@ class CudaRank : public EngineRank {
   /// True if messages() serves any message between two ranks; the same on all ranks.
   bool takes_messages() const { return full_group_.sizes.message_slot_bytes != 0; }
   /// Enqueues this rank's ends of messages. All messages progress concurrently, however the peers
-  /// group theirs; messages between two ranks match in order. Stream order as for run(). A sender
-  /// may finish before its peer has come. A size mismatch between the ends is not detected.
+  /// group messages; messages between two ranks match in order. Stream order as for run(). A sender
+  /// may finish before the receiver has come. A size mismatch between the ends is not detected.
   void messages(const std::vector<MessageEnd>& messages, Stream stream,
                 const MessageTuning& tuning = {});
 
@@ -147,10 +150,10 @@ class CudaRank : public EngineRank {
   /// Ends waiting kernels within milliseconds, without a result and without a stream error, because
   /// the program no longer wants the result. Any thread.
   void abort() noexcept;
-  /// Marks the rank as broken: a call on `stream` threw `error` before all its work was enqueued.
-  /// Peers count the call, so call numbers no longer match. Waiting kernels fail their stream, as
-  /// after fail(), and check() and later calls throw. Does nothing while `stream` captures, since
-  /// no work has run.
+  /// Marks the rank as broken: a call on `stream` threw `error` before all work was enqueued. Peers
+  /// count the call: call numbers no longer match. Waiting kernels fail their stream, as after
+  /// fail(), and check() and later calls throw. Does nothing while `stream` captures, since no work
+  /// has run.
   void break_off(Stream stream, const std::exception& error) noexcept;
   /// True once a call has broken off.
   bool has_broken_off() const { return has_broken_off_.load(std::memory_order_acquire); }
@@ -159,7 +162,7 @@ class CudaRank : public EngineRank {
   /// thread.
   void fail() noexcept;
   /// Enqueues a kernel that fails the stream if fail() was called before the kernel runs. Placed
-  /// behind another library's part of a call, which may have ended early.
+  /// behind another library's part of a call: that part may have ended early.
   void fail_if_peer_lost(Stream stream);
 
  private:
@@ -226,7 +229,7 @@ class CudaRank : public EngineRank {
   std::unique_ptr<DeviceArena> arena_;
   std::unique_ptr<DeviceArena> large_arena_;  // Owned by LazyArena's thread until has_large_arena_.
   std::unique_ptr<KernelFamilies> families_;
-  std::vector<Stream> upload_;  // One stream, which uploads plans to the GPU.
+  std::vector<Stream> upload_;  // A single stream, for uploads of plans to the GPU.
   std::vector<Stream> engine_streams_,
       lane_streams_;  // For copy engines and for plans; created at first use.
   std::vector<Stream>
@@ -244,14 +247,15 @@ class CudaRank : public EngineRank {
   std::vector<Event> marks_;       // One per stream.
   StopPage* stop_page_ = nullptr;  // Host address.
   DevicePointer device_stop_page_ = 0;
-  std::vector<std::byte*> host_rings_;  // By rank; those registered so far.
+  std::vector<std::byte*> host_rings_;  // By rank; filled during registration.
   std::vector<DevicePointer> rings_;    // Device addresses of host_rings_.
   EnginePath engine_path_;
   bool words_registered_ = false, slots_registered_ = false;
   DevicePointer message_slots_ = 0;  // Device address of host memory; 0 = none.
   std::shared_ptr<std::atomic<bool>>
-      quiet_;  // True once the GPU had finished all its work after has_ended() first asked.
-  std::unique_ptr<LazyArena> lazy_arena_;  // Last member: its thread uses the others.
+      quiet_;  // True once the GPU had finished all work after has_ended() first asked.
+  std::unique_ptr<LazyArena> lazy_arena_;  // Last member: the arena's thread uses all members
+                                           // before.
 };
 
 }  // namespace plait::cuda

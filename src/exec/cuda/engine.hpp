@@ -1,6 +1,6 @@
 // Interface of an engine, the code that serves requests of some kind on GPUs. An engine accepts or
-// refuses a request by values alone and prepares it once per rank; each call then fills in
-// addresses and launches. select.hpp chooses among engines, CudaRank calls them.
+// refuses a request by values alone and prepares the request once per rank; each call then fills in
+// addresses and launches. select.hpp chooses among engines, CudaRank calls engines.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,8 +15,8 @@
 
 namespace plait::cuda {
 
-/// One request prepared on one rank: kernels looked up, cut and launch configuration chosen,
-/// arguments filled in. Only addresses are missing.
+/// A request prepared on a rank: kernels looked up, cut and launch configuration chosen, arguments
+/// filled in. Only addresses are missing.
 class PreparedCall {
  public:
   PreparedCall() = default;
@@ -61,7 +61,7 @@ const std::vector<const Engine*>& engines();
 const Engine* engine_named(const std::string& name, const Request& request);
 /// "one_shot, two_shot, ...".
 std::string engine_names();
-/// All collectives, for the info of an engine that serves every one.
+/// All collectives, for the info of an engine that serves every collective.
 std::vector<Collective> all_collectives();
 
 /// Reason to refuse the request: first the checks common to all engines (ranks, host-memory parts),

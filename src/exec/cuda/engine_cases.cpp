@@ -28,7 +28,7 @@ std::vector<CaseSetting> settings(int ranks) {
           {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
 }
 
-/// Request that moves about `elements` elements in every collective: parts have an n-th of them.
+/// Request that moves about `elements` elements in every collective: a part has an n-th.
 Request request_of(Collective collective, int ranks, std::uint64_t elements) {
   constexpr DataType kTypes[] = {DataType::fp32, DataType::bf16, DataType::uint8};
   Request request;
@@ -46,7 +46,7 @@ Request request_of(Collective collective, int ranks, std::uint64_t elements) {
 }
 
 /// The request with even blocks. If the engine takes uneven counts, two more: counts rising from
-/// zero, and one large block among tiny ones. In an all_to_all one rank sends nothing.
+/// zero, and a large block among tiny blocks. In an all_to_all a single rank sends nothing.
 std::vector<Request> requests_of(const Engine& engine, Collective collective, int ranks,
                                  std::uint64_t elements) {
   std::vector<Request> all{request_of(collective, ranks, elements)};
@@ -93,8 +93,8 @@ EngineCase case_of(const Engine& engine, const Request& request, const CaseSetti
   return made;
 }
 
-/// Adds pairs of calls that share the slots of a tiny arena. Tiled calls have one block, because
-/// other blocks repeat the same steps in slots of their own.
+/// Adds pairs of calls that share the slots of a tiny arena. Tiled calls have a single block,
+/// because further blocks repeat the same steps in separate slots.
 void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
   setting.group.most_tiled_blocks = 1;
   std::vector<EngineCase> calls, pulls;
@@ -124,7 +124,7 @@ void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
   };
   for (const EngineCase& first : calls)
     for (const EngineCase& second : calls) add(first, second);
-  // A rank that pulls out of another's slots need not be its neighbour in the ring.
+  // A rank that pulls out of another's slots need not be that rank's neighbour in the ring.
   for (const EngineCase& ring : calls) {
     if (ring.engine != copy_ring_engine().info().name) continue;
     for (const EngineCase& pull : pulls) {
@@ -172,8 +172,8 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
     const std::vector<std::string>& of = param.engines;
     const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
                        std::find(of.begin(), of.end(), name) != of.end();
-    // With the smallest pieces a large message has very many, which show no more than a small
-    // one's.
+    // With the smallest pieces, the very many pieces of a large message show no more than a small
+    // message's.
     const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;
     const bool is_long =
         param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;

@@ -1,5 +1,5 @@
-// Services that an engine's prepare() gets from its rank: kernels, arena, copy queue, streams.
-// CudaRank implements them on a GPU. Plan writers and host emulations implement them without one.
+// Services that an engine's prepare() gets from a rank: kernels, arena, copy queue, streams.
+// CudaRank implements the services on a GPU, plan writers and host emulations without a GPU.
 #pragma once
 #include "driver/cuda/api.hpp"
 
@@ -34,7 +34,8 @@ class EngineRank {
   /// Queue and resources of copy engines.
   virtual EngineQueue& queue() = 0;
   virtual const EnginePath& engine_path() const = 0;
-  virtual Event fork() const = 0;  ///< Event recorded where a call forks from its stream.
+  virtual Event fork() const = 0;  ///< Event recorded at the fork of a call from the caller's
+                                   ///< stream.
   virtual AgreedShare& agreed_share() = 0;
   virtual bool is_capturing(Stream stream) const = 0;
   /// Fills in all arguments but the buffers.

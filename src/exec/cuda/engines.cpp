@@ -1,4 +1,4 @@
-// The list of engines, and the checks common to all of them.
+// The list of engines, and the checks common to all engines.
 #include <algorithm>
 
 #include "base/text.hpp"

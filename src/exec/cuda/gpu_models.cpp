@@ -10,11 +10,12 @@ namespace plait::cuda {
 namespace {
 
 struct Model {
-  const char* word;  ///< One word of the name, which is split into words of letters and digits.
+  const char* word;  ///< Word of the name. Names are split into words of letters and digits.
   int capability;
   unsigned multiprocessors;  ///< Equal on every board of that name; 0 = boards differ.
 };
-/// Order matters: RTX cards of one number belong to several generations, which some names tell.
+/// Order matters: RTX cards of the same number belong to several generations, and only some names
+/// tell the generation.
 constexpr Model kModels[] = {
     {"Blackwell", 120, 0}, {"Ada", 89, 0},     {"P100", 60, 56},    {"V100", 70, 80},
     {"V100S", 70, 80},     {"T4", 75, 40},     {"A100", 80, 108},   {"A800", 80, 108},

@@ -1,5 +1,5 @@
-// GPU models by name: which kernels run on a GPU known from a topology only. Communicators on GPUs
-// probe their kernels instead (kernel_families.hpp).
+// GPU models by name: the kernels that run on a GPU known from a topology only. Communicators on
+// GPUs probe kernels instead (kernel_families.hpp).
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace plait::cuda {
 
-/// Compute capability times ten of a model, such as 80 for "NVIDIA A100-SXM4-40GB". 0 = unknown
-/// model; such a GPU counts as running all kernels.
+/// Compute capability times ten of a model: 80 for "NVIDIA A100-SXM4-40GB". 0 = unknown model; an
+/// unknown GPU counts as running all kernels.
 int capability_of(const std::string& model);
-/// Fills in what ranks on these models agree on: kernel families that one of them does not run, and
-/// the multiprocessors of the smallest. No models: leaves the group as it is.
+/// Fills in values that ranks on `models` agree on: kernel families that some model does not run,
+/// and the multiprocessors of the smallest. No models: leaves the group unchanged.
 void describe(Group& group, const std::vector<std::string>& models);
 
 }  // namespace plait::cuda

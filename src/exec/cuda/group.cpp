@@ -15,7 +15,7 @@ namespace plait::cuda {
 namespace {
 
 /// Few enough to leave memory bandwidth to copy engines, enough to reduce a piece while the next
-/// one arrives.
+/// piece arrives.
 constexpr unsigned kBlocksAlongsideCopies = 48;
 
 }  // namespace
@@ -78,8 +78,8 @@ std::uint64_t Group::ring_bytes() const {
 
 namespace {
 
-/// Reserves slots for copy engines only if choices.def would use them: with more than two ranks for
-/// rotations under an SM budget, otherwise for rings of up to eight ranks.
+/// Reserves slots for copy engines only if choices.def would use the slots: with more than two
+/// ranks for rotations under an SM budget, otherwise for rings of up to eight ranks.
 ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
   const bool copies = group.ranks > 1 && group.runs(KernelFamily::engines);
   ArenaUse use;
@@ -108,7 +108,7 @@ void lay_out_arena(Group& group, const ArenaOptions& wish) {
   const ArenaUse use = use_of(group, wish);
   group.tiers =
       lay_out(use, wish.budget_bytes != 0 ? wish.budget_bytes : usual_memory_bytes(group.ranks));
-  // A user who sets the slots' size may use them for any engine.
+  // A user that sets the slots' size may use slots for any engine.
   group.has_rings_alone = use.rings && !use.exchanges && requested.copy_slots_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;
   for (const ArenaPartInfo& info : arena_parts()) {

@@ -78,9 +78,9 @@ Selector::Selector(const Group& group, TuningTable table, bool as_measured, Pred
       rows_(rows),
       predict_plan_(std::move(predict_plan)) {}
 
-/// Returns the first row for the request whose engine accepts the request with the row's tuning.
-/// Rows were measured with even blocks, so a request with a count per block uses rows only if it is
-/// long; otherwise plans serve it. Rows for graphs apply only to the GPUs measured.
+/// Returns the first row for the request with an engine that accepts the request with the row's
+/// tuning. Rows were measured with even blocks: a request with a count per block uses rows only if
+/// it is long; otherwise plans serve it. Rows for graphs apply only to the GPUs measured.
 const BuiltInChoice* Selector::built_in(const Request& request, bool captured) const {
   constexpr std::uint64_t kLongBytes = 128ull << 20;
   if (!request.counts.empty() && message_bytes(request) < kLongBytes) return nullptr;
@@ -97,7 +97,7 @@ const BuiltInChoice* Selector::built_in(const Request& request, bool captured) c
 }
 
 /// Prefers an engine unless a plan is faster by more than the error of predictions. Plans are not
-/// compared if calls leave SMs to others.
+/// compared if calls leave SMs to other work.
 Selector::Simulated Selector::simulated(const Request& request) const {
   constexpr double kSure = 1.05;
   Simulated found;
@@ -112,7 +112,7 @@ Selector::Simulated Selector::simulated(const Request& request) const {
   return found;
 }
 
-/// Skips requests with a count per block, since a single engine takes these.
+/// Skips requests with a count per block, since a single engine takes counts per block.
 bool Selector::goes_by_simulation(const Request& request) const {
   return !as_measured_ && predict_ && request.counts.empty() && measured(request) == nullptr;
 }
@@ -127,7 +127,7 @@ bool Selector::has_row_for_graphs(const Request& request) const {
 }
 
 /// Returns the tuning table's row. The table was not measured under an SM budget. A row holds for
-/// eager and captured calls alike, so no row counts if these use different engines.
+/// eager and captured calls alike: no row counts if eager and captured calls use different engines.
 const TunedRow* Selector::measured(const Request& request) const {
   const TuningSetting setting =
       group_.overlap_compute ? TuningSetting::overlap_compute : TuningSetting::alone;
@@ -156,8 +156,8 @@ bool Selector::has_ring_as_measured(const Engine& engine) const {
   return !is_ring || group_.ring_bytes() / kRingSlots >= kLeastPiece;
 }
 
-/// Reductions were measured as sums of the common floats, and their other kernels are slower. Large
-/// messages with fewer blocks than NCCL's bandwidth needs are slower too.
+/// Reductions were measured as sums of the common floats, and kernels of other reductions are
+/// slower. Large messages with fewer blocks than NCCL's bandwidth needs are slower too.
 bool Selector::is_within_budget(const Request& request) const {
   constexpr std::uint64_t kSmallBytes = 4ull << 20;
   const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
@@ -189,7 +189,7 @@ std::optional<EngineChoice> Selector::by_itself(const Request& request, bool cap
     if (row != nullptr) choice.tuning = row->tuning;
     if (!as_measured_) choice.tuning.send_gb_per_s = 0;  // Links may be faster.
   }
-  // A row's comparison with NCCL holds for its own engine and tuning only.
+  // A row's comparison with NCCL holds for the row's engine and tuning only.
   if (as_measured_ && row != nullptr)
     choice.beats_nccl = row->beats_nccl && choice.engine == &row->engine() &&
                         are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
@@ -220,7 +220,7 @@ std::optional<EngineChoice> Selector::best(const Request& request,
   return choice;
 }
 
-/// Few requests have rows for graphs, so most return here.
+/// Most requests return here, since few have rows for graphs.
 bool Selector::differs_in_graphs(const Request& request, const EngineRequest& wanted) const {
   if (!wanted.engine.empty() || !wanted.params.empty() || !has_row_for_graphs(request))
     return false;

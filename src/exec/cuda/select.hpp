@@ -43,7 +43,7 @@ struct EngineRequest {
 
 /// Predicted time of a call by the engine, in us; infinite if unknown.
 using Predict = std::function<double(const Engine&, const Request&)>;
-/// Predicted time of a call by a plan, in us; infinite if no plan serves it.
+/// Predicted time of a call by a plan, in us; infinite if no plan serves the request.
 using PredictPlan = std::function<double(const Request&)>;
 
 class Selector {
@@ -59,14 +59,14 @@ class Selector {
   /// to be faster. Error(unsupported) if the engine named by the caller refuses, invalid_argument
   /// if the params are not the engine's.
   std::optional<EngineChoice> best(const Request& request, const EngineRequest& wanted = {}) const;
-  /// Returns best() if it is known to be no slower than NCCL, eager or captured; none = use NCCL.
+  /// Returns best() if known to be no slower than NCCL, eager or captured; none = use NCCL.
   std::optional<EngineChoice> no_slower_than_nccl(const Request& request) const;
   /// True if best() differs between eager and captured calls.
   bool differs_in_graphs(const Request& request, const EngineRequest& wanted = {}) const;
   /// True if a plan is predicted to beat the engines that take the request.
   bool prefers_plan(const Request& request) const;
-  /// Text for people: the choice and its source, the choice inside graphs if different, then each
-  /// engine that refuses, with the reason.
+  /// Text for people: the choice and the source of the choice, the choice inside graphs if
+  /// different, then each engine that refuses, with the reason.
   std::string explain(const Request& request, const EngineRequest& wanted = {}) const;
 
  private:
@@ -92,8 +92,8 @@ class Selector {
   const PredictPlan predict_plan_;
 };
 
-/// True if a request needs the large arena: the request is large, or another engine serves it with
-/// both tiers than with the small arena alone. Depends on the request and the groups only.
+/// True if a request needs the large arena: the request is large, or is served by another engine
+/// with both tiers than with the small arena alone. Depends on the request and the groups only.
 bool wants_large_arena(const Selector& first, const Selector& whole, const Request& request);
 
 }  // namespace plait::cuda

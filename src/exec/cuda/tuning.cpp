@@ -9,7 +9,7 @@
 namespace plait::cuda {
 namespace {
 
-/// One bit per engine, in the order of engines.def.
+/// A bit per engine, in the order of engines.def.
 enum EngineIndex : unsigned {
 #define PLAIT_ENGINE(name) at_##name,
 #include "exec/cuda/engines.def"

@@ -1,5 +1,5 @@
-// Engine parameters of params.def: one table for callers' params, tuning files, the command line
-// and the docs.
+// Engine parameters of params.def: a single table for callers' params, tuning files, the command
+// line and the docs.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@ struct Tuning {
   bool operator==(const Tuning&) const = default;
 };
 
-/// One row of params.def.
+/// Row of params.def.
 struct Param {
   std::string name;
   int unset = 0;

@@ -1,5 +1,5 @@
 // Tuning table measured by `plait tune`: engine and parameters of a request, alone or alongside
-// compute, and NCCL's time. Rank 0 reads the file and sends its text to all ranks, so all choose
+// compute, and NCCL's time. Rank 0 reads the file and sends the text to all ranks, and all choose
 // alike.
 #pragma once
 #include <array>
@@ -41,7 +41,7 @@ class TuningTable {
   TuningTable() = default;
   /// Error(parse_error) names the position; an empty text is an empty table.
   explicit TuningTable(std::string_view json);
-  /// Returns the smallest row that covers the request; null if there is none. Calls that only move
+  /// Returns the smallest row that covers the request; null if no row does. Calls that only move
   /// data use rows of any type. A reduction of a type not measured uses rows of the measured type
   /// of the same size.
   const TunedRow* find(const Request& request, TuningSetting setting) const;
@@ -59,13 +59,13 @@ class TuningTable {
 };
 
 /// Path of the user's tuning file: PLAIT_TUNING, or tuning-FINGERPRINT-RANKS.json in
-/// XDG_CACHE_HOME/plait or ~/.cache/plait. Empty if tuning is off ("none") or there is no home.
+/// XDG_CACHE_HOME/plait or ~/.cache/plait. Empty if tuning is off ("none") or no home is set.
 std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks);
-/// Reads the file; empty if a file at the default path does not exist. Error(permission) if others
-/// may write the file, io_error if it cannot be read.
+/// Reads the file; empty if a file at the default path does not exist. Error(permission) if other
+/// users may write the file, io_error if the file cannot be read.
 std::string read_tuning(const Env& env, const std::string& file);
-/// Text that a rank offers the others, checked to be a table. An invalid file throws if
-/// PLAIT_TUNING names it; otherwise it is ignored with a warning.
+/// Text that a rank offers its peers, checked to be a table. An invalid file throws if PLAIT_TUNING
+/// names the file, and is ignored with a warning otherwise.
 std::string offered_tuning(const Env& env, const std::string& file, int rank);
 /// Rank 0's text on every rank, sent in exchanges of at most 2 KiB per rank.
 std::string of_rank_0(const Exchange& exchange, const std::string& mine);

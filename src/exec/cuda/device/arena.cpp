@@ -19,7 +19,7 @@
 namespace plait::cuda {
 namespace {
 
-/// Set-up record of a rank. If process and instance are equal, pointers are valid as they are.
+/// Set-up record of a rank. If process and instance are equal, pointers are valid unchanged.
 struct ArenaRecord {
   std::int64_t process;
   std::uint64_t instance;
@@ -76,7 +76,7 @@ void DeviceArena::fill(Stream stream) {
 }
 
 void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
-  static const char instance_mark = 0;  // Its address differs between processes that share a pid.
+  static const char instance_mark = 0;  // The address differs between processes that share a pid.
   const DevicePointer mine = mine_;
   ArenaRecord record{};
   record.process = ::getpid();
@@ -115,7 +115,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
       const Result result = api().context_enable_peer(other.context, 0);
       if (result != kPeerAccessAlreadyEnabled) require(result, "cuCtxEnablePeerAccess");
     } else {
-      if (opened_[peer] == 0)  // Else an attempt that failed on another rank has opened it.
+      if (opened_[peer] == 0)  // Else an attempt that failed on another rank has opened the memory.
         PLAIT_CUDA_CALL(ipc_open, &opened_[peer], other.handle, kIpcLazyPeerAccess);
       base_[peer] = opened_[peer];
     }

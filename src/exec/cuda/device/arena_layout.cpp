@@ -21,7 +21,7 @@ constexpr std::uint64_t kHeaderBytes = 320 * kKib;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-/// Sizes are of the part's field, so of one half.
+/// Sizes are of the part's field, hence of a single half.
 struct PartSize {
   ArenaPart part;
   bool is_small_tier;  ///< The part belongs to the small arena.
@@ -33,13 +33,13 @@ struct PartSize {
   }
 };
 
-/// A part that gets its full size or nothing.
+/// A part that gets the full size or nothing.
 PartSize whole(ArenaPart part, std::uint64_t bytes) {
   return {part, true, bytes, bytes, bytes, kPage};
 }
 
-/// A 16-byte unit of `direct_ll` takes 24 bytes of a half per other rank. Sizes hold the units of 1
-/// MiB and a greeting packet. In two pieces, 1 MiB takes four ranks as long as 2 MiB (E-0279).
+/// A 16-byte unit of `direct_ll` takes 24 bytes of a half per peer. Sizes hold the units of 1 MiB
+/// and a greeting packet. In two pieces, 1 MiB takes four ranks as long as 2 MiB (E-0279).
 constexpr std::uint64_t kSmallSentinel = 1600 * kKib, kSmallSentinelOfMore = 3584 * kKib,
                         kSmallSentinelOfFour = 4672 * kKib;
 
@@ -51,8 +51,8 @@ void add_shots(std::vector<PartSize>& sizes, const ArenaUse& use) {
   const std::uint64_t first = use.ranks == 4 ? kSmallSentinelOfFour : small;
   if (use.two_tiers)
     sizes.push_back({ArenaPart::sentinel, true, 256 * kKib, first, first, 64 * kKib});
-  // A two_shot that reuses its packets has 24 MiB at most. Chains and direct_ll of two ranks need
-  // fewer pieces the more packets they have.
+  // A two_shot that reuses packets has 24 MiB at most. More packets mean fewer pieces for chains
+  // and for direct_ll of two ranks.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
   const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
   const std::uint64_t least = !use.two_tiers ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
@@ -61,8 +61,8 @@ void add_shots(std::vector<PartSize>& sizes, const ArenaUse& use) {
 }
 
 /// With slots of 24 KiB four ranks take 4 to 5 % longer than with 48 KiB; with 64 KiB 1 to 2 %
-/// longer than with 48, since fewer slots are cached (E-0269, E-0270). Exchanges of two ranks
-/// borrow the slots, so two ranks have four times the bytes that tiles take.
+/// longer than with 48, since fewer slots are cached (E-0269, E-0270). Two ranks have four times
+/// the bytes that tiles take, since exchanges of two ranks borrow the slots.
 void add_tiles(std::vector<PartSize>& sizes, const ArenaUse& use) {
   if (use.tiled_blocks == 0) return;
   const std::uint64_t slots = tile_slots(use.ranks, use.tiled_blocks) * (use.ranks == 2 ? 4 : 1);
@@ -85,7 +85,7 @@ void add_copies(std::vector<PartSize>& sizes, const ArenaUse& use) {
   else if (use.exchanges)
     size(slots, 2 * kMib, best / 4, best);
   else if (use.rings) {
-    // With the tile slots, which rings borrow, pieces are 24 to 32 MiB.
+    // With the tile slots, borrowed by rings, pieces are 24 to 32 MiB.
     const std::uint64_t more = use.ranks <= 4 ? 18 * kMib : 9 * kMib;
     size(kRingSlots, use.ranks <= 4 ? 4 * kMib : kMib, more, more);
   }
@@ -103,8 +103,7 @@ void add_plans(std::vector<PartSize>& sizes, const ArenaUse& use) {
 }
 
 /// In calls of two ranks that only move data, more packets gain nothing, and tiles are no faster
-/// than packets. From 24 MiB on copy engines have all the slots they need
-/// (docs/design/memory_tiers.md).
+/// than packets. From 24 MiB on copy engines have all useful slots (docs/design/memory_tiers.md).
 std::vector<PartSize> part_sizes_of_pair(const ArenaUse& use) {
   std::vector<PartSize> sizes = {
       whole(ArenaPart::flag, kPage),
@@ -131,13 +130,13 @@ std::vector<PartSize> part_sizes_of(const ArenaUse& use) {
   add_plans(sizes, use);
   add_tiles(sizes, use);
   add_copies(sizes, use);
-  if (use.ranks == 1)  // One rank sends nothing.
+  if (use.ranks == 1)  // A single rank sends nothing.
     for (PartSize& size : sizes) size.good = size.best = size.least;
   return sizes;
 }
 
-/// Raises all sizes towards `aim`, each by the same fraction of its distance. Bytes left by
-/// rounding go to the first part that can use them.
+/// Raises all sizes towards `aim`, each by the same fraction of the distance. Bytes left by
+/// rounding go to the first part with room.
 void raise(std::vector<PartSize>& sizes, std::uint64_t PartSize::* aim, std::uint64_t& left) {
   const auto want = [&](const PartSize& size) {
     return size.got == 0 || size.got >= size.*aim ? 0 : size.*aim - size.got;
@@ -211,7 +210,7 @@ std::uint64_t ArenaLayout::bytes_of(ArenaPart part) const {
 
 namespace {
 
-/// Shares out `bytes`, which leave out the pairs.
+/// Shares out `bytes`, without the pairs' bytes.
 ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string& budget) {
   std::vector<PartSize> sizes = part_sizes_of(use);
   ArenaTiers tiers;
@@ -233,7 +232,7 @@ ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
                   text(budget, " leaves ", megabytes(left), " for LL packets of ", use.ranks,
                        " ranks, which want ", megabytes(cost), " at least; raise it"));
   }
-  // Small calls get one piece if that leaves no part out.
+  // Small calls get a single piece if that leaves no part out.
   for (PartSize& size : sizes) {
     const std::uint64_t more = size.cost(size.good) - size.cost(size.got);
     if (!use.two_tiers || !size.is_small_tier || size.part != ArenaPart::sentinel || more > left)
@@ -251,9 +250,9 @@ ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
 
 }  // namespace
 
-/// Every pair gets 2 MiB before other parts grow, so pairs work at all. Pairs get more if that
-/// takes at most three eighths of the budget and leaves no part out. Useful sizes are 4 MiB, which
-/// holds all useful packets, and 32 MiB, which adds copy engines; sizes between them gain nothing.
+/// Every pair gets 2 MiB before other parts grow: the least that pairs need to work at all. Pairs
+/// get more if that takes at most three eighths of the budget and leaves no part out. Useful sizes
+/// are 4 MiB (all useful packets) and 32 MiB (copy engines too). Sizes between gain nothing.
 ArenaTiers lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
   const std::string budget =
       text(use.moves_only ? "a pair's part of PLAIT_DEVICE_MEMORY, " : "PLAIT_DEVICE_MEMORY=",

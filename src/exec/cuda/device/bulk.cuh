@@ -1,7 +1,7 @@
-// Bulk asynchronous copies (sm_90): one thread moves many pieces at once from memory to memory
-// through shared memory, while the other threads of its block compute. Sixteen such threads fill a
-// link that needs all 132 blocks when threads load and store (E-0002).
-// Source: PTX ISA, cp.async.bulk and mbarrier.
+// Bulk asynchronous copies (sm_90): a thread moves many pieces at once from memory to memory
+// through shared memory, while the remaining threads of the block compute. Sixteen moving threads
+// fill a link that needs all 132 blocks when threads load and store (E-0002). Source: PTX ISA,
+// cp.async.bulk and mbarrier.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
@@ -15,9 +15,9 @@ __device__ inline unsigned shared_address(const void* at) {
 /// Orders earlier loads and stores before later bulk copies.
 __device__ inline void bulk_follows() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
-/// Waits until at most `pending` of this thread's bulk stores are in flight. kRead: the others have
-/// been read out of shared memory; otherwise they are visible to all that acquire a later release
-/// of this thread.
+/// Waits until at most `pending` of this thread's bulk stores are in flight. kRead: all older
+/// stores have been read out of shared memory; otherwise all older stores are visible to all that
+/// acquire a later release of this thread.
 template <bool kRead>
 __device__ inline void wait_bulk_stores(unsigned pending) {
 #define PLAIT_WAIT(n)                                                     \
@@ -41,8 +41,8 @@ __device__ inline void wait_bulk_stores(unsigned pending) {
 #undef PLAIT_WAIT
 }
 
-/// FIFO of pieces in flight through shared memory, owned by one thread. Addresses and sizes are
-/// multiples of 16 bytes.
+/// FIFO of pieces in flight through shared memory, owned by a single thread. Addresses and sizes
+/// are multiples of 16 bytes.
 template <unsigned kStages>
 class BulkRing {
   static_assert(kStages <= 7);
@@ -70,8 +70,8 @@ class BulkRing {
         "l"(src), "r"(bytes), "r"(barrier)
         : "memory");
   }
-  /// Waits until the oldest held piece is loaded. Its data is already visible, so this waits for no
-  /// peer.
+  /// Waits until the oldest held piece is loaded. This waits for no peer, since the piece's data is
+  /// already visible.
   __device__ void await_load() const {
     const unsigned barrier = shared_address(barriers_ + stored_ % kStages);
     unsigned done = 0;
@@ -84,7 +84,7 @@ class BulkRing {
           : "r"(barrier), "r"(stored_ / kStages & 1)
           : "memory");
   }
-  /// Stores the oldest held piece to one more place; pass() follows the last place.
+  /// Stores the oldest held piece to a further place; pass() follows the last place.
   __device__ void put(char* dst, unsigned bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst),
                  "r"(shared_address(buffer_ + stored_ % kStages * kBulkBytes)), "r"(bytes)
@@ -102,7 +102,7 @@ class BulkRing {
   __device__ void end() {
     for (; held() != 0; ++stored_) await_load();
     wait_bulk_stores<false>(0);
-    for (unsigned i = 0; i < kStages; ++i)  // So that another ring may use the memory.
+    for (unsigned i = 0; i < kStages; ++i)  // Another ring may then use the memory.
       asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barriers_ + i))
                    : "memory");
   }

@@ -1,5 +1,5 @@
 // Arguments common to all kernels: plain structs that both compilers read. Integer widths are
-// explicit, so host and device agree on the layout. Arguments of one kernel family are in its
+// explicit: host and device agree on the layout. Arguments of a kernel family are in the family's
 // folder (ll_args.hpp, tile_args.hpp, ...).
 #pragma once
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace plait::cuda {
 
 inline constexpr int kMaxCudaRanks = 16;
-inline constexpr int kMaxSources = 16;  ///< Sources of one reduction.
+inline constexpr int kMaxSources = 16;  ///< Sources of a reduction.
 inline constexpr int kFlagsPerPair = 256;
 
 /// Report of a failed wait, in pinned host memory; `code` is written last.
@@ -28,11 +28,12 @@ enum FaultCode : std::uint32_t {
   kFaultBeingReported = 4  ///< DeviceState::failed only: the host report is not complete yet.
 };
 
-/// A rank's counters, in its own device memory, so that replayed graphs advance them too.
+/// A rank's counters, in the rank's device memory, so that replayed graphs advance the counters
+/// too.
 struct DeviceState {
-  // One 64-bit counter of kernels with LL packets, in two halves: the lower half carries into the
+  // A 64-bit counter of kernels with LL packets, in two halves: the lower half carries into the
   // upper.
-  std::uint32_t fused_done;   ///< Added by the blocks so far; 0 between calls.
+  std::uint32_t fused_done;   ///< Added by the call's blocks; 0 between calls.
   std::uint32_t fused_calls;  ///< Finished calls; parity selects the inbox half.
   std::uint32_t plan_epoch;   ///< Sum of epochs_per_call of finished plans.
   std::uint32_t inbox_calls;  ///< Finished plans that used an inbox.

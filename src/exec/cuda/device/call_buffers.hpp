@@ -10,7 +10,7 @@
 
 namespace plait::cuda {
 
-/// Device memory of a call. scalars: premul_sum, one per rank, or empty.
+/// Device memory of a call. scalars: premul_sum, a factor per rank, or empty.
 struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
@@ -28,7 +28,7 @@ inline void set_buffers(CallArgs& args, const CallBuffers& buffers) {
   set_scalars(args, buffers.scalars);
 }
 
-/// Error(invalid_argument) if memory that this rank reads or writes is not aligned to its elements.
+/// Error(invalid_argument) if memory that this rank reads or writes is not aligned to the elements.
 /// Unused buffers are not checked: peers of a root often pass null or a buffer of another type.
 inline void check_alignment(const Request& request, int rank, const void* input,
                             const void* output) {

@@ -1,9 +1,9 @@
 // Orders calls that share flags and counters, on any streams, in graphs and outside. Each eager
-// call ends by recording one event. In a capture, a call on another stream than the last one is put
-// behind the last one by graph edges. If graphs may be replayed beside eager calls or other graphs,
-// a capture begins with a wait for that event at replay and ends with a record of the event, so
-// calls run in the order of host launches. Only the call's own stream is touched, because other
-// streams may have been destroyed.
+// call ends by recording a single event. In a capture, a call on another stream than the last call
+// is put behind the last call by graph edges. If graphs may be replayed beside eager calls or
+// further graphs, a capture begins with a wait for that event at replay and ends with a record of
+// the event: calls run in the order of host launches. Only the call's own stream is touched,
+// because other streams may have been destroyed.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace plait::cuda {
 struct StreamPlace {
   /// Stream id, unique in the process; in a capture the stream's handle.
   std::uint64_t stream = 0;
-  std::uint64_t capture = 0;  ///< Id of its capture; 0 = none.
+  std::uint64_t capture = 0;  ///< Id of the capture; 0 = none.
 };
 
-/// Calls of one capture.
+/// Calls of a capture.
 struct CapturedCalls {
   std::uint64_t capture = 0;
   std::uint64_t stream = 0;         ///< Stream of the last call.
@@ -29,13 +29,13 @@ struct CapturedCalls {
   std::vector<GraphNode> recorded;  ///< Nodes the record depends on.
 };
 
-/// Marker: one event at the end of the last call. Outside captures: place(stream), record(stream)
+/// Marker: an event at the end of the last call. Outside captures: place(stream), record(stream)
 /// and wait(stream). In captures: wait_at_replay(stream), go_behind(stream, calls) and end(stream,
-/// calls, records), which stores the stream's position and adds the record.
+/// calls, records). end() stores the stream's position and adds the record.
 template <class Marker, class Stream>
 class CallOrder {
  public:
-  /// mixes_graphs: order graphs with eager calls and with each other.
+  /// mixes_graphs: order graphs with eager calls and among graphs.
   explicit CallOrder(bool mixes_graphs = true) : mixes_graphs_(mixes_graphs) {}
   void mix_graphs(bool mixes) { mixes_graphs_ = mixes; }
 
@@ -49,7 +49,7 @@ class CallOrder {
       marker.wait(stream);
     return place;
   }
-  /// Notes that a call was put on `stream`, which was at `place` before.
+  /// Notes that a call was put on `stream`, at `place` until then.
   void after(Marker& marker, Stream stream, const StreamPlace& place) {
     put(marker, stream, place);
     --open_;
@@ -83,7 +83,7 @@ class CallOrder {
       marker.go_behind(stream, calls);
     }
   }
-  /// Drops the oldest capture if there are too many.
+  /// Drops the oldest of too many captures.
   CapturedCalls& of(std::uint64_t capture) {
     const auto known =
         std::find_if(captures_.begin(), captures_.end(),
@@ -98,7 +98,7 @@ class CallOrder {
   int open_ = 0;            // Calls between before() and after().
   std::uint64_t last_ = 0;  // Stream of the last eager call.
   bool recorded_ = false;   // An eager call has been recorded.
-  bool replays_ = false;    // Graphs of such calls may be replayed.
+  bool replays_ = false;    // Graphs of ordered calls may be replayed.
   std::vector<CapturedCalls> captures_;
 };
 

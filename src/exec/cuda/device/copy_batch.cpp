@@ -1,4 +1,4 @@
-// Batched copies: one driver call for all chunks, or one call per copy.
+// Batched copies: a single driver call for all chunks, or a call per copy.
 #include "exec/cuda/device/copy_batch.hpp"
 
 #include <algorithm>
@@ -34,8 +34,8 @@ std::vector<OneCopy> in_chunks(const std::vector<OneCopy>& copies) {
   return all;
 }
 
-/// All copies go to other GPUs. Only these may carry the flag: local copies with it reach a
-/// fraction of their speed.
+/// All copies go to other GPUs. No local copy may carry the flag: with the flag, local copies reach
+/// a fraction of the speed.
 void copy_to_others(const Api& driver, Stream stream, const std::vector<OneCopy>& copies) {
   const std::vector<OneCopy> chunks = in_chunks(copies);
   if (chunks.size() < 2 || !takes_batches(driver, stream)) {

@@ -1,5 +1,5 @@
-// Batched copies from one GPU to others. One driver call for all copies keeps several engines and
-// all targets busy. Source: NCCL's copy-engine collectives.
+// Batched copies from a GPU to other GPUs. A single driver call for all copies keeps several
+// engines and all targets busy. Source: NCCL's copy-engine collectives.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,7 +19,7 @@ struct OneCopy {
 /// another target.
 std::vector<OneCopy> in_chunks(const std::vector<OneCopy>& copies);
 
-/// Enqueues copies to other GPUs in stream order: one driver call with chunks, or one call per
+/// Enqueues copies to other GPUs in stream order: a single driver call with chunks, or a call per
 /// whole copy if the driver has no batches (before CUDA 12.8), in a capture, and on the legacy
 /// default stream.
 void copy_to_others(const Api& driver, Stream stream, const std::vector<OneCopy>& copies);

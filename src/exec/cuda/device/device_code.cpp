@@ -17,7 +17,7 @@ namespace {
 
 const void* const kNone[] = {nullptr};
 
-/// Loads the library by path and privately: a process may hold two plaits, each with its own code.
+/// Loads the library by path and privately: a process may hold two plaits, each with separate code.
 DeviceCode next_to_library() {
   const std::string path = folder_of(&kNone) + "libplait_kernels.so";
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

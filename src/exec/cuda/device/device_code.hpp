@@ -8,7 +8,7 @@ namespace plait::cuda {
 struct DeviceCode {
   const void* const* fatbins;  ///< null-terminated
   std::string built_for;       ///< Compute capabilities: "8.0, 9.0, PTX of 9.0".
-  std::string why_none;        ///< Empty if there is code.
+  std::string why_none;        ///< Empty if code was found.
 };
 
 /// Searched once per process, at the first call.

@@ -1,6 +1,6 @@
-// Permission for GPUs to address each other's memory, which all GPU calls of plait need. Users
-// disable direct access with NCCL's variables if it is broken (IOMMU, PCIe access control), so
-// plait obeys them too.
+// Permission for GPUs to address each other's memory, needed by all GPU calls of plait. plait obeys
+// NCCL's variables, since users disable broken direct access (IOMMU, PCIe access control) with
+// NCCL's variables.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,12 +18,12 @@ struct DirectAccess {
   std::string said;  ///< Setting that gave the limit; empty = none.
 };
 /// Reads the two values; null = not set. As in NCCL, 1 disables whatever the level says, old
-/// numbers stand for levels, and any other text is ignored.
+/// numbers stand for levels, and text of any other form is ignored.
 DirectAccess direct_access(const char* disable, const char* level);
 /// Limit of this process (base/nccl_settings.hpp).
 DirectAccess direct_access();
 
-/// Distance of two GPUs according to NVML; sys if NVML does not know one of them.
+/// Distance of two GPUs according to NVML; sys if a GPU is unknown to NVML.
 Distance distance_between(const std::string& uuid, const std::string& other);
 
 /// Error(unsupported) if a rank may not address a peer's memory. uuids: by rank.

@@ -1,4 +1,4 @@
-// Marker of a CallOrder on a GPU: one event, plus the graph nodes of captures.
+// Marker of a CallOrder on a GPU: an event, plus the graph nodes of captures.
 #pragma once
 #include <optional>
 
@@ -7,7 +7,7 @@
 
 namespace plait::cuda {
 
-/// Interface that CallOrder uses; tests implement it without a GPU. Throws Error.
+/// Interface that CallOrder uses; tests implement the interface without a GPU. Throws Error.
 class Marker {
  public:
   virtual ~Marker() = default;
@@ -17,13 +17,13 @@ class Marker {
   virtual void wait_at_replay(Stream stream) = 0;
   virtual void go_behind(Stream stream, const CapturedCalls& calls) = 0;
   virtual void end(Stream stream, CapturedCalls& calls, bool records) = 0;
-  /// True until the last record has been reached; false if there was none.
+  /// True until the last record has been reached; false without a record.
   virtual bool is_ahead() const noexcept = 0;
 };
 
 class EventMarker final : public Marker {
  public:
-  /// Uses these driver functions in the current context.
+  /// Uses driver functions of `api` in the current context.
   explicit EventMarker(const Api& api) : api_(&api) {}
   /// Opens the marker in a GPU's primary context, whichever context is current.
   explicit EventMarker(int ordinal) : api_(&api()), primary_(std::in_place, ordinal) {
@@ -42,7 +42,8 @@ class EventMarker final : public Marker {
   StreamPlace place(Stream stream) const override {
     StreamPlace found;
     const char* function = "";
-    // A default stream belongs to the current context; other streams have their own.
+    // A default stream belongs to the current context, any other stream to the context that made
+    // the stream.
     if (reinterpret_cast<std::uint64_t>(stream) > kLastDefaultStream &&
         look(stream, found, function) == kSuccess)
       return found;
@@ -79,9 +80,9 @@ class EventMarker final : public Marker {
     require(api_->stream_update_capture(stream, ends.data(), ends.size(), kAddCaptureDependencies),
             "stream_update_capture");
   }
-  /// The record depends on the calls but lies between none of them: there it would cost 0.8 us per
-  /// call. One record per call would cost 0.3 us of host time at each replay (E-0186), so a single
-  /// record is moved on.
+  /// The record depends on the calls but lies between no two calls: a place between calls would
+  /// cost 0.8 us per call. A single record is moved on, since a record per call would cost 0.3 us
+  /// of host time at each replay (E-0186).
   void end(Stream stream, CapturedCalls& calls, bool records) override {
     const std::optional<Current> there = in_context();
     int status = kCaptureNone;

@@ -1,5 +1,5 @@
-// Kind of a GPU, as one line that ranks compare: model, multiprocessors, and NVLinks as NVML
-// reports them. Measurements (choices.def, tuning tables) hold for a kind.
+// Kind of a GPU, as a line that ranks compare: model, multiprocessors, and NVLinks as reported by
+// NVML. Measurements (choices.def, tuning tables) hold for a kind.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace plait::cuda {
 std::string gpu_kind(const std::string& model, int multiprocessors, const GpuFacts* facts);
 /// Kind of a GPU of this process, by CUDA ordinal; cached.
 std::string gpu_kind(int ordinal);
-/// Kind shared by all ranks' GPUs; empty if they differ.
+/// Kind shared by all ranks' GPUs; empty if kinds differ.
 std::string common_kind(const std::vector<std::string>& kinds);
 
 }  // namespace plait::cuda

@@ -1,4 +1,5 @@
-// Lists the kernels of each family, probes them on this GPU, and combines the probes of all ranks.
+// Lists the kernels of each family, probes the kernels on this GPU, and combines the probes of all
+// ranks.
 #include "exec/cuda/device/kernel_families.hpp"
 
 #include <algorithm>
@@ -100,7 +101,7 @@ KernelUses uses_of(KernelFamily family, int ranks) {
   return uses;
 }
 
-/// Result of one family on one GPU, as ranks exchange it.
+/// Result of a family on a GPU, as exchanged by ranks.
 struct FamilyProbe {
   unsigned blocks_at_once;
   char why_not[240];
@@ -133,8 +134,8 @@ class KernelTrial {
     return static_cast<unsigned>(std::max(0, value));
   }
 
-  /// Blocks that run at once; 0 if the kernel cannot run. Launches it with a null state, which
-  /// makes it exit at once.
+  /// Blocks that run at once; 0 if the kernel cannot run. Launches the kernel with a null state, so
+  /// that it exits at once.
   unsigned blocks_at_once(const std::string& name, const KernelUse& use, std::string& why_not) {
     if (!kernels_.has(name)) {
       why_not = text("the device code for it has no ", name);

@@ -1,6 +1,6 @@
-// Finds out which kernel families all ranks' GPUs can run. A GPU may lack an instruction (bulk
+// Finds the kernel families that all ranks' GPUs can run. A GPU may lack an instruction (bulk
 // copies) or resources (shared memory, registers); then no rank uses the family. Every kernel is
-// launched once without work, which also loads its code: a kernel loaded at first use may wait for
+// launched once without work, to load the code as well: a kernel loaded at first use may wait for
 // kernels that wait for a peer.
 #pragma once
 #include <array>
@@ -24,7 +24,7 @@ class KernelFamilies {
   bool runs(KernelFamily family) const { return blocks_at_once(family) != 0; }
   /// Blocks of any kernel of the family that run at once on the most limited GPU.
   unsigned blocks_at_once(KernelFamily family) const { return of(family).blocks_at_once; }
-  /// Rank whose GPU lacks the family, and the reason; empty if the family runs.
+  /// Rank with a GPU that lacks the family, and the reason; empty if the family runs.
   const std::string& why_not(KernelFamily family) const { return of(family).why_not; }
 
  private:

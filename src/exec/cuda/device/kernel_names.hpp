@@ -1,5 +1,5 @@
-// Names of the kernels that serve a request. Launches and the set-up probe share these functions,
-// so every kernel launched has been probed.
+// Names of the kernels that serve a request. Launches and the set-up probe share the functions
+// here: every kernel launched has been probed.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace plait::cuda {
 
-/// Sums of fp32, bf16 and fp16 have kernels of their own: for `direct_ll` with any number of ranks,
+/// Sums of fp32, bf16 and fp16 have separate kernels: for `direct_ll` with any number of ranks,
 /// otherwise for 2, 4 and 8.
 bool sums_common_floats(const Request& request);
 bool is_common_sum(const Request& request);
@@ -18,13 +18,13 @@ bool is_lean_chain(const Request& request);
 bool has_two_shot_to_root(const Request& request);
 /// kernel: "one_shot" or "two_shot".
 std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel);
-/// True if a short kernel exists: one thread per unit of a part, with a fixed maximum of ranks.
+/// True if a short kernel exists: a thread per unit of a part, with a fixed maximum of ranks.
 bool has_short_direct_ll(const Request& request);
 /// is_short: the name of the short kernel.
 std::string direct_ll_kernel(const Request& request, bool is_short);
 /// is_long: the kernel for several pieces.
 std::string chain_kernel(const Request& request, bool is_long);
-/// fold: the kernel of a fold, if one serves the request (why_no_fold).
+/// fold: the kernel of a fold, if a fold serves the request (why_no_fold).
 std::string tiled_kernel(const Request& request, bool fold = false);
 std::string lane_kernel(const Request& request);
 /// Kernel that reduces `sources` pieces brought by copy engines.

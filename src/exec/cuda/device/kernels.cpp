@@ -1,4 +1,4 @@
-// Loads the device code once per process, looks up kernels by name and launches them.
+// Loads the device code once per process, looks up kernels by name and launches kernels.
 #include "exec/cuda/device/kernels.hpp"
 
 #include "base/text.hpp"
@@ -74,7 +74,7 @@ Kernels::Kernels() {
   programmatic_ = made_for >= kFirstProgrammatic;
 }
 
-/// Null if the code for this GPU has no such kernel.
+/// Null if the code for this GPU lacks the kernel.
 Function Kernels::look_up(const std::string& name) {
   const auto known = functions_.find(name);
   if (known != functions_.end()) return known->second;

@@ -1,4 +1,4 @@
-// Kernels of the build's device code in one context: lookup by name, and launch.
+// Kernels of the build's device code in a context: lookup by name, and launch.
 #pragma once
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 namespace plait::cuda {
 
 /// Launch configuration. programmatic: the launch may overlap the end of the previous kernel, if
-/// the kernel was compiled to wait for it (9.0 and later).
+/// the kernel was compiled to wait for the end (9.0 and later).
 struct KernelLaunchConfig {
   unsigned blocks = 1;
   unsigned threads = 32;
@@ -25,7 +25,7 @@ class Kernels {
   Kernels& operator=(const Kernels&) = delete;
 
   bool has(const std::string& name);
-  /// Error(internal) if there is no such kernel.
+  /// Error(internal) if the code lacks the kernel.
   Function find(const std::string& name);
   /// Static shared memory of a block.
   unsigned fixed_shared_bytes(Function function) const;
@@ -40,8 +40,8 @@ class Kernels {
   void allow_shared(Function function, unsigned bytes);
   bool programmatic_ = false;  // The code for this GPU supports programmatic launches.
   std::map<std::string, Function> functions_;
-  /// Dynamic shared memory granted per function. Ranks of a context share functions, so each must
-  /// ask for the same amount.
+  /// Dynamic shared memory granted per function. Ranks of a context share functions: each must ask
+  /// for the same amount.
   std::map<Function, unsigned> shared_bytes_;
 };
 

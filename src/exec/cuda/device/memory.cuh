@@ -1,6 +1,6 @@
 // Loads, stores, flags and deadlines of kernels. Every wait of a kernel goes through SpinTimeout.
-// Orders follow the PTX memory model: a block publishes data by storing it, meeting at a CTA
-// barrier, and letting one thread release at system scope. volatile orders nothing.
+// Orders follow the PTX memory model: a block publishes data by storing, meeting at a CTA barrier,
+// and letting a single thread release at system scope. volatile orders nothing.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #ifndef PLAIT_PTX  // host emulation: tests/conformance/device_on_host.hpp
@@ -13,7 +13,7 @@ namespace plait::cuda {
 __device__ inline bool reached(unsigned a, unsigned b) { return static_cast<int>(a - b) >= 0; }
 
 /// Returns the rank `k` after `rank` in the rotation, for 0 <= k <= ranks. Ranks visit peers in
-/// this order, so no rank is the first target of all.
+/// this order, and no rank is the first target of all.
 __device__ inline int rank_after(int rank, int k, int ranks) {
   const int at = rank + k;
   return at < ranks ? at : at - ranks;
@@ -36,7 +36,7 @@ __device__ inline unsigned fault_of(const DeviceState* state) {
 }
 
 /// Called at kernel start. True if a fault has been reported, after failing the stream unless the
-/// program has aborted. False while the report is incomplete, since other blocks wait until then.
+/// program has aborted. False while the report is incomplete, since all blocks wait until then.
 __device__ inline bool should_exit(const DeviceState* state) {
   const unsigned failed = fault_of(state);
   if (failed != kNoFault) fail_unless_aborted(failed);
@@ -44,7 +44,7 @@ __device__ inline bool should_exit(const DeviceState* state) {
 }
 
 /// Called at kernel end after a start-up load saw a fault pending. Kernels with this call do not
-/// wait for that load at their start: the wait would cost a small call 0.1 us.
+/// wait for that load at the start: the wait would cost a small call 0.1 us.
 __device__ inline void fail_stream_at_end(const DeviceState* state) {
   unsigned failed = fault_of(state);
   // Waits until the report is complete.
@@ -53,8 +53,9 @@ __device__ inline void fail_stream_at_end(const DeviceState* state) {
   fail_unless_aborted(failed);
 }
 
-/// Records the first fault of this rank and reports it to the host. Other threads keep waiting
-/// until the report is complete. Returns the code reported, or 0 if another thread is reporting.
+/// Records the first fault of this rank and reports the fault to the host. All other threads keep
+/// waiting until the report is complete. Returns the code reported, or 0 if another thread is
+/// reporting.
 __device__ inline unsigned record_fault(DeviceState* state, StopPage* stop_page, unsigned code,
                                         unsigned peer, unsigned where, unsigned lane) {
   if (atomicCAS(&state->failed, unsigned{kNoFault}, unsigned{kFaultBeingReported}) != kNoFault)
@@ -76,9 +77,10 @@ __device__ inline bool is_not_past(unsigned long long time_ns, unsigned long lon
   return time_ns - 1 >= now;
 }
 
-/// Counts failed polls of one thread; gives up at the deadline or on the host's stop code. Host
-/// memory is far, and tens of thousands of threads may wait at once. So one of them reads host
-/// memory, at most once per millisecond, and the others see the outcome in device memory.
+/// Counts failed polls of a thread; gives up at the deadline or on the host's stop code. Host
+/// memory is far, and tens of thousands of threads may wait at once. Therefore a single thread
+/// reads host memory, at most once per millisecond, and all waiting threads see the outcome in
+/// device memory.
 struct SpinTimeout {
   static constexpr unsigned long long kLookNs = 1'000'000;
   unsigned polls = 0;
@@ -94,9 +96,9 @@ struct SpinTimeout {
     return *const_cast<volatile unsigned*>(&stop_page->stop);
   }
 
-  /// True if the last poll read the clock and the stop code, which few polls do.
+  /// True if the last poll read the clock and the stop code, as few polls do.
   __device__ bool checked_host() const { return (polls & 255u) == 0; }
-  /// Poll of a wait for threads of the same block, which handle peers and deadlines themselves.
+  /// Poll of a wait for threads of the same block. The awaited threads handle peers and deadlines.
   /// True once a fault is reported.
   __device__ bool failed_elsewhere(const DeviceState* state) {
     let_others_run();
@@ -126,9 +128,9 @@ struct SpinTimeout {
   }
 };
 
-/// Called at the end of a call. A peer that gives up sets `poisoned` before its queued copies could
-/// reach this rank's memory, so no call succeeds with their data. poisoned: this rank's flag; null
-/// = no peer copies into this rank.
+/// Called at the end of a call. A peer that gives up sets `poisoned` before the peer's queued
+/// copies could reach this rank's memory. Hence no call succeeds with data of queued copies.
+/// poisoned: this rank's flag; null = no peer copies into this rank.
 __device__ inline void fail_if_poisoned(const unsigned* poisoned, DeviceState* state,
                                         StopPage* stop_page, unsigned long long wait_ns) {
   const unsigned said = poisoned == nullptr ? 0 : peek_flag(poisoned);
@@ -138,7 +140,7 @@ __device__ inline void fail_if_poisoned(const unsigned* poisoned, DeviceState* s
   }
 }
 
-/// Loads one unit of a buffer of any alignment; elements past `bytes` read as 0.
+/// Loads a unit of a buffer of any alignment; elements past `bytes` read as 0.
 template <class Stored>
 __device__ inline Unit load_unit(const char* base, unsigned long long unit,
                                  unsigned long long bytes, bool aligned) {
@@ -159,7 +161,7 @@ __device__ inline Unit load_unit(const char* base, unsigned long long unit,
   return {words[0], words[1]};
 }
 
-/// kOnce: the data is not read here again, so the cache may evict it first.
+/// kOnce: the data is not read here again, and the cache may evict it first.
 template <class Stored, bool kOnce = false>
 __device__ inline void store_unit(char* base, unsigned long long unit, const Unit& value,
                                   unsigned long long bytes, bool aligned) {

@@ -1,4 +1,4 @@
-// Tracks which ranks share a GPU, so that their kernels must fit side by side
+// Tracks the ranks that share a GPU: kernels of the ranks must fit side by side
 // (DeviceState::has_neighbour).
 #pragma once
 #include <map>
@@ -10,8 +10,8 @@
 
 namespace plait::cuda {
 
-/// The ranks of this process by GPU; each rank's state says whether it may be alone. Under MPS
-/// kernels of unknown processes run beside ours, so no rank counts as alone.
+/// The ranks of this process by GPU; each rank's state says whether the rank may be alone. Under
+/// MPS no rank counts as alone, since kernels of unknown processes run beside ours.
 class Neighbours {
  public:
   explicit Neighbours(const Api& driver) : driver_(driver) {}
@@ -28,7 +28,7 @@ class Neighbours {
   std::map<Device, std::set<DeviceState*>> on_;
 };
 
-/// One per process, never destroyed.
+/// A single object per process, never destroyed.
 Neighbours& neighbours();
 
 }  // namespace plait::cuda

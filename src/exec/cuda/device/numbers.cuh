@@ -1,5 +1,6 @@
 // Number types on the device: n-way reduction of 16-byte units in rank order. Floats of 16 and 8
-// bits accumulate in fp32 with one rounding at the end, bit for bit as exec/numbers.hpp on the CPU.
+// bits accumulate in fp32 with a single rounding at the end, bit for bit as exec/numbers.hpp on the
+// CPU.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -8,7 +9,7 @@
 
 namespace plait::cuda {
 
-struct Unit {  // 16 bytes as two 64-bit words: the widest data that one store writes whole.
+struct Unit {  // 16 bytes as two 64-bit words: the widest data that a store writes whole.
   unsigned long long lo, hi;
 };
 
@@ -16,7 +17,7 @@ __device__ inline float bits_to_float(unsigned bits) { return __uint_as_float(bi
 
 /// Converts fp32 to a float of 1 + kExponent + kMantissa <= 16 bits, rounding to nearest even.
 /// kInf: the type has infinities; otherwise the largest code is the only NaN, and overflow gives
-/// it.
+/// that NaN.
 template <int kExponent, int kMantissa, bool kInf>
 __device__ inline unsigned narrow(float value) {
   constexpr int kBias = (1 << (kExponent - 1)) - 1;
@@ -67,8 +68,8 @@ __device__ inline unsigned pair_of_bf16(float first, float second);
 __device__ inline unsigned pair_of_fp16(float first, float second);
 __device__ inline float from_fp16(std::uint16_t code);
 
-// One struct per type: storage type, accumulation type and the two conversions. 16-bit floats also
-// convert in pairs: kNan is their canonical NaN, which pair() does not produce.
+// A struct per type: storage type, accumulation type and the two conversions. 16-bit floats also
+// convert in pairs: kNan is the pairs' canonical NaN, not produced by pair().
 template <DataType kType>
 struct DeviceNumber;
 
@@ -159,7 +160,7 @@ __device__ inline Wide combine_floats(ReduceOp op, Wide a, Wide b) {
   switch (op) {
     case ReduceOp::prod: return a * b;
     case ReduceOp::min:
-      if (a != a || b != b) return a + b;     // A NaN; down() makes it canonical.
+      if (a != a || b != b) return a + b;     // A NaN, made canonical by down().
       if (a == b) return signbit(a) ? a : b;  // -0 is below +0.
       return a < b ? a : b;
     case ReduceOp::max:
@@ -195,7 +196,7 @@ __device__ inline typename N::Wide combine(int op, typename N::Wide a, typename 
     return combine_integers(static_cast<ReduceOp>(op), a, b);
 }
 
-/// Accumulates units of one type, source by source.
+/// Accumulates units of a type, source by source.
 template <DataType kType, int kOp>
 struct Accumulator {
   using N = DeviceNumber<kType>;

@@ -12,7 +12,7 @@
 #define PLAIT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
 
 /// Compute capability 9.0 introduced bulk copies and programmatic launches. Code for older GPUs has
-/// no kernels with bulk copies, and the host requests no programmatic launch there.
+/// no kernels with bulk copies, and the host requests no programmatic launch on older GPUs.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define PLAIT_SM_90 1
 #else
@@ -113,8 +113,8 @@ __device__ inline unsigned load_flag(const unsigned* at) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
-/// Relaxed load for polling: each acquire would empty the L1 cache of the whole SM. One load_flag()
-/// follows the last poll.
+/// Relaxed load for polling: each acquire would empty the L1 cache of the whole SM. A single
+/// load_flag() follows the last poll.
 __device__ inline unsigned peek_flag(const unsigned* at) {
   unsigned value;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
@@ -123,16 +123,16 @@ __device__ inline unsigned peek_flag(const unsigned* at) {
 __device__ inline void store_flag(unsigned* at, unsigned value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
-/// For several flags behind one fence_before_flags().
+/// For several flags behind a single fence_before_flags().
 __device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 __device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-/// Ends the kernel with an error, and with it all work of this process on the GPU: no later copy or
-/// kernel runs, and every wait for the stream reports the error. Under MPS all clients of the
-/// server on this GPU fail too. A load from an odd address, which every GPU rejects, does this: on
-/// an H200 with 32 hardware queues the driver had handled it 0.1 s later, and a trap 3.2 s later
-/// (E-0218). The trap follows in case the load returns.
+/// Ends the kernel with an error, and all work of this process on the GPU: no later copy or kernel
+/// runs, and every wait for the stream reports the error. Under MPS all clients of the server on
+/// this GPU fail too. A load from an odd address, rejected by every GPU, does this: on an H200 with
+/// 32 hardware queues the driver had handled the load 0.1 s later, and a trap 3.2 s later (E-0218).
+/// The trap follows in case the load returns.
 __device__ inline void fail_stream() {
   asm volatile(
       "{\n\t"
@@ -145,8 +145,8 @@ __device__ inline void fail_stream() {
       "}" ::"l"(1ull)
       : "memory");
 }
-/// Called in waits for threads of the same block: in a host emulation these threads may need the
-/// core.
+/// Called in waits for threads of the same block: in a host emulation the awaited threads may need
+/// the core.
 __device__ inline void let_others_run() {}
 __device__ inline unsigned long long now_ns() {
   unsigned long long ns;

@@ -52,7 +52,7 @@ __device__ PLAIT_NOINLINE void store_elements(char* at, unsigned long long bytes
   }
 }
 
-/// Loads or stores one unit of a buffer of any alignment, in elements where needed.
+/// Loads or stores a unit of a buffer of any alignment, in elements if needed.
 __device__ inline Unit load_any(const char* src, unsigned long long unit, unsigned long long bytes,
                                 bool whole, unsigned element) {
   const unsigned long long at = unit * 16;

@@ -1,5 +1,5 @@
-// Moves a message's tiles by bulk copies. Some threads of a team move tiles in turns, one watches
-// the peer's flag, and one signals progress to the peer.
+// Moves a message's tiles by bulk copies. Some threads of a team move tiles in turns, a thread
+// watches the peer's flag, and another signals progress to the peer.
 #pragma once
 #include "exec/cuda/messages/messages.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
@@ -34,7 +34,7 @@ struct MessageBulk {
     return work.memory + end.first(work, number) * 16;
   }
   __device__ char* slot(unsigned tile) const { return end.slot(end.tiles + tile); }
-  /// Waits until the tile is open. False if it will not be moved.
+  /// Waits until the tile is open. False if the tile will not be moved.
   __device__ bool await_open(unsigned tile) {
     while (end.shared.open <= tile) {
       end.broken = end.broken || end.timeout.failed_elsewhere(end.args.state);
@@ -44,7 +44,7 @@ struct MessageBulk {
     return true;
   }
 
-  /// One thread: opens tiles as the peer's flag allows.
+  /// A single thread: opens tiles as the peer's flag allows.
   __device__ void watch_peer() {
     const bool sends = end.side == kSend;
     const unsigned* const flag = sends ? &end.mine().taken[end.channel][end.peer]
@@ -70,8 +70,8 @@ struct MessageBulk {
     __threadfence_block();
     if (end.shared.leaves != 0 || end.shared.over != 0) end.shared.limit = open;
   }
-  /// One thread: signals moved tiles to the peer, in order. Slots that were read need no fence
-  /// before the flag, because only loads precede it.
+  /// A single thread: signals moved tiles to the peer, in order. Slots that were read need no fence
+  /// before the flag, because only loads precede the flag.
   __device__ void signal_peer() {
     const bool sends = end.side == kSend;
     MessageFlags& theirs = end.theirs();
@@ -99,8 +99,8 @@ struct MessageBulk {
     }
   }
 
-  /// One thread: moves every kMessageMovers-th tile. While it waits for its bytes, another's are in
-  /// flight.
+  /// A single thread: moves every kMessageMovers-th tile. While a mover waits for bytes, another's
+  /// are in flight.
   template <bool kSends>
   __device__ void move(unsigned mover) {
     Ring ring(buffer + mover * kMessageStages * kBulkBytes, end.shared.barriers[mover]);
@@ -139,7 +139,7 @@ struct MessageBulk {
     }
     ring.end();
   }
-  /// Moves the last unit, which the message's end cuts short.
+  /// Moves the last unit, cut short by the message's end.
   template <bool kSends>
   __device__ void move_tail(unsigned tile, unsigned number, unsigned whole) const {
     char* const at = memory(number);

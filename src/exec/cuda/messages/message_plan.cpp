@@ -71,7 +71,7 @@ class MessagePlan {
 
  private:
   std::uint64_t tile_bytes() const { return std::uint64_t{cut_.tile_units} * 16; }
-  /// Assigns tiles to channels, in order. Each channel has its own tiles; host channels take the
+  /// Assigns tiles to channels, in order. Each channel has separate tiles; host channels take the
   /// last tile of each channel in turn, up to `host_tiles`.
   void share_out(std::uint32_t host_tiles) {
     const auto all = static_cast<std::uint32_t>((bytes_ + tile_bytes() - 1) / tile_bytes());
@@ -92,7 +92,7 @@ class MessagePlan {
            : through_host(channel) ? kMessageHostSlots
                                    : kMessageSlots;
   }
-  /// Slots a call uses on a channel: a shared message's end marker takes one too.
+  /// Slots a call uses on a channel: a shared message's end marker takes a slot too.
   std::uint32_t taken_by(const std::vector<std::uint32_t>& tiles) const {
     return static_cast<std::uint32_t>(tiles.size()) + (cut_.shared ? 1 : 0);
   }
@@ -109,7 +109,8 @@ class MessagePlan {
     return slice(slots_[owner], {index * slot_bytes_, bytes});
   }
 
-  /// Copies into a slot or out of it; on a host channel down to host memory or up from it.
+  /// Copies into a slot or out of a slot; on a host channel down to host memory or up from host
+  /// memory.
   void put(int lane, const Region& dst, const Region& src, int from, int to) {
     const bool down = dst.space == Space::ring, up = src.space == Space::ring;
     if (!down && !up) return b_.copy(lane, dst, src);
@@ -144,7 +145,7 @@ class MessagePlan {
     }
   }
 
-  /// The first tiles of a call wait until earlier calls have freed their slots.
+  /// The first tiles of a call wait until earlier calls have freed slots.
   void look_back(Plan& plan) const {
     for (Lane& lane : plan.lanes) {
       std::vector<Op> ops;
@@ -188,12 +189,12 @@ class MessagePlan {
   std::map<std::uint32_t, std::vector<std::uint32_t>> tiles_of_;  // By channel: tile numbers.
   std::vector<DirectShape> shapes_;
   std::vector<Region> slots_, host_slots_;  // By rank.
-  std::map<Flag, int> flag_indices_;        // Flag as the builder numbers it -> index.
+  std::map<Flag, int> flag_indices_;        // Flag, as numbered by the builder -> index.
   struct Answer {
     Flag flag;
     std::uint32_t depth;  // Tiles in flight.
   };
-  // Sender and the flag it raises -> the peer's flag.
+  // Sender and raised flag -> the peer's flag.
   std::map<std::pair<int, Flag>, Answer> taken_of_;
 };
 

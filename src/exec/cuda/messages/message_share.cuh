@@ -1,17 +1,17 @@
 // Distributes the tiles of a shared message over channels. Each channel owns a list of tiles and
-// claims them from the front, shortly before sending. Host channels claim from the end of any
-// channel's list. So both paths finish together under any load, and no rank needs to know a share.
-// A claimed tile has a slot reserved, so no claim waits for another channel.
+// claims from the front, shortly before sending. Host channels claim from the end of any channel's
+// list. Hence both paths finish together under any load, and no rank needs to know a share. No
+// claim waits for another channel, since a claimed tile has a slot reserved.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/messages/message_args.hpp"
 
 namespace plait::cuda {
 
-/// Unclaimed tiles of a channel, from `front` to before `end`. Packed into one 64-bit claim, so
-/// that a tile is claimed once.
+/// Unclaimed tiles of a channel, from `front` to before `end`. Packed into a 64-bit claim, so that
+/// a tile is claimed once.
 struct MessageClaims {
-  unsigned share;  ///< 16 bits: number of the message among the shared ones to this peer.
+  unsigned share;  ///< 16 bits: number of the message among the shared messages to this peer.
   unsigned front;  ///< 24 bits.
   unsigned end;    ///< 24 bits.
 
@@ -22,8 +22,8 @@ struct MessageClaims {
 };
 
 /// Decodes the claim for message `share` of `tiles` tiles. An older number: no tile is claimed yet.
-/// A newer one: all are claimed. The numbers are less than 2^15 apart, because a launch has fewer
-/// messages.
+/// A newer number: all are claimed. The numbers are less than 2^15 apart, because a launch has
+/// fewer messages.
 __device__ inline MessageClaims claims_of(unsigned long long word, unsigned share, unsigned tiles) {
   constexpr unsigned kTiles = (1u << 24) - 1;
   const int behind = static_cast<short>(static_cast<unsigned>(word >> 48) - share);
@@ -33,10 +33,10 @@ __device__ inline MessageClaims claims_of(unsigned long long word, unsigned shar
   return {share, 0, behind < 0 ? tiles : 0};
 }
 
-// Called by one thread.
+// Called by a single thread.
 
-/// Claims tiles for the owning channel, which holds the first `have`, so that it has up to `most`.
-/// Returns how many it has now.
+/// Claims tiles for the owning channel, in addition to the first `have`, up to `most` in all.
+/// Returns how many the channel has now.
 __device__ inline unsigned claim_front(unsigned long long* at, unsigned share, unsigned tiles,
                                        unsigned have, unsigned most) {
   unsigned long long seen = load_relaxed_64(at);
@@ -51,7 +51,7 @@ __device__ inline unsigned claim_front(unsigned long long* at, unsigned share, u
   }
 }
 
-/// Claims the last tile left for a host channel; kNoTile if there is none.
+/// Claims the last tile left for a host channel; kNoTile if none is left.
 __device__ inline unsigned claim_end(unsigned long long* at, unsigned share, unsigned tiles) {
   unsigned long long seen = load_relaxed_64(at);
   while (true) {

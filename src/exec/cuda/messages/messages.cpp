@@ -15,8 +15,8 @@ namespace {
 
 /// Least packets per channel: more channels gain nothing.
 constexpr std::uint64_t kLeastPackets = kMessageTeamThreads;
-/// A tile is several bulk copies long, so that flags are few; small messages spread over all
-/// channels instead.
+/// A tile is several bulk copies long, to keep flags few; small messages spread over all channels
+/// instead.
 constexpr std::uint64_t kLeastTileUnits = kBulkBytes / 16;
 
 /// Long messages use fewer slots: in both directions at once, the data in all slots no longer fits
@@ -79,7 +79,7 @@ MessageEnd take_first(std::deque<MessageEnd>& queue) {
   return first;
 }
 
-/// Works of one launch, with the arguments that describe them.
+/// Works of a launch, with the arguments that describe the works.
 struct MessageBatch {
   std::vector<MessageWork> works;
   MessageArgs args{};
@@ -93,7 +93,7 @@ void check_kept(const std::deque<MessageEnd>& out, const std::deque<MessageEnd>&
                      ": both must be in one group and of one size"));
 }
 
-/// Adds at most `most` messages of each direction with one peer.
+/// Adds at most `most` messages of each direction with a peer.
 void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t most,
               const MessageLaunchConfig& config) {
   std::deque<MessageEnd>& out = queues[{peer, true}];
@@ -138,15 +138,15 @@ void set_blocks(MessageArgs& args, int rank, std::uint32_t host_channels) {
 }
 
 /// Takes the next messages of all peers. A GPU may run only a few blocks at a time, in this order.
-/// So ranks come in pairs, each rank in one pair per turn, and all ranks take the turns alike. If
-/// all ranks are in the same group, the first blocks can then make progress, and no team need
-/// abandon its endpoint (message_ends.cuh).
+/// Therefore ranks come in pairs, each rank in a single pair per turn, and all ranks take the turns
+/// alike. If all ranks are in the same group, the first blocks can then make progress, and no team
+/// need abandon an endpoint (message_ends.cuh).
 MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageLaunchConfig& config) {
   MessageBatch all;
   std::size_t most = 0;
   for (const auto& [whose, queue] : queues) most += queue.size();
   // If not all messages fit, each direction with a peer gets the same number however few peers a
-  // rank has. So two ranks with groups that are too large move the same messages.
+  // rank has. Hence two ranks with groups that are too large move the same messages.
   constexpr std::size_t kMostWorks = kMessageNoted + kMessageWorks;
   if (most > kMostWorks) most = kMostWorks / static_cast<std::size_t>(2 * ranks - 1);
   for (int turn = 0; turn < ranks; ++turn)
@@ -162,7 +162,7 @@ MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageLaunch
   return all;
 }
 
-/// Works that do not fit the last launch are stored by launches before it.
+/// Works that do not fit the last launch are stored by preceding launches.
 void add_launches(std::vector<MessageArgs>& launches, const MessageBatch& all) {
   for (std::size_t begin = 0; begin < all.works.size(); begin += kMessageWorks) {
     const bool is_last = all.works.size() - begin <= kMessageWorks;
@@ -198,7 +198,7 @@ bool messages_beat_nccl(int ranks, unsigned most_blocks) {
 MessageCut cut_message(std::uint64_t bytes, const MessageLaunchConfig& config) {
   MessageCut cut;
   const std::uint64_t units = (bytes + 15) / 16;
-  // A shared message has tiles for all channels, so that each team counts it.
+  // A shared message has tiles for all channels: each team counts the message.
   cut.shared = config.host_channels != 0 && bytes >= config.tuning.shared_from &&
                units >= std::uint64_t{config.channels} * config.tuning.tile_units;
   const std::uint64_t channels =

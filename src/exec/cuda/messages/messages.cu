@@ -1,11 +1,11 @@
-// Kernel of point-to-point messages: each block has a team that sends and one that receives.
+// Kernel of point-to-point messages: each block has a team that sends and a team that receives.
 #include "exec/cuda/messages/message_bulk.cuh"
 
 namespace plait::cuda {
 namespace {
 
-/// Moves a message by bulk copies if its buffer is aligned; false if it is not. Each endpoint
-/// decides for itself.
+/// Moves a message by bulk copies if the buffer is aligned; false otherwise. Each endpoint decides
+/// for itself.
 __device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned count,
                         char* shared_bytes) {
 #if PLAIT_SM_90

@@ -1,9 +1,9 @@
-// Moves any number of messages between ranks in one call, in both directions at once. Each channel
-// between two ranks has a team of threads per direction, so no message waits for one with another
-// peer or direction; messages between two ranks keep their order. Small messages go as flagged LL
-// packets, larger ones as tiles in slots of the receiver. A sender runs ahead until the receiver's
-// slots are full, so the receiver need not be in the call.
-// Idea: NCCL's channels and point-to-point works.
+// Moves any number of messages between ranks in a single call, in both directions at once. Each
+// channel between two ranks has a team of threads per direction: no message waits for a message
+// with another peer or direction. Messages between two ranks stay in order. Small messages go as
+// flagged LL packets, larger messages as tiles in slots of the receiver. A sender runs ahead until
+// the receiver's slots are full, and the receiver need not be in the call. Idea: NCCL's channels
+// and point-to-point works.
 #pragma once
 #include "exec/cuda/device/units.cuh"
 #include "exec/cuda/ll/fused.cuh"
@@ -15,7 +15,7 @@ namespace plait::cuda {
 /// Shared memory of a team.
 struct MessageTeamShared {
   unsigned long long barriers[kMessageMovers][kMessageStages];
-  MessageWork works[2];  ///< Current work, by parity of its index.
+  MessageWork works[2];  ///< Current work, by parity of the index.
   /// Tiles of this message that may be moved: a slot is free, or data has arrived.
   volatile unsigned open;
   volatile unsigned done[kMessageMovers];  ///< 1 + last tile moved by each thread.
@@ -24,28 +24,28 @@ struct MessageTeamShared {
   volatile unsigned over;  ///< Not 0: a shared message ends at `limit`.
   /// Tile numbers of open tiles of a shared message, by slot.
   volatile unsigned numbers[kMessageSlots];
-  volatile unsigned block;               ///< Block whose endpoint is served, or kNoBlock.
-  volatile unsigned leaves;              ///< Not 0: the team abandons this endpoint for others.
+  volatile unsigned block;               ///< Block of the endpoint served, or kNoBlock.
+  volatile unsigned leaves;              ///< Not 0: the team abandons this endpoint for another.
   volatile unsigned long long since_ns;  ///< Start of that wait.
   volatile unsigned covers;              ///< Not 0: the team serves abandoned endpoints.
 };
 
-/// Threads that serve an endpoint: one direction of one channel to or from one rank.
+/// Threads that serve an endpoint: a direction of a channel to or from a rank.
 struct MessageTeam {
   const MessageArgs& args;
   MessageTeamShared& shared;
   Team team;
   unsigned side;
-  unsigned channel;  // Also the row of its flags; host channels come last.
+  unsigned channel;  // Also the row of the flags; host channels come last.
   int peer;
   unsigned blocks;  // Blocks of this peer.
   unsigned next_work, end_work;
   unsigned moved;                   // Tiles of the next work that are already moved.
   unsigned packets, tiles, shares;  // Counts of this endpoint over all calls.
-  unsigned packets_taken;           // One thread only: value at the start.
-  unsigned next_channel;  // One thread only, host channels: channel whose tile is claimed next.
-  unsigned begun;         // One thread only: MessageFlags::begun before this block.
-  bool broken;            // The endpoint makes no more progress.
+  unsigned packets_taken;           // Single thread: value at the start.
+  unsigned next_channel;            // Single thread, host channels: channel of the next claim.
+  unsigned begun;                   // Single thread: MessageFlags::begun before this block.
+  bool broken;                      // The endpoint makes no more progress.
   SpinTimeout timeout;
 
   __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
@@ -74,7 +74,7 @@ struct MessageTeam {
     packets = mine().packets[side][channel][peer];
     tiles = mine().tiles[side][channel][peer];
     shares = mine().shares[side][channel][peer];
-    // Loaded together with these counts, not after them.
+    // Loaded together with the preceding counts, not afterwards.
     packets_taken =
         side == kSend && team.lane == 0 ? load_flag(&mine().packets_taken[channel][peer]) : 0;
   }
@@ -104,8 +104,8 @@ struct MessageTeam {
     const auto at = index(owner(), sender()) * kMessagePacketDepth + message % kMessagePacketDepth;
     return args.packets[owner()] + (at * kMessagePacketUnits + unit) * FlagPacket::kBytes;
   }
-  /// Number of a message's tiles that belong to a channel. Host channels may take some of them if
-  /// the message is shared.
+  /// Number of a message's tiles that belong to a channel. Host channels may take some if the
+  /// message is shared.
   __device__ static unsigned tiles_of(const MessageWork& work, unsigned channel) {
     const unsigned long long units = (work.bytes + 15) / 16,
                              all = (units + work.tile_units - 1) / work.tile_units;
@@ -134,16 +134,16 @@ struct MessageTeam {
     }
     return broken;
   }
-  /// One thread: waits until the flag reaches `value`. Data published before the flag may be read,
-  /// and freed slots written, from here on.
+  /// A single thread: waits until the flag reaches `value`. Data published before the flag may be
+  /// read, and freed slots written, from here on.
   __device__ void await_flag(const unsigned* flag, unsigned value) {
-    if (!reached(load_flag(flag), value)) {  // One look is usually enough.
+    if (!reached(load_flag(flag), value)) {  // A single look is usually enough.
       while (!broken && !reached(peek_flag(flag), value)) give_up(value);
       load_flag(flag);
     }
-    timeout.began_ns = 0;  // The next wait has its own deadline.
+    timeout.began_ns = 0;  // The next wait has a new deadline.
   }
-  /// All threads; one of them waits.
+  /// All threads; a single thread waits.
   __device__ void await_together(const unsigned* flag, unsigned value) {
     if (team.lane == 0) await_flag(flag, value);
     broken = team.any(broken);
@@ -212,16 +212,17 @@ struct MessageTeam {
                     FlagPacket::unit_of(got[u]), work.bytes, whole, work.element);
     }
     broken = team.any(broken);
-    // No fence: only loads precede, and they ended when their flags were checked.
+    // No fence: only loads precede, complete once the packets' flags were checked.
     if (team.lane == 0 && !broken)
       store_flag_relaxed(&theirs().packets_taken[channel][args.rank], message + 1);
   }
 
   // --- tiles of shared messages (message_share.cuh) ----------------------------------------------
-  // Called by one thread. A sender claims no more tiles than it has slots.
+  // Called by a single thread. A sender claims at most a tile per slot.
 
-  /// Claims tiles to send, so that the endpoint has up to `most` of them; it holds `have`. Returns
-  /// how many it holds then: fewer if the message ends here. Publishes their numbers to the team.
+  /// Claims tiles to send, in addition to the endpoint's `have`, up to `most` in all. Returns how
+  /// many the endpoint holds then: fewer if the message ends here. Publishes the tiles' numbers to
+  /// the team.
   __device__ unsigned take_to_send(const MessageWork& work, unsigned have, unsigned most) {
     if (!through_host()) {
       const unsigned now = claim_front(&mine().claims[channel][peer], shares + 1,
@@ -302,8 +303,7 @@ struct MessageTeam {
     }
   }
 
-  /// Copies a message from this rank to itself: both teams of all its channels, unit by unit in
-  /// turn.
+  /// Copies a message from this rank to itself: both teams of all channels, unit by unit in turn.
   __device__ void keep(const MessageWork& work) const {
     if (work.memory == work.kept) return;
     const bool whole = is_aligned(work.memory) && is_aligned(work.kept);
@@ -323,13 +323,14 @@ struct MessageTeam {
   }
 
   /// Publishes the next work to the team, visible after the next barrier. Threads still busy with
-  /// the previous work read the other entry.
+  /// the previous work read the previous entry.
   __device__ void show_work() const {
     if (team.lane != 0 || next_work >= end_work) return;
     shared.works[next_work % 2] =
         next_work < args.noted ? mine().noted[next_work] : args.works[next_work - args.noted];
   }
-  /// Moves a message or the rest of it. bulk(*this, work, count) moves tiles of aligned buffers.
+  /// Moves a message or the rest of a message. bulk(*this, work, count) moves tiles of aligned
+  /// buffers.
   template <class Bulk>
   __device__ void serve(const MessageWork& work, Bulk bulk) {
     if (work.side == kKeep) return keep(work);
@@ -342,7 +343,7 @@ struct MessageTeam {
       if (!broken) ++packets;
       return;
     }
-    // The sender decides where a shared message ends.
+    // The sender decides the end of a shared message.
     const unsigned count = work.shared != 0 ? kNoTile / 2 : tiles_of(work, channel);
     if (!bulk(*this, work, count)) {
       if (side == kSend)
@@ -359,7 +360,7 @@ struct MessageTeam {
   __device__ void serve_end(Bulk bulk) {
     while (true) {
       show_work();
-      broken = team.any(broken);  // One thread may have seen a fault that others have not.
+      broken = team.any(broken);  // A single thread may have seen a fault.
       if (broken || next_work >= end_work) break;
       serve(shared.works[next_work % 2], bulk);
       if (broken || ++next_work == end_work) break;
@@ -374,7 +375,7 @@ struct MessageTeam {
     mine().places[side][shared.block] = {next_work, moved, shared.since_ns};
     shared.covers = leave_end(&mine(), side, shared.block, gridDim.x) ? 0 : 1;
   }
-  /// Resumes an endpoint that a team has abandoned. False if there is none.
+  /// Resumes an endpoint that a team has abandoned. False if none exists.
   __device__ bool take_up() {
     if (team.lane == 0) {
       shared.block = take_left_end(&mine(), side, shared.block);
@@ -392,7 +393,7 @@ struct MessageTeam {
     broken = false;
     return true;
   }
-  /// Both teams meet again as long as there is an abandoned endpoint that this block must serve.
+  /// Both teams meet again as long as this block must serve an abandoned endpoint.
   __device__ bool goes_on() {
     const bool covers = team.lane == 0 && ((begun & kEndsLeft) != 0 || shared.covers != 0);
     while (__syncthreads_or(covers && must_go_on(&mine(), gridDim.x) ? 1 : 0))
@@ -407,7 +408,7 @@ struct MessageTeam {
   }
 };
 
-/// A launch that only stores its works for a later launch.
+/// A launch that only stores works for a later launch.
 __device__ inline void note_works(const MessageArgs& args) {
   MessageWork* const noted = args.flags[args.rank]->noted + args.noted;
   for (unsigned i = threadIdx.x; i < args.work_count; i += blockDim.x) noted[i] = args.works[i];

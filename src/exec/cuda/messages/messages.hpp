@@ -1,6 +1,6 @@
-// Point-to-point messages under NCCL: one kernel for any number of sends and receives. Channels and
-// tiles follow from the size of a message and from values agreed on at set-up, so both endpoints
-// cut a message alike without communication.
+// Point-to-point messages under NCCL: a single kernel for any number of sends and receives.
+// Channels and tiles follow from the size of a message and from values agreed on at set-up: both
+// endpoints cut a message alike without communication.
 #pragma once
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 namespace plait::cuda {
 
-/// One endpoint of a message between this rank and `peer`, possibly this rank itself. Messages
-/// between the same two ranks match in the order given.
+/// Endpoint of a message between this rank and `peer`, possibly this rank itself. Messages between
+/// the same two ranks match in the order given.
 struct MessageEnd {
   bool sends = true;
   int peer = 0;
@@ -35,7 +35,7 @@ struct MessageLaunchConfig {
 /// Channels between two ranks, so that `most_blocks` blocks can serve all peers at once.
 std::uint32_t message_channels(int ranks, unsigned most_blocks);
 
-/// True if host channels exist beside them; both ranks then map memory for the slots.
+/// True if host channels exist in addition; both ranks then map memory for the slots.
 bool has_host_channels(int ranks, unsigned most_blocks);
 
 /// True if messages of this many ranks were measured against NCCL: no slower up to 256 MiB, and at
@@ -54,17 +54,17 @@ MessageCut cut_message(std::uint64_t bytes, const MessageLaunchConfig& config);
 /// Blocks of a launch.
 unsigned message_blocks(const MessageArgs& args);
 
-/// Bytes of a rank's slots for tiles from its peers.
+/// Bytes of a rank's slots for tiles from peers.
 std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
 std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels);
 
-/// Returns the launches of a group, in order and without device addresses. The last
-/// launch moves all messages, and those before it store their works. So a message waits only for
-/// its own two endpoints, whatever groups these are in, and one resident block per GPU is enough
+/// Returns the launches of a group, in order and without device addresses. The last launch moves
+/// all messages; preceding launches store works. Hence a message waits only for the message's own
+/// two endpoints, whatever groups they are in, and a single resident block per GPU is enough
 /// (message_ends.cuh). Only a group of more than kMessageNoted + kMessageWorks messages is moved in
 /// several launches, each with the next messages of all peers; then the other endpoints, if their
 /// groups are that large too, must be in a group like it. Error(invalid_argument) if a peer is no
-/// rank, or if this rank's sends to itself do not match its receives from itself.
+/// rank, or if this rank's sends and receives with itself do not match.
 std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,
                                        const MessageLaunchConfig& config);
 

@@ -1,5 +1,5 @@
-// Walks the lanes in turn, each as far as its waits allow. A signal that no other lane waits for
-// becomes no event, and a wait for what the lane already knows becomes no step.
+// Walks the lanes in turn, each as far as waits allow. A signal that no other lane waits for
+// becomes no event, and a wait for a signal already known to the lane becomes no step.
 #include "exec/cuda/one_process/copy_steps.hpp"
 
 #include <algorithm>
@@ -47,8 +47,8 @@ class Walk {
   }
 
  private:
-  /// The lane called "home", or a rank's first lane, runs on the caller's stream, which has to wait
-  /// anyway.
+  /// The lane called "home", or a rank's first lane, runs on the caller's stream, since that stream
+  /// has to wait anyway.
   void choose_lanes() {
     std::map<int, std::size_t> callers;
     for (std::size_t i = 0; i < plan_.lanes.size(); ++i) {
@@ -105,7 +105,7 @@ class Walk {
   std::vector<std::size_t> next_;
   std::set<Moment> awaited_;
   std::map<Moment, std::pair<std::size_t, std::size_t>> raised_;  // Lane and event.
-  std::map<std::pair<std::size_t, Flag>, std::uint32_t> known_;   // Waits of a lane so far.
+  std::map<std::pair<std::size_t, Flag>, std::uint32_t> known_;   // Waits of a lane until now.
 };
 
 }  // namespace

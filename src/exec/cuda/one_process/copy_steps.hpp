@@ -1,6 +1,6 @@
-// Turns a plan of copies into a list of driver calls, with which one thread enqueues all ranks'
-// lanes on streams: copies, and event records and waits between lanes. Every wait comes after its
-// record, so the work ends even if all streams share one hardware queue.
+// Turns a plan of copies into a list of driver calls for a single thread that enqueues all ranks'
+// lanes on streams: copies, and event records and waits between lanes. Every wait comes after the
+// record, and the work ends even if all streams share a single hardware queue.
 #pragma once
 #include <vector>
 
@@ -26,11 +26,11 @@ struct CopyLane {
 struct CopySteps {
   std::vector<CopyLane> lanes;
   std::vector<CopyStep> steps;
-  std::vector<int> event_lanes;  ///< By event: the lane that records it, once per call.
-  bool borrows = false;          ///< Uses scratch or ring, which calls share.
+  std::vector<int> event_lanes;  ///< By event: the lane that records the event, once per call.
+  bool borrows = false;          ///< Uses scratch or ring, shared by calls.
 };
 
-/// Error(unsupported) if the plan has ops other than copies; internal if its waits cannot end.
+/// Error(unsupported) if the plan has ops besides copies; internal if waits cannot end.
 CopySteps order_copies(const Plan& plan);
 
 }  // namespace plait::cuda

@@ -1,4 +1,4 @@
-// Streams, events and shared buffers of the GPUs of one process, and the enqueueing of calls.
+// Streams, events and shared buffers of the GPUs of a process, and the enqueueing of calls.
 #include "exec/cuda/one_process/one_process.hpp"
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ constexpr std::size_t kBegin = 0, kEnd = 1, kFirstEvent = 2;
 constexpr std::size_t kReady = 0, kDirectEnd = 1, kHostEnd = 2, kTimes = 3;  // Gpu::times
 constexpr Result kPeerAccessUnsupported = 217;  // The driver then stages copies itself.
 
-/// If NCCL's settings forbid direct access, the driver stages copies of these GPUs too.
+/// If NCCL's settings forbid direct access, the driver stages copies of peer GPUs too.
 bool may_address(int from, int to) {
   const DirectAccess allowed = direct_access();
   return allowed.most >= Distance::sys ||
@@ -27,8 +27,8 @@ bool may_address(int from, int to) {
 
 DevicePointer address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
 
-/// By rank, the lanes that read its input: one of a direct path and one of a path through host
-/// memory.
+/// By rank, the lanes that read the rank's input: a lane of a direct path and a lane of a path
+/// through host memory.
 std::vector<BoundCopies::Sender> senders_of(const Plan& plan) {
   constexpr std::size_t kNone = ~std::size_t{0};
   std::map<int, BoundCopies::Sender> senders;
@@ -147,14 +147,14 @@ class OneProcess::CopyCall {
           {{reinterpret_cast<char*>(dst), reinterpret_cast<const char*>(src), step.dst.bytes}});
     owner_.check(driver_.memory_copy_async(dst, src, step.dst.bytes, stream), "memory_copy_async");
   }
-  /// Records the start of a direct lane before its first copy, behind its waits.
+  /// Records the start of a direct lane before the first copy, behind the waits.
   void note_begin(std::size_t lane) {
     has_begun_[lane] = true;
     for (const BoundCopies::Sender& sender : bound_.senders)
       if (sender.direct_lane == lane) record(gpu_of(rank_of(lane)).times[kReady], stream_of(lane));
   }
   /// Event that times the end of the lane; null if the lane is not timed. The first lane of the
-  /// host path ends once the receiver has emptied its last slot.
+  /// host path ends once the receiver has emptied the last slot.
   Event timed_end(std::size_t lane) {
     for (const auto& [direct, host] : bound_.senders) {
       if (lane == direct) return gpu_of(rank_of(lane)).times[kDirectEnd];
@@ -162,7 +162,7 @@ class OneProcess::CopyCall {
     }
     return nullptr;
   }
-  /// Consecutive steps often use one GPU, so its context stays current between them.
+  /// The context stays current between steps, since consecutive steps often use the same GPU.
   void enter(Context context) {
     if (current_.has_value() && entered_ == context) return;
     current_.reset();
@@ -233,7 +233,7 @@ OneProcess::GpuResources& OneProcess::gpu(int ordinal) {
   return gpus_.emplace(ordinal, std::move(made)).first->second;
 }
 
-/// Enables peer access. Without it the driver stages copies through host memory by itself.
+/// Enables peer access. Without peer access the driver stages copies through host memory by itself.
 void OneProcess::enable_peer_access(const std::vector<int>& ordinals) {
   for (const int from : ordinals)
     for (const int to : ordinals) {
@@ -401,7 +401,7 @@ std::optional<PathTimes> OneProcess::times() {
   return times;
 }
 
-/// Cleans up after a call that failed half-way: its queued work must not meet later calls' buffers.
+/// Cleans up after a call that failed half-way: queued work must not meet later calls' buffers.
 void OneProcess::abandon() noexcept {
   for (auto& [ordinal, gpu] : gpus_) {
     if (driver_.context_push(gpu.context) != kSuccess) continue;

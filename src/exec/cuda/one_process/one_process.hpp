@@ -1,6 +1,7 @@
-// Executes a proved plan of copies between GPUs of one process on copy engines, with a stream per
-// lane and an event per signal. A call forks from the callers' streams, joins them again, and never
-// blocks the host. A OneProcess owns scratch and a pinned ring, so each pair of GPUs has its own.
+// Executes a proved plan of copies between GPUs of a process on copy engines, with a stream per
+// lane and an event per signal. A call forks from the callers' streams, joins the streams again,
+// and never blocks the host. Each pair of GPUs has a separate OneProcess, the owner of scratch and
+// a pinned ring.
 #pragma once
 #include <map>
 #include <memory>
@@ -27,9 +28,9 @@ struct PathTimes {
   double host_ns = 0.0;
 };
 
-/// A plan with its streams and events; valid for the OneProcess whose bind() returned it.
+/// A plan with streams and events; valid for the OneProcess that bound the plan.
 struct BoundCopies {
-  /// A rank that sends by a direct path and through host memory at once: the lanes that read its
+  /// A rank that sends by a direct path and through host memory at once: the lanes that read the
   /// input.
   struct Sender {
     std::size_t direct_lane = 0;
@@ -38,12 +39,14 @@ struct BoundCopies {
   CopySteps steps;
   std::vector<int> ordinals;  ///< CUDA ordinal of each place: ranks, then relay GPUs.
   std::size_t ranks = 0;
-  /// By lane: index into its GPU's streams; unused if the lane runs on the caller's stream.
+  /// By lane: index into the streams of the lane's GPU; unused if the lane runs on the caller's
+  /// stream.
   std::vector<std::size_t> streams;
-  /// Index into the GPU's events: one entry per event of `steps`, then one per lane for its end.
+  /// Index into the GPU's events: an entry per event of `steps`, then an entry per lane for the
+  /// lane's end.
   std::vector<std::size_t> events;
   std::vector<Sender> senders;  ///< Empty unless every sender has both paths.
-  bool batches = false;         ///< Copies over links go in batches, one driver call each.
+  bool batches = false;         ///< Copies over links go in batches, a driver call each.
 };
 
 class OneProcess {
@@ -54,19 +57,20 @@ class OneProcess {
   OneProcess& operator=(const OneProcess&) = delete;
 
   /// Creates the streams, events, scratch and ring that the plan needs; may wait for the previous
-  /// call. `ordinals`: one per place.
+  /// call. `ordinals`: a number per place.
   BoundCopies bind(const Plan& plan, const std::vector<int>& ordinals);
-  /// Enqueues the call behind the work on all ranks' streams and before their later work. Calls of
-  /// one OneProcess run in order. Error(unsupported) if a stream is being captured. is_timed:
-  /// records events for times(). One call is timed at a time; further calls run untimed until its
+  /// Enqueues the call behind the work on all ranks' streams and before later work. Calls of a
+  /// OneProcess run in order. Error(unsupported) if a stream is being captured. is_timed: records
+  /// events for times(). A single call is timed at a time; further calls run untimed until the
   /// times are read.
   void run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks, bool is_timed = false);
-  /// Returns the times of the last timed call, once, after its end; otherwise nothing. Never waits.
+  /// Returns the times of the last timed call, once, after the call's end; otherwise nothing. Never
+  /// waits.
   std::optional<PathTimes> times();
   /// Error(unsupported) if the GPU's stream is being captured, because bind() would break the
   /// capture.
   void refuse_capture(int ordinal, Stream stream);
-  /// Copies inside one GPU, with the same stream order.
+  /// Copies inside a GPU, with the same stream order.
   void copy_within(int ordinal, void* dst, const void* src, std::uint64_t bytes, Stream dst_stream,
                    Stream src_stream);
 
@@ -76,7 +80,8 @@ class OneProcess {
     Context context = nullptr;
     std::vector<Stream> streams;
     std::vector<Event> events;  // The first two mark a call's begin and end.
-    std::vector<Event> times;   // Start of both paths, end of the direct one, end of the host path.
+    std::vector<Event> times;   // Start of both paths, end of the direct path, end of the host
+                                // path.
     DevicePointer scratch = 0;
     std::uint64_t scratch_bytes = 0;
     void* ring = nullptr;

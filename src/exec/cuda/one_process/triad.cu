@@ -1,4 +1,4 @@
-// STREAM-like load on a GPU's memory, which `plait bench copy --interference` runs beside a copy.
+// STREAM-like load on a GPU's memory, run beside a copy by `plait bench copy --interference`.
 /// a := b + 3 c, `rounds` times: a memory-bound kernel on a relay GPU.
 extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const float4* c,
                                               unsigned long long count, int rounds) {

@@ -1,6 +1,6 @@
 // Arguments and memory of the path check: bodies (test data) that each end of a pair of GPUs writes
 // for the other, read by both compilers. A body encodes writer, reader, method, round and
-// communicator, so no other data can be mistaken for it.
+// communicator: no other data can be mistaken for a body.
 #pragma once
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace plait::cuda {
 
-inline constexpr int kPathThreads = 32;     ///< Threads of a block, which checks one pair.
+inline constexpr int kPathThreads = 32;     ///< Threads of a block; a block checks a single pair.
 inline constexpr unsigned kPathRounds = 4;  ///< Rounds of kernels; the third overwrites the first.
 inline constexpr unsigned kPathCopyRounds = 2;
 
@@ -26,25 +26,25 @@ struct PathMail {
   PathBody pushed;                    ///< Written by the peer's copy engine.
   PathBody offered;                   ///< Written by this rank, for the peer's copy engine to pull.
   PathBody pulled;                    ///< Pulled from the peer by this rank's copy engine.
-  PathBody sent;                      ///< Source of what this rank's copy engine pushes.
+  PathBody sent;                      ///< Source of this rank's pushes by copy engine.
   std::uint32_t round;                ///< Raised by the peer's kernel once the bodies are here.
-  std::uint32_t found[kPathThreads];  ///< PathFault bits, one per thread of this rank.
+  std::uint32_t found[kPathThreads];  ///< PathFault bits by thread of this rank.
 };
 struct PathInbox {
   PathMail with[kMaxCudaRanks];
 };
 
-/// Faults in what a rank gets from a peer.
+/// Faults in data that a rank gets from a peer.
 enum PathFault : std::uint32_t {
   kPathSilent = 1,     ///< The flag of the peer's kernel did not come in time.
-  kPathStored = 2,     ///< The flag came, but not the data stored before it.
-  kPathLoaded = 4,     ///< Loads from the peer's memory return other data.
+  kPathStored = 2,     ///< The flag came, but not the data stored before.
+  kPathLoaded = 4,     ///< Loads from the peer's memory return wrong data.
   kPathPushed = 8,     ///< The data of the peer's copy engine is not here.
-  kPathPulled = 16,    ///< This rank's copy engine pulled other data.
+  kPathPulled = 16,    ///< This rank's copy engine pulled wrong data.
   kPathUnproved = 32,  ///< The kernel got the command to stop, or none.
 };
 
-/// Round number of a peer that gave up because this rank's flag did not reach it.
+/// Round number of a peer that gave up because this rank's flag did not come.
 inline constexpr std::uint32_t kPathGivenUp = 1u << 30;
 
 enum PathCommand : std::uint32_t { kPathWait = 0, kPathGo = 1, kPathStop = 2 };
@@ -58,7 +58,7 @@ struct PathArgs {
   PathInbox* inboxes[kMaxCudaRanks];  ///< By rank, as mapped here.
   PathSignal* signal;
   unsigned long long nonce;
-  unsigned long long start_ns;  ///< A kernel waits this long for its host's command.
+  unsigned long long start_ns;  ///< A kernel waits this long for the host's command.
   unsigned long long wait_ns;   ///< And this long, times the round, for a peer.
   std::int32_t rank;
   std::int32_t ranks;

@@ -1,5 +1,5 @@
-// Runs the rounds of the path check and words their faults. An exchange between ranks stands before
-// deadlines start, and between reading a body and overwriting it.
+// Runs the rounds of the path check and words the faults. An exchange between ranks stands before
+// deadlines start, and between reading and overwriting a body.
 #include "exec/cuda/paths/path_check.hpp"
 
 #include <algorithm>
@@ -31,7 +31,8 @@ std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
   if ((found & kPathLoaded) != 0)
     return text("data that ", mine, " GPU loads from rank ", peer,
                 "'s differs from what is stored there");
-  // After the other faults: the peer may be late because its own wait for this rank timed out.
+  // After all other faults: the peer may be late because the peer's own wait for this rank timed
+  // out.
   if ((found & kPathSilent) != 0)
     return text("data that ", theirs, " stores into ", mine, " did not arrive within ", wait_s,
                 " s");

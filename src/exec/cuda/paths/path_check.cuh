@@ -1,6 +1,6 @@
 // Device part of the path check. Kernels of all ranks wait for each other in rounds and check that
-// the data written for each other is there: a driver may grant direct access that drops stores, or
-// keeps them in a copy that only the writer sees. A block checks one pair of ranks.
+// data written by peers arrived: a driver may grant direct access that drops stores, or keeps
+// stores in a copy that only the writer sees. A block checks a single pair of ranks.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/paths/path_args.hpp"
@@ -12,15 +12,14 @@ struct PathShared {
   unsigned end;  ///< PathEnd: reason why the block stops.
 };
 
-/// Time since began_ns, which is reset if the clock has stepped back.
+/// Time since began_ns; resets began_ns if the clock has stepped back.
 __device__ inline unsigned long long path_waited_ns(unsigned long long& began_ns) {
   const unsigned long long now = now_ns();
   if (is_not_past(began_ns, now)) began_ns = now;
   return now - began_ns;
 }
 
-/// Waits for the host's command. These waits are the check itself and fail no stream; the host
-/// reads their result.
+/// Waits for the host's command. The check's waits fail no stream; the host reads the result.
 __device__ inline bool path_host_says_go(const PathArgs& args, unsigned peer) {
   volatile PathSignal* const signal = args.signal;
   signal->resident[peer] = 1;
@@ -34,7 +33,7 @@ __device__ inline bool path_host_says_go(const PathArgs& args, unsigned peer) {
 }
 
 /// Waits for the peer's flag. Later rounds wait longer, so that a rank that waited in vain can
-/// report it first.
+/// report first.
 __device__ inline unsigned path_await_flag(const PathArgs& args, const PathMail& mine,
                                            unsigned round) {
   unsigned long long began_ns = now_ns();
@@ -50,7 +49,7 @@ __device__ inline bool path_holds(const PathUnit& at, const PathUnit& expected) 
   return unit.lo == expected.lo && unit.hi == expected.hi;
 }
 
-/// One thread's part of a round; returns PathFault bits.
+/// A single thread's part of a round; returns PathFault bits.
 __device__ inline unsigned path_round(const PathArgs& args, int peer, unsigned round,
                                       PathShared& shared) {
   const unsigned unit = threadIdx.x, half = round & 1;
@@ -88,7 +87,7 @@ __device__ inline void path_check(const PathArgs& args, PathShared& shared) {
   for (unsigned round = 1; round <= kPathRounds; ++round) {
     if (peer == args.rank || shared.end != kPathGoesOn) break;
     found |= path_round(args, peer, round, shared);
-    __syncthreads();  // All threads have read `end` before it changes.
+    __syncthreads();  // All threads have read `end` before the change.
   }
   args.inboxes[args.rank]->with[peer].found[threadIdx.x] = found;
 }

@@ -1,5 +1,5 @@
 // Each call has a 64-bit slot, decided by compare-and-swap and reused once all ranks have passed
-// it.
+// the call.
 #include "exec/cuda/share/agreed_number.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace plait::cuda {
 
 namespace {
 
-/// Tag of a call in its slot: everything but the number.
+/// Tag of a call in the slot: everything but the number.
 std::uint64_t tag_of(std::uint64_t call, std::uint64_t about, std::uint32_t voters) {
   const std::uint64_t mixed = (about ^ std::uint64_t{voters} << 40) * 0x9e3779b97f4a7c15ull >> 40;
   return (call + 1) << 32 | mixed << 8;

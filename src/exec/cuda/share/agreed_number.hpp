@@ -1,7 +1,7 @@
 // Processes that make the same calls in the same order agree on a number for each call, in memory
-// mapped by all, without a barrier. The first process to reach a call decides: the minimum of its
-// own proposal and the others' last proposals. The other processes read that number. A process
-// waits only if it is thousands of calls ahead of another.
+// mapped by all, without a barrier. The first process to reach a call decides: the minimum of the
+// process's own proposal and the peers' last proposals. The peers read that number. A process waits
+// only when thousands of calls ahead of another.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace plait::cuda {
 
 class AgreedNumber {
  public:
-  /// Most calls that one rank may be ahead of another.
+  /// Most calls that a rank may be ahead of another.
   static constexpr std::uint64_t kCalls = 4096;
   static constexpr int kRanks = 16;  ///< At most.
 
@@ -27,9 +27,9 @@ class AgreedNumber {
 
   static constexpr std::uint32_t kAll = ~0u;
   /// Returns the number of the next call. proposal: 0 to 255. about: identifies the call. voters:
-  /// ranks (bits) whose proposals count and are stored. `about` and `voters` are the same on all
-  /// ranks. Until a voter has proposed, any rank's proposal counts. Error(mismatch) if another rank
-  /// makes a different call, timeout if a rank stays kCalls behind for wait_s.
+  /// ranks (bits) with proposals that count and are stored. `about` and `voters` are the same on
+  /// all ranks. Until a voter has proposed, any rank's proposal counts. Error(mismatch) if another
+  /// rank makes a different call, timeout if a rank stays kCalls behind for wait_s.
   int next(int proposal, std::uint64_t about, std::uint32_t voters = kAll);
 
  private:

@@ -1,4 +1,5 @@
-// Each rank corrects a share by its own times; a call gets the minimum of all ranks' proposals.
+// Each rank corrects a share by the rank's own times; a call gets the minimum of all ranks'
+// proposals.
 #include "exec/cuda/share/agreed_share.hpp"
 
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -14,8 +15,8 @@ struct ShareRow {
   int ranks;
   std::uint64_t least_bytes;
   double link_bytes_per_ns;  // Message bytes per ns.
-  double around_ns;          // Before the first copy and after the last one.
-  double best_share;         // Fraction of the message on the host path, without other load.
+  double around_ns;          // Before the first copy and after the last copy.
+  double best_share;         // Fraction of the message on the host path, without further load.
   double fork_ns;
 };
 constexpr ShareRow kShareRows[] = {
@@ -54,8 +55,8 @@ void AgreedShare::close() noexcept {
   agreed_.reset();
 }
 
-/// Takes the times of the last sample if they are there. Never waits, and drops times that the
-/// driver cannot give.
+/// Takes the times of the last sample if complete. Never waits, and drops times that the driver
+/// cannot give.
 void AgreedShare::learn() {
   if (!sample_) return;
   const RelaxedCaptureMode relaxed;

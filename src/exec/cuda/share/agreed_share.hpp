@@ -23,11 +23,11 @@ class AgreedShare {
 
   /// Returns the host share of the next call in thousandths. `bytes`: size of the call, cut into
   /// chunks of at least `chunk_bytes`. Called for all calls in order, but not in captures: a graph
-  /// would keep its share whatever the load on PCIe. voters: ranks (bits) that see both paths end,
-  /// so they learn and decide.
+  /// would keep the share whatever the load on PCIe. voters: ranks (bits) that see both paths end,
+  /// and therefore learn and decide.
   std::uint32_t next(std::uint64_t bytes, std::uint64_t chunk_bytes,
                      std::uint32_t voters = AgreedNumber::kAll);
-  /// Events to record for that call, of which `share_bytes` go through host memory; null = none.
+  /// Events to record for that call, with `share_bytes` through host memory; null = none.
   const PathMarks* timed(std::uint64_t bytes, std::uint64_t share_bytes);
 
  private:
@@ -44,7 +44,8 @@ class AgreedShare {
   bool votes_ = false;  // This rank learns from that call.
   PathMarks marks_;
   std::optional<PathSample> sample_;  // In flight.
-  bool is_warm_ = false;              // The first call touches fresh memory, so it is not timed.
+  bool is_warm_ = false;              // The first call is not timed, since that call touches fresh
+                                      // memory.
 };
 
 }  // namespace plait::cuda

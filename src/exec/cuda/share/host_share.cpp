@@ -1,7 +1,7 @@
-// Controls the host share by credit. The share falls as soon as a call waits for its host path, and
+// Controls the host share by credit. The share falls as soon as a call waits for the host path, and
 // rises by as much as the measured times promise. Time lost against the direct path is paid from
 // gains of other calls and from an income of 1.5 % of each call; until it is paid the share may not
-// rise. So no load pattern costs more than that income.
+// rise. Hence no load pattern costs more than that income.
 #include "exec/cuda/share/host_share.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr double kIncome = 0.015;       // Fraction of a direct-only call, earned with every call.
 constexpr double kMostCredit = 20.0;    // In calls: upper bound of saved gains.
 constexpr double kLeastCredit = -60.0;  // In calls: paid back within four thousand calls.
-constexpr double kLeastGain = 0.005;    // Fraction of the time; below it use the direct path only.
+constexpr double kLeastGain = 0.005;    // Fraction of the time; below use the direct path only.
 constexpr double kSlackNs = 5000.0;     // The last event of the host path crosses GPUs.
 constexpr double kLate = 1.02;          // Later than the direct path by noise alone.
 constexpr double kMuchLater = 1.10;     // Later than noise explains.
@@ -27,7 +27,7 @@ int least_level(const SharedSize& size) {
   return static_cast<int>(std::clamp(level, 1.0, double{HostShare::kLevels}));
 }
 
-/// Level at which both paths would end together, at the speeds of the sample.
+/// Level that would make both paths end together, at the speeds of the sample.
 double balanced_level(const PathSample& sample) {
   const double host = sample.host_share / std::max(sample.host_ns - kSlackNs, 1.0);
   const double direct = (1.0 - sample.host_share) / sample.direct_ns;

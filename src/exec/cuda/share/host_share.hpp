@@ -1,12 +1,12 @@
 // Computes the fraction of the next call that goes through host memory beside the direct link, from
 // the times of earlier calls: the best fraction if the host path is free, less if another job loads
-// PCIe, none if it gains nothing, with a trial now and then. A pure value: reads no clock and uses
-// no random numbers.
+// PCIe, none without a gain, with a trial now and then. A pure value: reads no clock and uses no
+// random numbers.
 #pragma once
 
 namespace plait::cuda {
 
-/// Best cut of calls of one size.
+/// Best cut of calls of a given size.
 struct SharedSize {
   double host_share = 0.0;  ///< Fraction of the message at level kLevels, with a free host path.
   double alone_ns = 0.0;    ///< Time of the whole message on the direct path.
@@ -17,14 +17,14 @@ struct SharedSize {
 /// cut allows.
 unsigned permille_at(int level, const SharedSize& size, double least);
 
-/// Measured times of a finished call, from the start of its paths.
+/// Measured times of a finished call, from the start of the paths.
 struct PathSample {
   SharedSize size;
   int level = 0;
   double host_share = 0.0;  ///< Fraction the call used.
   double direct_ns = 0.0;   ///< Until the end of the direct path.
   double host_ns = 0.0;     ///< Until the end of the host path.
-  int calls = 1;            ///< Calls enqueued with a host share before these times were known.
+  int calls = 1;            ///< Calls enqueued with a host share before the times were known.
 };
 
 class HostShare {
@@ -44,8 +44,8 @@ class HostShare {
  private:
   int level_ = kLevels;
   int late_ = 0;         // Consecutive samples with a late host path.
-  int idle_ = 0;         // Calls since the last one with a host share.
-  int pause_ = 0;        // Such calls before the next trial.
+  int idle_ = 0;         // Calls since the last call with a host share.
+  int pause_ = 0;        // Idle calls before the next trial.
   double credit_ = 1.0;  // Budget for rises, in direct-only calls.
 };
 

@@ -1,17 +1,19 @@
-// The large arena of a communicator: each rank allocates it in a thread of its own once a call
-// wants it, and all ranks use it from the same call on. Calls wait for it for a bounded time only.
+// The large arena of a communicator: each rank allocates memory in a separate thread once a call
+// wants the arena, and all ranks use the arena from the same call on. Calls wait for the arena for
+// a bounded time only.
 //
-// Reason: a call that waited for its peers would hang if ranks reach two communicators in opposite
-// orders. So calls use the small arena until the large one exists on all ranks.
+// Reason: a call that waited for peers would hang if ranks reach two communicators in opposite
+// orders. Therefore calls use the small arena until the large arena exists on all ranks.
 //
-// An attempt that fails on one rank (a GPU out of memory) fails on all. A later call begins the
-// next attempt: after one second, then after twice the last interval, at most a minute.
+// An attempt that fails on a single rank (a GPU out of memory) fails on all. A later call begins
+// the next attempt: after a second, then after twice the last interval, at most a minute.
 //
-// Each rank must be a process of its own. An allocation or a free may wait in the driver for the
-// kernels of its process, and launches wait for the allocation. If all ranks make their calls in
-// one order, the running kernels have been launched by every other process too, or wait for none
-// that has not launched, so they end. Two ranks of one process break this: a kernel of one rank may
-// wait for the launch of the other, which waits for the allocation, which waits for that kernel.
+// Each rank must be a separate process. An allocation or a free may wait in the driver for the
+// kernels of the process, and launches wait for the allocation. If all ranks make calls in the same
+// order, the running kernels have been launched by every process, or wait for no process that has
+// not launched; therefore running kernels end. Two ranks of a process break this: a kernel of rank
+// A may wait for the launch of rank B, the launch waits for the allocation, and the allocation
+// waits for that kernel.
 #pragma once
 #include <sys/types.h>
 
@@ -39,7 +41,7 @@ struct LazyArenaPage {
 enum class CallMode {
   captured,  ///< Neither begin nor wait: a capture allocates nothing.
   grouped,   ///< Begin, but do not wait: the peers' calls may follow in the same thread.
-  alone      ///< Begin, and wait for a bounded time until all ranks have it.
+  alone      ///< Begin, and wait for a bounded time until all ranks have the arena.
 };
 
 class LazyArena {
@@ -47,21 +49,21 @@ class LazyArena {
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
   static constexpr double kRetryS = 1;
   /// make: allocates and maps this rank's arena with exchanges that all ranks make alike; throws
-  /// Error. After a failure it is called again and continues with what it has. wait_s: total time
-  /// that all calls wait. page outlives this object.
+  /// Error. After a failure `make` is called again and continues from the memory already made.
+  /// wait_s: total time that all calls wait. page outlives this object.
   LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
             std::function<void(const Exchange&)> make, double retry_s = kRetryS);
   ~LazyArena();
   LazyArena(const LazyArena&) = delete;
   LazyArena& operator=(const LazyArena&) = delete;
 
-  /// Begins an attempt if none has begun, or if another rank has begun the next one, and returns at
-  /// once. Any thread.
+  /// Begins an attempt if none has begun, or if another rank has begun the next attempt, and
+  /// returns at once. Any thread.
   void begin() { start(false); }
-  /// True once some rank has begun, so all ranks should.
+  /// True once some rank has begun: then all ranks should.
   bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
-  /// Returns whether the next large call has the arena; the same on all ranks, which make the same
-  /// calls.
+  /// Returns whether the next large call has the arena; the same on all ranks, since all make the
+  /// same calls.
   bool next(CallMode call);
   /// Rolls back the last next(): the call was not made.
   void cancel_last() { agreed_.cancel_last(); }
@@ -71,7 +73,7 @@ class LazyArena {
   void cancel() noexcept { stopping_.store(true); }
   /// cancel(), then waits for the running attempt to end.
   void stop() noexcept;
-  /// Reason why the last attempt failed; "" if it has not failed.
+  /// Reason why the last attempt failed; "" without a failure.
   std::string failure() const { return exchange_.failure(); }
 
  private:
@@ -88,7 +90,7 @@ class LazyArena {
   PageExchange exchange_;
   double wait_budget_s_;
   double retry_s_;                         // Until this rank's next attempt.
-  std::atomic<std::uint32_t> attempt_{0};  // Last one begun; 0 = none.
+  std::atomic<std::uint32_t> attempt_{0};  // Last attempt begun; 0 = none.
   std::atomic<bool> runs_{false};          // An attempt runs in thread_.
   std::atomic<std::int64_t> retry_ns_{0};  // Earliest time of the next attempt.
   std::atomic<bool> stopping_{false};

@@ -1,6 +1,6 @@
 // Records of two rounds lie side by side. A rank writes the record of round n + 2 only after all
-// have come to round n + 1, so all have read the record it overwrites. A rank that is late in an
-// attempt may find records of the next attempt, but then it also finds that its own attempt has
+// have come to round n + 1, therefore all have read the overwritten record. A rank that is late in
+// an attempt may find records of the next attempt, but then also finds that the late attempt has
 // failed.
 #include "exec/cuda/share/page_exchange.hpp"
 
@@ -21,7 +21,7 @@ std::string record_of(const PageExchange::ExchangePage::RankSlot& slot, std::uin
                      std::min<std::size_t>(slot.bytes[turn], PageExchange::kRecordBytes));
 }
 
-/// Readers may come while the text is written: they see characters of two texts, but never past the
+/// Readers may come while the text is written, and see characters of two texts, but never past the
 /// end.
 void put(const std::string& reason, std::atomic<char>* slot, std::size_t most) {
   const std::size_t length = std::min(reason.size(), most - 1);

@@ -1,6 +1,6 @@
 // Allgather through memory mapped by all ranks, for set-up beside the program's calls, when neither
-// the rendezvous nor another library may be used. A failure on one rank fails the attempt on all;
-// then they may begin the next one.
+// the rendezvous nor another library may be used. A failure on a rank fails the attempt on all
+// ranks; then all may begin the next attempt.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -32,15 +32,16 @@ class PageExchange {
   PageExchange(ExchangePage& page, int rank, int ranks) : page_(page), rank_(rank), ranks_(ranks) {}
 
   /// Starts this attempt (1 or more; the first is 1). A later attempt may start only after the
-  /// previous one failed on some rank.
+  /// previous attempt failed on some rank.
   void begin(std::uint32_t attempt);
-  /// Returns every rank's bytes in rank order once all have come; all ranks call it alike. give_up
-  /// is called while waiting and throws to end the wait. Error(mismatch) if a rank has failed.
+  /// Returns every rank's bytes in rank order once all have come; called by all ranks alike.
+  /// give_up is called while waiting and throws to end the wait. Error(mismatch) if a rank has
+  /// failed.
   std::vector<std::string> exchange(const std::string& mine, const std::function<void()>& give_up);
-  /// Ends the attempt for this rank: for this reason, or for another rank's earlier one. Any
+  /// Ends the attempt for this rank: for this reason, or for another rank's earlier reason. Any
   /// thread.
   void fail(const std::string& reason) noexcept;
-  /// Reason why a rank failed in this attempt or a later one; "" if none did.
+  /// Reason why a rank failed in this attempt or a later attempt; "" if none did.
   std::string failure() const;
 
  private:
