@@ -1,5 +1,5 @@
-// Calls CUDA's driver only after the program has initialised CUDA: a process that forks before
-// using CUDA must stay able to.
+// Calls CUDA's driver only after the program has initialised CUDA: a process that forks before it
+// uses CUDA must stay able to.
 #include "shims/mpi/gpu_memory.hpp"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 // Decides which collectives plait serves, and runs them. The state of a served communicator is an
-// attribute of the communicator and dies with the communicator: MPIs reuse a freed handle at once.
+// attribute of the communicator and dies with it: MPIs reuse a freed handle at once.
 #pragma once
 #include <atomic>
 #include <condition_variable>

@@ -1,5 +1,5 @@
-// Defines arc4random, which the linked C++ library references and glibc has since 2.36. Never
-// called; the drop-in loads on older systems with it.
+// Defines arc4random: the linked C++ library references the function, and glibc has arc4random
+// since 2.36. Never called; lets the drop-in load on older systems.
 #include <sys/random.h>
 
 #include <cstdint>

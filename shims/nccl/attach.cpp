@@ -1,5 +1,5 @@
-// Attaching: 1. ranks exchange a first set-up record (identity, settings, refusal), from which all
-// draw the same conclusion; 2. the engine makes its own exchanges; 3. a last vote confirms that all
+// Attaching: 1. ranks exchange a first set-up record (identity, settings, refusal), and all draw
+// the same conclusion; 2. the engine makes its own exchanges; 3. a last vote confirms that all
 // ranks are ready.
 #include "shims/nccl/attach.hpp"
 
@@ -50,11 +50,11 @@ struct RankRecord {
   std::string host, device, settings;
   std::string process;       ///< on this host
   std::string word;          ///< that no other call has
-  std::string liveness;      ///< handle of its liveness page
+  std::string liveness;      ///< handle of the liveness page
   unsigned most_blocks = 0;  ///< limit of blocks a call; 0 = none
 };
 
-/// Returns host and GPU of this rank. Throws Error if it cannot take part.
+/// Returns host and GPU of this rank. Throws Error if the rank cannot take part.
 RankLocation location_of(const CommState& state) {
   if (!settings().refusal.empty()) throw Error(ErrorCode::invalid_argument, settings().refusal);
   if (leaves_new.load())
@@ -84,7 +84,7 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
   return all;
 }
 
-/// Throws AgreedError if these ranks stay on NCCL. Depends on the records alone.
+/// Throws AgreedError if the ranks stay on NCCL. Depends on the records alone.
 void require_alike(const std::vector<RankRecord>& all) {
   std::set<std::string> devices;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -110,7 +110,7 @@ Nodes nodes_of(const CommState& state, const std::vector<RankRecord>& all) {
   return plait::nodes_of(hosts, settings().env.node_size, state.rank);
 }
 
-/// Returns why ranks of these nodes stay on NCCL; empty = they do not. A thread that drives several
+/// Returns why ranks of the nodes stay on NCCL; empty = plait serves. A thread that drives several
 /// ranks could not call NCCL between nodes for each in turn.
 std::string why_not(const Nodes& nodes, const std::vector<RankRecord>& all) {
   if (nodes.count() == 1) return {};
@@ -120,9 +120,9 @@ std::string why_not(const Nodes& nodes, const std::vector<RankRecord>& all) {
   return native().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
-/// Makes state.across, NCCL's communicator of the ranks with the same index in their nodes, if
-/// there are several nodes. Called before the engine is made: a rank whose engine fails could not
-/// join it later.
+/// Makes state.across, NCCL's communicator of the ranks with the same index within a node, for
+/// several nodes. Called before the engine is made: a rank with a failed engine could not join the
+/// communicator later.
 void make_across(CommState& state, const Nodes& nodes) {
   if (nodes.count() == 1) return;
   const Result result =
@@ -142,8 +142,8 @@ void make_across(CommState& state, const Nodes& nodes) {
 /// Options of an engine, agreed from all ranks' first records.
 struct AgreedOptions {
   std::vector<std::string> devices;  // by rank
-  unsigned most_blocks = 0;          // of a call; 0 = the fastest number
-  bool in_processes = false;         // one rank a process
+  unsigned most_blocks = 0;          // per call; 0 = the fastest number
+  bool in_processes = false;         // a rank per process
 };
 
 AgreedOptions agreed_on(const std::vector<RankRecord>& all) {
@@ -176,9 +176,9 @@ GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
     made.forced = parse_algo("PLAIT_ALGO", env.algo);
   made.bitwise = env.bitwise;
   made.beats_nccl = !env.bitwise;
-  // The large arena is made with the first large calls, unless the program sets its size or wants
-  // no call on NCCL meanwhile. Not with several nodes, which share no page, nor with several ranks
-  // in a process, which could block each other (cuda::LazyArena).
+  // The large arena is made with the first large calls, unless the program sets the size or wants
+  // no call on NCCL meanwhile. Not with several nodes, since nodes share no page, nor with several
+  // ranks in a process, since ranks could block each other (cuda::LazyArena).
   made.has_lazy_arena =
       one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
   made.knows_links = one_node;
@@ -192,7 +192,7 @@ GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
   rank.most_blocks = agreed.most_blocks;
   // Applications compute during large calls, and have several communicators.
   rank.overlap_compute = agreed.most_blocks == 0;
-  rank.orders_calls = false;  // StreamOrder orders them, with NCCL's calls
+  rank.orders_calls = false;  // StreamOrder orders plait's calls with NCCL's
   if (env.has("PLAIT_DEVICE_MEMORY")) rank.memory.budget_bytes = env.device_memory;
   rank.memory.floats_only = !env.bitwise;
   rank.memory.plan_scratch = env.device_scratch;
@@ -211,8 +211,8 @@ std::unique_ptr<CommEngine> make_engine(CommState& state, const Nodes& nodes,
   return node_engine(nodes, state.device, std::move(inside), state.comm, state.across.stored());
 }
 
-/// Makes state.engine on all ranks. Throws AgreedError on all if it fails on some rank; an
-/// agreement of one node alone is voted on by all nodes.
+/// Makes state.engine on all ranks. Throws AgreedError on all if any rank fails; all nodes vote on
+/// an agreement of a single node.
 void build(CommState& state, const Nodes& nodes, const AgreedOptions& agreed,
            const Allgather& carry) {
   std::optional<AgreedError> refused;  // by a vote of all ranks
@@ -278,7 +278,7 @@ void agree(CommState& state) {
   watch(std::move(peers), state);
 }
 
-/// Asks NCCL for rank, ranks and device. Returns false for a communicator of one rank.
+/// Asks NCCL for rank, ranks and device. Returns false for a communicator of a single rank.
 bool identify(CommState& state) {
   if (native().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
   return native().user_rank(state.comm, &state.rank) == ncclSuccess &&
@@ -357,15 +357,16 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept 
     if (ranks < 2 || native().handle == nullptr) return prepared;
     if (device < 0) device = platform().current_device();
     if (device >= 0) prepared.staging = platform().staging(device, ranks, kSetupBytes);
-  } catch (const std::exception&) {  // attaching will fail too, and report it
+  } catch (const std::exception&) {  // attaching will fail too, and report the error
   }
   return prepared;
 }
 
 namespace {
 
-/// Inserts `comm` in the table and returns its state, not yet attached. Returns null for one rank,
-/// a full table or no handle. ready = false: NCCL still makes it in the background.
+/// Inserts `comm` in the table and returns the state, not yet attached. Returns null for a single
+/// rank, a full table or no handle. ready = false: NCCL still makes the communicator in the
+/// background.
 std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared) {
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<CommState>();
@@ -374,7 +375,7 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;
-  // A state is left over if the program destroyed its communicator by a call that plait does not
+  // A state is left over if the program destroyed the communicator by a call that plait does not
   // see.
   if (const std::shared_ptr<CommState> left_over = comms().remove(comm, 0)) {
     left_over->cancelled.store(true);
@@ -383,8 +384,8 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   return comms().insert(std::move(state));
 }
 
-/// Attaches all states, each in a helper thread (one thread may drive several GPUs), and waits for
-/// them. Returns ncclSuccess unless an exchange failed.
+/// Attaches all states, each in a helper thread (a program's thread may drive several GPUs), and
+/// waits for the threads. Returns ncclSuccess unless an exchange failed.
 Result attach_now(const std::vector<std::shared_ptr<CommState>>& states) {
   for (const auto& state : states) start_attaching(state.get(), true);
   for (const auto& state : states) await_attached(*state, kForEver);
@@ -393,7 +394,7 @@ Result attach_now(const std::vector<std::shared_ptr<CommState>>& states) {
   return ncclSuccess;
 }
 
-/// Starts attaching and returns; ncclCommGetAsyncError returns ncclInProgress until it has ended.
+/// Starts attaching and returns; ncclCommGetAsyncError returns ncclInProgress until the end.
 void attach_later(CommState& state, bool ready) {
   state.background.store(true);
   start_attaching(&state, ready);
@@ -406,7 +407,7 @@ Result state_of(Comm comm) {
   return queried == ncclSuccess ? state : queried;
 }
 
-/// Inserts a child in the table, then gives its handle to the program.
+/// Inserts a child in the table, then gives the handle to the program.
 std::shared_ptr<CommState> publish_child(NewComm& made) {
   Comm child = made.handle.stored();
   std::shared_ptr<CommState> state = enter_table(child, true, std::move(made.prepared));
@@ -415,8 +416,8 @@ std::shared_ptr<CommState> publish_child(NewComm& made) {
   return state;
 }
 
-/// Runs in a thread of plait: attaches children whose parents are not ready yet, one at a time,
-/// since they may have the same parent. A failed parent reports its error itself.
+/// Runs in a thread of plait: attaches children of parents that are not ready yet, a single child
+/// at a time, since the parent may be the same. A failed parent reports the error itself.
 void await_children(std::vector<NewComm>& children) noexcept {
   const InNative inside;
   for (NewComm& child : children) {

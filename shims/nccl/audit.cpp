@@ -1,6 +1,6 @@
 // libplait_audit.so for LD_AUDIT, used with LD_PRELOAD=libplait_nccl.so: programs that open libnccl
 // by name or path and look functions up by handle get plait's functions. Opens, moves and renames
-// nothing. Runs inside the loader, in a namespace with its own C library: no C++ library, no
+// nothing. Runs inside the loader, in a namespace with a C library of its own: no C++ library, no
 // allocation. Interface: rtld-audit(7).
 #include <elf.h>
 #include <link.h>
@@ -22,8 +22,8 @@ const char* base_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
-/// Returns the address in an entry of the dynamic section. The loader has added the base to some of
-/// them.
+/// Returns the address in an entry of the dynamic section. The loader has added the base to some
+/// addresses.
 const void* address_of(const link_map* map, ElfW(Sxword) tag) {
   for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
     if (entry->d_tag != tag) continue;
@@ -39,7 +39,7 @@ std::uint32_t gnu_hash(const char* name) {
   return hash;
 }
 
-/// Returns the address of the name in `map`, by its GNU hash table; 0 = not defined there.
+/// Returns the address of the name in `map`, by the GNU hash table; 0 = not defined in `map`.
 std::uintptr_t defined_in(const link_map* map, const char* name) {
   const auto* symbols = static_cast<const ElfW(Sym)*>(address_of(map, DT_SYMTAB));
   const auto* names = static_cast<const char*>(address_of(map, DT_STRTAB));

@@ -18,7 +18,7 @@ constinit thread_local CallContext call_context [[gnu::tls_model("initial-exec")
 
 namespace {
 
-/// Frees a thread's spare group at its end.
+/// Frees a thread's spare group at the thread's end.
 struct SpareGroup {
   ~SpareGroup() { delete std::exchange(call_context.spare, nullptr); }
   void is_watched() const {}
@@ -29,7 +29,7 @@ struct SpareGroup {
 CallGroup& open_group() {
   if (call_context.open == nullptr) call_context.open = std::exchange(call_context.spare, nullptr);
   if (call_context.open == nullptr) {
-    static thread_local const SpareGroup at_end;  // only here, since its access is a function call
+    static thread_local const SpareGroup at_end;  // only here, since access is a function call
     at_end.is_watched();
     call_context.open = new CallGroup;
   }
@@ -57,7 +57,7 @@ struct NcclArgs {
   void* output;
   Comm comm;
   Stream stream;
-  bool is_configured = false;  ///< by a ...Config function, which NCCL always runs
+  bool is_configured = false;  ///< by a ...Config function (always run by NCCL)
 };
 
 bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
@@ -79,7 +79,7 @@ Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall nat
   if (pin->phase.load(std::memory_order_acquire) != AttachPhase::attached &&
       pin->launches == nullptr)
     return native_call();
-  const bool is_alone = call_context.depth == 0;  // else NCCL launches it at the end of the group
+  const bool is_alone = call_context.depth == 0;  // else NCCL launches at the end of the group
   std::optional<StreamOrder::Position> position;
   if (is_alone) position = begin_forwarded(*pin, stream);
   const Result result = native_call();
@@ -168,9 +168,9 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
 }
 
 /// Returns recorded calls in launch order: the first call of every communicator, then the second of
-/// each, and so on. A launch may load code, which waits for all work on the GPU. So a thread that
-/// drives several GPUs must not leave a kernel that waits for a peer whose kernel is not yet
-/// launched.
+/// each, and so on. A launch may load code, and loading waits for all work on the GPU. Hence a
+/// thread that drives several GPUs must not leave a kernel that waits for a peer whose kernel is
+/// not yet launched.
 std::vector<GroupedCall*> in_turns(std::vector<GroupedCall>& calls) {
   std::map<const CommState*, std::size_t> made;
   std::vector<std::pair<std::size_t, GroupedCall*>> turns;
@@ -200,9 +200,9 @@ Stream main_of(const CallGroup& group, const CommState* state, Stream stream) {
 }
 
 /// Joins the streams of each communicator. An NCCL group synchronises all streams of a
-/// communicator's calls: the calls run after earlier work on these streams and before later work.
-/// NCCL does so for its own calls. Calls that plait serves go on one main stream, which waits for
-/// the other streams.
+/// communicator's calls: the calls run after earlier work on the streams and before later work.
+/// NCCL does so for its own calls. Calls that plait serves go on a main stream, and the main stream
+/// waits for the other streams.
 Result join_streams(CallGroup& group) {
   if (group.calls.empty() && group.messages.empty()) return ncclSuccess;
   for (const GroupedCall& one : group.calls)
@@ -233,7 +233,7 @@ Result finish_streams(const GroupStreams& streams) {
   return joined != ncclSuccess ? joined : release(streams);
 }
 
-/// Enqueues the recorded messages, all of a communicator as one group.
+/// Enqueues the recorded messages, all of a communicator as a single group.
 Result enqueue_messages(const std::vector<GroupedMessage>& grouped) {
   struct MessageGroup {
     CommState* state;
@@ -267,7 +267,7 @@ void end_forwarded(CommState& state, Stream stream,
   end_call(state, stream, position);
 }
 
-/// Schedules the end of forwarded calls if NCCL launches the group in its own thread.
+/// Schedules the end of forwarded calls if NCCL launches the group in a thread of NCCL's.
 void end_late(CallGroup& group) {
   for (const ForwardedStream& one : group.forwarded) {
     CommState* const state = one.state.get();
@@ -317,7 +317,7 @@ Result end_group() noexcept {
     if (is_late) end_late(*ended);
     for (const ForwardedStream& one : ended->forwarded)
       if (!is_late) end_forwarded(*one.state, one.stream, one.position);
-    enqueue_grouped(true);  // outside NCCL's group: their NCCL calls are launched at once
+    enqueue_grouped(true);  // outside NCCL's group: the NCCL calls are launched at once
     for (const GroupStreams& one : ended->streams)
       if (const Result gone = finish_streams(one); result == ncclSuccess) result = gone;
     const Result made = attach_new(ended->new_comms, native_end);

@@ -1,7 +1,7 @@
-// Maps ncclComm_t to plait's state. Every call looks a communicator up, so reading takes no lock: a
-// counter pins the slot, and removal waits until all pins are gone. Slots are never freed, so a pin
-// is safe if NCCL reuses an address. A group holds a reference to the state instead of a pin, so
-// that a communicator can end while its group is open.
+// Maps ncclComm_t to plait's state. Every call looks a communicator up, hence reading takes no
+// lock: a counter pins the slot, and removal waits until all pins are gone. Slots are never freed,
+// hence a pin is safe if NCCL reuses an address. A group holds a reference to the state instead of
+// a pin: a communicator can end while the group is open.
 #pragma once
 #include <array>
 #include <atomic>
@@ -28,14 +28,14 @@ enum class AttachPhase : int {
   aborted,
 };
 
-/// A communicator's configuration; children inherit it.
+/// A communicator's configuration, inherited by children.
 struct CommConfig {
   unsigned most_ctas = 0;          ///< 0 = not set
   bool mixes_graphs = true;        ///< orders graphs with eager calls and each other
   bool launches_in_order = false;  ///< with the GPU's other communicators (launch_order.hpp)
 };
 
-/// Staging and configuration of a communicator, made before NCCL makes it.
+/// Staging and configuration of a communicator, made before NCCL makes the communicator.
 struct CommSetup {
   std::unique_ptr<ExchangeStaging> staging;
   CommConfig configured;
@@ -56,13 +56,13 @@ class LateLaunches {
   std::vector<std::function<void()>> then_;
 };
 
-/// State of one rank of a communicator, from creation to destruction.
+/// State of a rank of a communicator, from creation to destruction.
 struct CommState : PeerObserver {
   CommState();
   void lost(int rank, int process, Loss how) override;
   void fail_streams() noexcept override { engine->fail(); }
-  /// Returns whether a thread of plait polls NCCL about it. NCCL allows one thread a communicator,
-  /// so the program gets ncclInProgress, and nothing is forwarded.
+  /// Returns whether a thread of plait polls NCCL about the communicator. NCCL allows a single
+  /// thread per communicator, hence the program gets ncclInProgress, and nothing is forwarded.
   bool is_being_queried() const {
     return making.load() != 0 || (phase.load() == AttachPhase::attaching && background.load());
   }
@@ -79,12 +79,12 @@ struct CommState : PeerObserver {
   LateLaunches late;
   std::unique_ptr<ExchangeStaging> staging;  ///< while attaching
   CommConfig configured;
-  unsigned most_blocks = 0;  ///< of plait's kernels, agreed by all ranks; 0 = no limit
+  unsigned most_blocks = 0;  ///< limit of plait's kernels, agreed by all ranks; 0 = none
   std::unique_ptr<CommEngine> engine;
   std::unique_ptr<Marker> marker;  ///< if attached
   std::unique_ptr<Marker> joint;   ///< if attached: joins a group's streams
   StreamOrder order;
-  std::shared_ptr<LaunchOrder> launches;  ///< of its GPU; null = not requested
+  std::shared_ptr<LaunchOrder> launches;  ///< launch order of the GPU; null = not requested
   std::atomic<bool> killed{false};        ///< a peer was killed or has failed: all calls fail
   std::atomic<bool> has_lost{false};      ///< a peer has died, or failed
   std::shared_ptr<WatchedPeers> peers;    ///< if attached
@@ -95,21 +95,21 @@ struct CommState : PeerObserver {
   std::atomic<bool> cancelled{false};   ///< plait's threads must stop
   std::atomic<bool> finalizing{false};  ///< the program polls until all calls have ended
   LateHandle across;      ///< NCCL's communicator of the ranks with this one's index in all nodes
-  double attach_s = 130;  ///< teardown waits this long for attaching, which has a shorter deadline
+  double attach_s = 130;  ///< teardown's wait for attaching; attaching has a shorter deadline
 };
 
 class CommTable {
  public:
   static constexpr std::size_t kSlots = 4096;
 
-  /// Returns null if the table is full; every call of such a communicator is forwarded.
+  /// Returns null if the table is full; every call of the communicator is then forwarded.
   std::shared_ptr<CommState> insert(std::unique_ptr<CommState> state);
   /// Calls `look` for each communicator, pinned meanwhile.
   template <class Look>
   void for_each(const Look& look);
-  /// Removes a communicator and returns its state once no call uses it. Returns null for an unknown
-  /// communicator, or if a call still used it after `wait_s`. The last reference (a call, a group
-  /// or the caller) tears the state down (teardown.hpp).
+  /// Removes a communicator and returns the state once no call uses the communicator. Returns null
+  /// for an unknown communicator, or if a call still ran after `wait_s`. The last reference (a
+  /// call, a group or the caller) tears the state down (teardown.hpp).
   std::shared_ptr<CommState> remove(Comm comm, double wait_s);
 
  private:
@@ -120,7 +120,7 @@ class CommTable {
     std::atomic<Handover> handover{Handover::no};
     std::shared_ptr<CommState> state;
   };
-  /// Returns the state of a slot whose last user cleans up; null if another user takes it.
+  /// Returns the state of a slot whose last user cleans up; null if another user takes the state.
   static std::shared_ptr<CommState> take(TableSlot& slot) noexcept;
   static void release(TableSlot& slot) noexcept {
     if (slot.users.fetch_sub(1) == 1 && slot.handover.load() == Handover::by_last_user) take(slot);
@@ -167,7 +167,7 @@ class CommTable {
   static std::size_t home(Comm comm) {
     return (reinterpret_cast<std::uintptr_t>(comm) >> 6) * 0x9e3779b97f4a7c15ull >> 52;
   }
-  /// Mark of a slot that was used: probing continues past it.
+  /// Mark of a slot that was used: probing continues past the slot.
   static Comm gone() { return reinterpret_cast<Comm>(std::uintptr_t{1}); }
   std::array<TableSlot, kSlots> slots_;
   std::mutex writing_;
@@ -182,7 +182,7 @@ void CommTable::for_each(const Look& look) {
   }
 }
 
-/// Returns the process's table, which is never destroyed.
+/// Returns the process's table (never destroyed).
 CommTable& comms();
 
 }  // namespace plait::nccl

@@ -25,7 +25,7 @@ bool capturing(Stream stream) {
 }
 
 /// Returns the group of GPUs, agreed by all ranks. Several nodes skip the topology: each may see
-/// other links, and all ranks must make the same exchanges.
+/// different links, and all ranks must make the same exchanges.
 GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) {
   const Env& env = settings().env;
   GpuGroup group =
@@ -87,7 +87,7 @@ class CudaEngine : public CommEngine {
   void unmap_peers() noexcept override { rank().unmap_peers(); }
 
  private:
-  /// Locked access to the calls, which may come from any thread.
+  /// Locked access to the calls, from any thread.
   struct Alone {
     std::unique_lock<std::mutex> lock;
     GpuCalls* calls;
@@ -156,13 +156,13 @@ class CudaPlatform : public Platform {
   }
   void enter_thread(int device) override {
     // Relaxed mode: this thread's calls are allowed during captures of other threads and do not
-    // break them.
+    // break the captures.
     int mode = cuda::kCaptureRelaxed;
     PLAIT_CUDA_CALL(exchange_capture_mode, &mode);
     cuda::Device found = 0;
     cuda::Context context = nullptr;
     PLAIT_CUDA_CALL(device_get, &found, device);
-    PLAIT_CUDA_CALL(primary_retain, &context, found);  // the program retains it too
+    PLAIT_CUDA_CALL(primary_retain, &context, found);  // the program retains the context too
     PLAIT_CUDA_CALL(context_push, context);
     cuda::api().primary_release(found);
   }

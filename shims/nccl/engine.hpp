@@ -1,6 +1,6 @@
-// Interfaces between the drop-in and the code below it: one engine a communicator, made by a
-// platform. Production links the CUDA platform (cuda_platform.cpp), tests without a GPU link one
-// over host memory (tests/shims/host_platform.cpp).
+// Interfaces between the drop-in and the code below it: an engine per communicator, made by a
+// platform. Production links the CUDA platform (cuda_platform.cpp), tests without a GPU link a
+// platform over host memory (tests/shims/host_platform.cpp).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,26 +21,26 @@ using cuda::Exchange;
 using cuda::Marker;
 using cuda::MessageEnd;  ///< a send or a receive
 
-/// One rank of one communicator.
+/// A rank of a communicator.
 class CommEngine {
  public:
   virtual ~CommEngine() = default;
   /// Returns whether the engine serves the request. The same answer on all ranks, from the request
   /// alone.
   virtual bool takes(const Request& request) const = 0;
-  /// Returns whether the request needs the large arena, which does not exist from the start.
+  /// Returns whether the request needs the large arena. The arena does not exist from the start.
   virtual bool wants_large_arena(const Request&) const { return false; }
-  /// Reserves the large arena for such a request, which the program makes on `stream`. Returns
-  /// false if it is not ready on all ranks, so that the call goes to NCCL. All ranks call this once
-  /// for each such request, in the same order, and get the same answer. Starts to allocate the
-  /// arena, except in a capture, and waits a moment for it, unless in_group.
+  /// Reserves the large arena for a request that needs the arena, made by the program on `stream`.
+  /// Returns false if the arena is not ready on all ranks: the call then goes to NCCL. All ranks
+  /// call this once for each such request, in the same order, and get the same answer. Starts to
+  /// allocate the arena, except in a capture, and waits a moment for the arena, unless in_group.
   virtual bool reserve_large_arena(Stream, bool) { return true; }
   /// Rolls back the last reserve_large_arena(): the call was not made.
   virtual void cancel_reservation() noexcept {}
   /// Enqueues the call; never waits on the host for peers or the stream. Throws Error. Returns what
-  /// served it: kByPlait, or kByEngine plus the engine's index in engines.def.
+  /// served the call: kByPlait, or kByEngine plus the engine's index in engines.def.
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
-  /// Text for logs: how the engine runs a request that it serves; may be empty.
+  /// Text for logs: how the engine runs a served request; may be empty.
   virtual std::string how(const Request&) const { return ""; }
   /// Text for logs: why a request goes to NCCL.
   virtual std::string why_not(const Request&) const {
@@ -50,18 +50,18 @@ class CommEngine {
   /// none, since the messages of a group must progress together, whatever groups their other ends
   /// are in.
   virtual bool takes_messages() const { return false; }
-  /// Enqueues the sends and receives of one group, as enqueue() does.
+  /// Enqueues the sends and receives of a group, as enqueue() does.
   virtual void messages(const std::vector<MessageEnd>&, Stream) {
     throw Error(ErrorCode::unsupported, "this engine takes no messages");
   }
   /// Throws Error if an earlier call failed on the device.
   virtual void check() const = 0;
-  /// Ends the engine after a call that failed before its last launch was enqueued, since the other
-  /// ranks count the call. From then on check() throws, and waiting kernels fail their stream. Does
+  /// Ends the engine after a call that failed before its last launch was enqueued, since the peers
+  /// count the call. From then on check() throws, and waiting kernels fail their stream. Does
   /// nothing in a capture, since a captured call has not run.
   virtual void break_off(Stream stream, const std::exception& error) noexcept = 0;
   virtual bool has_broken_off() const noexcept = 0;
-  /// Returns whether enqueue() calls NCCL itself, so must not run inside an NCCL group.
+  /// Returns whether enqueue() calls NCCL itself and hence must not run inside an NCCL group.
   virtual bool uses_nccl() const { return false; }
   /// Ends all waits at once and for good, without a result and without failing the stream, because
   /// the program aborted. Thread-safe; does not wait for NCCL.
@@ -72,13 +72,13 @@ class CommEngine {
   /// Releases the engine's NCCL communicators when the program ends the communicator. Called once;
   /// only has_ended(), unmap_peers() and the destructor follow.
   virtual void end_nccl() noexcept {}
-  /// Unmaps the other ranks' memory. May wait for all work on the GPU, as may the destructor, which
-  /// frees this rank's memory.
+  /// Unmaps the peers' memory. May wait for all work on the GPU, as may the destructor (frees this
+  /// rank's memory).
   virtual void unmap_peers() noexcept = 0;
   /// After abort(): waits at most `wait_s` until NCCL's part has ended.
   virtual void await_abort(double) const noexcept {}
   /// Fails the stream of all current and later waits at once, because a rank is lost: no call may
-  /// end as if it had a result. Thread-safe; does not wait for NCCL.
+  /// end as if with a result. Thread-safe; does not wait for NCCL.
   virtual void fail() noexcept = 0;
   /// Enqueued behind NCCL's part of a call: fails the stream after fail(), since NCCL's part may
   /// have ended early. Throws Error.
@@ -107,11 +107,11 @@ struct RankLocation {
 class Platform {
  public:
   virtual ~Platform() = default;
-  /// Returns false if this build has no device code, so serves nothing.
+  /// Returns false if this build has no device code and hence serves nothing.
   virtual bool has_kernels() const = 0;
   /// Returns the CUDA ordinal of the thread's current device; -1 = none yet.
   virtual int current_device() = 0;
-  /// Prepares a helper thread, so that its CUDA calls break no capture of another thread.
+  /// Prepares a helper thread: the thread's CUDA calls then break no capture of another thread.
   virtual void enter_thread(int device) = 0;
   virtual RankLocation location(int device) = 0;
   /// Returns the distance of two GPUs of this machine, named by RankLocation::device.
@@ -127,7 +127,7 @@ class Platform {
 
 /// Returns the platform that is linked in.
 Platform& platform();
-/// For platforms: fills group.tuning, by which engines decide when to forward a call to NCCL.
+/// For platforms: fills group.tuning. By this table engines decide when to forward a call to NCCL.
 /// Throws Error(unsupported) without a table. Collective.
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                            const Exchange& exchange);

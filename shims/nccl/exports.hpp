@@ -1,4 +1,4 @@
-// NCCL functions that the drop-in defines under NCCL's names, and access to its call counters.
+// NCCL functions that the drop-in defines under NCCL's names, and access to the call counters.
 #pragma once
 #include "comm/call_book.hpp"
 #include "comm/nccl/abi.hpp"
@@ -83,6 +83,6 @@ PLAIT_EXPORT ncclSend(const void* input, std::size_t count, int type, int peer,
 PLAIT_EXPORT ncclRecv(void* output, std::size_t count, int type, int peer, plait::nccl::Comm comm,
                       plait::nccl::Stream stream);
 
-/// Copies at most `capacity` non-zero rows of counters; returns how many there are.
+/// Copies at most `capacity` non-zero rows of counters; returns the number of non-zero rows.
 extern "C" [[gnu::visibility("default")]] int plait_nccl_counters(plait::CounterRow* rows,
                                                                   int capacity);

@@ -1,5 +1,5 @@
 // plait's libnccl.so.2 (--via library). Names that the drop-in serves lead to the drop-in, all
-// other names to the native library in PLAIT_NCCL_LIB. Opens no library before the first call.
+// further names to the native library in PLAIT_NCCL_LIB. Opens no library before the first call.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -40,7 +40,7 @@ void* in_drop_in(const char* name) {
 
 extern "C" {
 
-/// Mark by which the drop-in recognises this library as the forwarder.
+/// The drop-in recognises this library as the forwarder by this mark.
 [[gnu::visibility("default")]] extern const char plait_nccl_forwarder[] = "plait";
 
 [[gnu::visibility("hidden")]] std::atomic<void*> plait_nccl_slots[kNameCount];

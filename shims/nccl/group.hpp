@@ -21,7 +21,7 @@ struct GroupedCall {
   CollectiveCall call;
 };
 
-/// A send or receive that plait serves, and its stream.
+/// A send or receive that plait serves, and the stream.
 struct StreamMessage {
   MessageEnd message;
   Stream stream = nullptr;
@@ -49,7 +49,7 @@ struct ForwardedStream {
   std::optional<StreamOrder::Position> position;  ///< in stream order; set when the group ends
 };
 
-/// The streams of a communicator's calls in one group: that of the first call, and others.
+/// The streams of a communicator's calls in a group: that of the first call, and further streams.
 struct GroupStreams {
   CommState* state = nullptr;
   Stream main = nullptr;
@@ -65,7 +65,7 @@ struct CallGroup {
   std::vector<ForwardedStream> forwarded;
   std::vector<NewComm> new_comms;
   std::vector<std::shared_ptr<CommState>>
-      reservations;                   ///< one entry a CommEngine::reserve_large_arena()
+      reservations;                   ///< an entry per CommEngine::reserve_large_arena()
   std::vector<GroupStreams> streams;  ///< set when the group ends
 
   void clear() {
@@ -79,19 +79,19 @@ struct CallGroup {
 };
 
 /// Calls in progress of this thread. Plain data with initial-exec TLS, since every call of the
-/// program reads it.
+/// program reads the context.
 struct CallContext {
   int depth = 0;               ///< of nested groups
-  int in_native = 0;           ///< > 0: inside the native library, whose own calls of public names
-                               ///< (ncclBcast calls ncclBroadcast, ...) are not intercepted
+  int in_native = 0;           ///< > 0: inside the native library; calls of public names from
+                               ///< inside (ncclBcast calls ncclBroadcast, ...) are not intercepted
   CallGroup* open = nullptr;   ///< made at first use
-  CallGroup* spare = nullptr;  ///< an empty group with its allocated memory
+  CallGroup* spare = nullptr;  ///< an empty group with allocated memory
 };
 extern constinit thread_local CallContext call_context [[gnu::tls_model("initial-exec")]];
 
-/// Returns this thread's open group; makes it at first use.
+/// Returns this thread's open group, made at first use.
 CallGroup& open_group();
-/// Deleter of a group that has ended: empties it and keeps it for the next one.
+/// Deleter of a group that has ended: empties and keeps the group for the next use.
 struct GroupEnd {
   void operator()(CallGroup* ended) const;
 };
@@ -105,7 +105,7 @@ class InNative {
   InNative& operator=(const InNative&) = delete;
 };
 
-/// Calls the native function; ncclInvalidUsage if the library lacks it.
+/// Calls the native function; ncclInvalidUsage if missing.
 template <class Function, class... Arguments>
 Result forward(Function function, Arguments... arguments) {
   const InNative inside;

@@ -1,7 +1,7 @@
-// Memory for the handle of a child of a non-blocking communicator. NCCL stores it in a thread of
-// its own, after ncclCommSplit or ncclCommShrink has returned and before the parent is ready again
-// (ncclCommInitRankFunc in NCCL's init.cc), so the memory must live until then, whatever happens to
-// the caller.
+// Memory for the handle of a child of a non-blocking communicator. NCCL stores the handle in a
+// thread of its own, after ncclCommSplit or ncclCommShrink has returned and before the parent is
+// ready again (ncclCommInitRankFunc in NCCL's init.cc), hence the memory must live until then,
+// whatever happens to the caller.
 #pragma once
 #include <memory>
 #include <utility>
@@ -25,7 +25,7 @@ class LateHandle {
     is_stored_ = false;
     return place_.get();
   }
-  /// Returns the handle: the parent is ready or the call has failed, so NCCL stores no more.
+  /// Returns the handle: the parent is ready or the call has failed, hence NCCL stores no more.
   Comm stored() {
     if (place_ == nullptr) return nullptr;
     is_stored_ = true;

@@ -1,8 +1,7 @@
 // Orders the calls of all communicators on a GPU that request it by NCCL_LAUNCH_ORDER_IMPLICIT=1 or
-// launchOrderImplicit. Calls run in the order in which the process launches them, so kernels of
-// different communicators cannot block each other while they wait for peers. NCCL orders its own
-// calls; LaunchOrder includes plait's. Calls run one after the other, as with NCCL before CUDA
-// 12.3.
+// launchOrderImplicit. Calls run in the order of the process's launches: kernels of different
+// communicators cannot block each other while waiting for peers. NCCL orders its own calls;
+// LaunchOrder includes plait's. Calls run in turn without overlap, as with NCCL before CUDA 12.3.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -18,7 +17,7 @@ class LaunchOrder {
   }
   /// Makes later work on `stream` wait for all earlier calls of the GPU's communicators.
   void before(Stream stream) { (void)order_.before_served(*marker_, stream); }
-  /// Records the end of a call, after it is enqueued.
+  /// Records the end of a call, after enqueuing.
   void after(Stream stream) { order_.after(*marker_, stream, marker_->place(stream)); }
 
  private:
@@ -26,8 +25,8 @@ class LaunchOrder {
   StreamOrder order_;
 };
 
-/// Returns the GPU's launch order, which lives as long as one of its communicators. Returns null if
-/// neither the variable nor the configuration requests one.
+/// Returns the GPU's launch order, alive as long as any communicator on the GPU. Returns null if
+/// neither the variable nor the configuration requests an order.
 std::shared_ptr<LaunchOrder> launch_order(int device, bool configured);
 
 }  // namespace plait::nccl

@@ -1,5 +1,5 @@
 // Entry points that make, query and end communicators. NCCL makes a communicator before plait
-// attaches; plait tears its state down before NCCL destroys the communicator.
+// attaches; plait tears down its state before NCCL destroys the communicator.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -20,7 +20,7 @@ namespace plait::nccl {
 namespace {
 
 constexpr double kPinSeconds =
-    2;  // a call holds its pin for microseconds, since enqueuing never waits
+    2;  // a call holds a pin for microseconds, since enqueuing never waits
 constexpr double kHelperSeconds =
     2;  // a cancelled helper stops within this, unless blocked in NCCL
 constexpr double kAbortSeconds = 10;  // NCCL's abort of communicators between nodes
@@ -48,7 +48,7 @@ Result attach(NewComm made, Result result) noexcept {
   }
 }
 
-/// Makes a communicator whose handle NCCL stores before its function returns.
+/// Makes a communicator whose handle NCCL stores before the function returns.
 template <class Function, class... Arguments>
 Result make(const NewCommInfo& info, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
@@ -65,7 +65,7 @@ void log_unknown_parent(Comm parent) {
         text("a child of communicator ", parent, ", which plait does not know, stays on NCCL"));
 }
 
-/// Makes a child, whose handle NCCL may store later: `call` passes NCCL the address for it.
+/// Makes a child. NCCL may store the handle later: `call` passes NCCL the address.
 template <class NcclCall>
 Result make_child(Comm comm, const NewCommInfo& info, Comm* child, const NcclCall& call) {
   if (child == nullptr) return ncclInvalidArgument;
@@ -112,15 +112,15 @@ CommConfig parse_config(const void* config) {
   return found;
 }
 
-/// Returns the facts of a child: its configuration, else the parent's.
+/// Returns the facts of a child: the child's configuration, else the parent's.
 NewCommInfo info_of_child(Comm comm, const void* config) {
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin) return {};
   return {pin->ranks, pin->device, config == nullptr ? pin->configured : parse_config(config)};
 }
 
-/// Aborts plait's calls and stops its threads, so that NCCL's abort finds no waiting work of plait
-/// and no thread that polls NCCL.
+/// Aborts plait's calls and stops its threads: NCCL's abort then finds no waiting work of plait and
+/// no thread that polls NCCL.
 void stop(Comm comm) {
   CommTable::Pin pin = comms().pin(comm);
   if (!pin) return;
@@ -141,8 +141,8 @@ void interrupt(Comm comm) {
     pin->cancelled.store(false);
 }
 
-/// Removes the communicator from the table. Recorded calls of it in a group end with an error; the
-/// last reference tears the state down.
+/// Removes the communicator from the table. Recorded calls of the communicator in a group end with
+/// an error; the last reference tears the state down.
 std::shared_ptr<CommState> remove_from_table(Comm comm) {
   std::shared_ptr<CommState> state = comms().remove(comm, kPinSeconds);
   if (state == nullptr) return nullptr;
@@ -160,8 +160,8 @@ void await_stopped(Comm comm) {
 }
 
 /// Returns whether plait's calls have ended, or the communicator serves no more. Graph replays
-/// without an event behind them count as ended: only a wait for the whole GPU would show their end,
-/// and another program's kernel could block that for ever.
+/// without a later event count as ended: only a wait for the whole GPU would show the end, and
+/// another program's kernel could block that for ever.
 bool has_ended(CommState& state) {
   if (state.phase.load() != AttachPhase::attached || state.has_lost.load()) return true;
   if (!state.order.knows_end()) return true;
@@ -253,7 +253,7 @@ Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* ch
 Result ncclCommFinalize(Comm comm) {
   if (native().finalize == nullptr) return ncclInvalidUsage;
   if (call_context.in_native != 0) return native().finalize(comm);
-  std::shared_ptr<CommState> state;  // no pin, since an abort would wait for it
+  std::shared_ptr<CommState> state;  // no pin, since an abort would wait for a pin
   if (const CommTable::Pin pin = comms().pin(comm)) {
     if (pin->is_being_queried()) return ncclInvalidArgument;
     state = pin.shared();

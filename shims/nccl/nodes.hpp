@@ -1,5 +1,5 @@
 // Collectives over several nodes under the drop-in: plait inside a node, NCCL between nodes on a
-// communicator of the ranks with the same index in their nodes (comm/nodes/).
+// communicator of the ranks with the same index within a node (comm/nodes/).
 #pragma once
 #include <memory>
 

@@ -33,7 +33,7 @@ std::string why_not(const CommState& state, const Request& request, bool lacks_l
   return state.engine->why_not(request);
 }
 
-/// Logs one line for each distinct call of a communicator.
+/// Logs a line for each distinct call of a communicator.
 void explain(const CommState& state, const std::string& what) {
   if (first_time(text(state.comm, what)))
     log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
@@ -64,8 +64,8 @@ Result failed(const CommState& state, const char* what, const std::exception& er
   return state.has_lost.load() ? ncclRemoteError : result_of(error);
 }
 
-/// Returns the result of a call that may be partly enqueued. The other ranks count the call and are
-/// told, unless its arguments are wrong, all ranks refuse it, or the communicator had ended.
+/// Returns the result of a call that may be partly enqueued. The peers count the call and are told,
+/// unless the arguments are wrong, all ranks refuse the call, or the communicator had ended.
 Result broke_off(const CommState& state, const char* what, Stream stream,
                  const std::exception& error) {
   const auto* const known = dynamic_cast<const Error*>(&error);
@@ -77,7 +77,7 @@ Result broke_off(const CommState& state, const char* what, Stream stream,
   return failed(state, what, error);
 }
 
-/// All ranks count requests for the large arena, so errors of one rank alone must come first. A
+/// All ranks count requests for the large arena, hence errors of a single rank must come first. A
 /// group records the request, since the call may be dropped with the group.
 bool reserve_large_arena(CommState& state, const CollectiveCall& call) {
   if (!state.engine->wants_large_arena(call.request)) return true;
@@ -137,7 +137,7 @@ void end_call(CommState& state, Stream stream,
 
 namespace {
 
-/// Runs `work`, which enqueues a call on `stream`, if the communicator is alive.
+/// Runs `work` to enqueue a call on `stream`, if the communicator is alive.
 template <class Work>
 Result put(CommState& state, const char* what, Stream stream, const Work& work) {
   try {

@@ -1,4 +1,4 @@
-// Reads the settings and turns the log on, so that every later line is written.
+// Reads the settings and turns the log on: every later line is written.
 #include "shims/nccl/settings.hpp"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ Settings read() {
   return found;
 }
 
-/// Returns 0 if the variable is unset or NCCL does not accept its value.
+/// Returns 0 if the variable is unset or NCCL does not accept the value.
 unsigned limit(const char* name) {
   const std::optional<std::string> said = nccl_setting(name);
   const std::int64_t number = said ? nccl_number(*said).value_or(0) : 0;

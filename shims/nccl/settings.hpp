@@ -1,5 +1,5 @@
 // Settings of the drop-in from PLAIT_* variables, read once a process. A bad value does not end the
-// program: this rank, and so all ranks, stay on NCCL.
+// program: this rank, and hence all ranks, stay on NCCL.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ namespace plait::nccl {
 struct Settings {
   Env env;
   std::uint32_t served = 0;  ///< bit by Collective: PLAIT_OPS
-  std::string refusal;       ///< why this process does not take part; empty = it does
+  std::string refusal;       ///< why this process does not take part; empty = takes part
   bool strict = false;       ///< PLAIT_BITWISE_STRICT; valid even if another variable is wrong
   std::string shared;        ///< settings that must be equal on all ranks, as text
 };

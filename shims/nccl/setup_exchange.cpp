@@ -1,6 +1,7 @@
-// Exchange of set-up records over NCCL. One round: barrier of this process's threads, copy to the
+// Exchange of set-up records over NCCL. A round: barrier of this process's threads, copy to the
 // device, ncclAllGather on a private stream, wait with a deadline, read all records. A barrier's
-// name (a unique word and the number of the round) is used once, so the barrier is a plain count.
+// name (a unique word and the number of the round) is used once, hence the barrier is a plain
+// count.
 #include "shims/nccl/setup_exchange.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace plait::nccl {
 namespace {
 
 constexpr char kMark[8] = {'p', 'l', 'a', 'i', 't', ' ', '0', '2'};
-constexpr double kRoundSeconds = 120;  // a rank may still load its kernels
+constexpr double kRoundSeconds = 120;  // a rank may still load kernels
 
 struct ExchangeFrame {
   char mark[8];
@@ -73,7 +74,7 @@ void barrier(const std::string& name, int count, const std::function<void()>& gi
     all->all_arrived.wait_for(hold, std::chrono::milliseconds(10));
     if (mine.arrived < count) {
       hold.unlock();
-      give_up();  // the count stays behind: its name is never used again
+      give_up();  // the count stays behind: the name is never used again
       hold.lock();
     }
   }

@@ -10,8 +10,8 @@ namespace plait::nccl {
 
 inline constexpr std::size_t kSetupBytes = 4096;
 
-/// Waits until NCCL has made the communicator or its child, or has taken a call, in the background.
-/// Throws if NCCL failed, the wait is cancelled, or the time is over. One thread at a time for each
+/// Waits until NCCL has made the communicator or a child, or has taken a call, in the background.
+/// Throws if NCCL failed, the wait is cancelled, or the time is over. A single thread at a time per
 /// communicator.
 void wait_ready(CommState& state);
 
@@ -19,12 +19,12 @@ class SetupExchange {
  public:
   explicit SetupExchange(CommState& state);
   /// Adds a barrier of the `count` ranks of this process before each exchange. Allocating may wait
-  /// for every kernel of the process. Without the barrier, an NCCL kernel of one rank could wait
-  /// for a rank that still allocates, for ever.
+  /// for every kernel of the process. Without the barrier, an NCCL kernel of a rank could wait for
+  /// a rank that still allocates, for ever.
   void synchronize_process(const std::string& name, int count) {
     barrier_name_ = name, in_process_ = count;
   }
-  /// Ends later exchanges with an error when one of these peers dies.
+  /// Ends later exchanges with an error when any of the peers dies.
   void watch_for(std::shared_ptr<const WatchedPeers> peers) { peers_ = std::move(peers); }
   /// Returns all ranks' records. Throws AgreedError if a peer sends another format.
   std::vector<std::string> allgather(const std::string& mine);

@@ -1,7 +1,7 @@
-// Runs the calls of a communicator one after the other, on all streams and in graphs, whether plait
-// or NCCL serves them. NCCL promises that order, and kernels of plait and NCCL on one GPU that wait
-// for peers could otherwise block each other. NCCL orders its own calls, so before the first call
-// that plait serves, eager forwarded calls only record their end.
+// Runs the calls of a communicator in turn without overlap, on all streams and in graphs, whether
+// plait or NCCL serves the call. NCCL promises that order, and kernels of plait and NCCL on a GPU
+// that wait for peers could otherwise block each other. NCCL orders its own calls: before the first
+// call that plait serves, eager forwarded calls only record the end.
 #pragma once
 #include <mutex>
 
@@ -29,7 +29,7 @@ class StreamOrder {
     const std::lock_guard<std::mutex> hold(guard_);
     return order_.before(marker, stream, has_served_);
   }
-  /// Records the end of a call, after it is enqueued.
+  /// Records the end of a call, after enqueuing.
   void after(Marker& marker, Stream stream, const Position& position) {
     const std::lock_guard<std::mutex> hold(guard_);
     order_.after(marker, stream, position);

@@ -1,7 +1,7 @@
 // Teardown of plait's state of a communicator. A rank watches its peers until its own work has
-// ended, and publishes each step of its teardown. Waits for a peer fail 0.5 s after the peer was
-// killed or failed in a call. They fail 5 s after its process ended without destroying the
-// communicator, since its last data may still be in queues here.
+// ended, and publishes each step of the teardown. Waits for a peer fail 0.5 s after the peer was
+// killed or failed in a call. Waits fail 5 s after a peer's process ended without destroying the
+// communicator, since the peer's last data may still be in queues here.
 #include "shims/nccl/teardown.hpp"
 
 #include <utility>
@@ -44,7 +44,7 @@ CommState::CommState() : PeerObserver(kGraceSeconds) {}
 
 void CommState::lost(int peer, int process, Loss how) {
   const std::string who = text("rank ", peer, " (process ", process, ")");
-  if (how == Loss::ended)  // a program that never destroys its communicators: no error
+  if (how == Loss::ended)  // a program that never destroys communicators: no error
     log(LogLevel::info, rank, text(who, " has ended, and communicator ", comm, " with it"));
   else
     log(LogLevel::warn, rank,
