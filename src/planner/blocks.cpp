@@ -1,6 +1,6 @@
 // Writes collectives of blocks over several nodes, if all nodes have the same number of consecutive
-// ranks; else write_by_library() does. Rail p joins place p of all nodes, so data for another node
-// first moves to the place of its destination, or spreads from there after arrival. A piece is a
+// ranks; else write_by_library() does. Rail p joins place p of all nodes, so data for a remote node
+// first moves to the destination's place, or spreads from that place after arrival. A piece is a
 // part of each block.
 #include <algorithm>
 
@@ -34,8 +34,8 @@ class Blocks {
   }
 
  private:
-  /// Scratch in units of a message: blocks of two pieces in turn, and one for each block that plans
-  /// inside nodes move.
+  /// Scratch in units of a message: blocks of two pieces in turn, and a message for each block that
+  /// plans inside nodes move.
   double times() const {
     if (request_.count == 0) return 0;
     const auto blocks = static_cast<double>(2 * slots_ + (slots_ > 1 ? places_ : 1));
@@ -60,7 +60,7 @@ class Blocks {
     Region all = rails_.staged(rank, index, each * static_cast<std::uint64_t>(slot + 1));
     return slice(all, {each * static_cast<std::uint64_t>(slot), each});
   }
-  /// All blocks of a rank's staging as one region.
+  /// All blocks of a rank's staging as a single region.
   Region staged(int rank, std::size_t index, const Portion& piece, int slots) const {
     return rails_.staged(rank, index, bytes(piece) * static_cast<std::uint64_t>(slots));
   }
@@ -80,7 +80,7 @@ class Blocks {
   std::vector<Portion> pieces_;
 };
 
-// For each destination node: moves its blocks from all ranks here to the places that they go to.
+// For each destination node: moves blocks from all local ranks to the places of their destinations.
 void Blocks::in(const Portion& piece, std::size_t index) {
   const Collective what = request_.collective;
   if (what == Collective::all_gather || what == Collective::gather) return;
@@ -104,7 +104,7 @@ void Blocks::in(const Portion& piece, std::size_t index) {
     }
 }
 
-/// Returns the regions that a rank gives to its rail and gets from it.
+/// Returns the regions that a rank gives to its rail and gets back.
 Part Blocks::across_part(int rank, int node, const Portion& piece, std::size_t index) const {
   const Region own_in = block(Space::input, rank, 0, piece);
   const Region own_out = block(Space::output, rank, 0, piece);
@@ -124,7 +124,7 @@ Part Blocks::across_part(int rank, int node, const Portion& piece, std::size_t i
           is_whole ? builder_.output(rank, {0, half}) : slice(rows, {half, half})};
 }
 
-/// Copies data received from all places to its blocks in the output.
+/// Copies data received from all places to the blocks of the output.
 void Blocks::place_rows(int rank, const Portion& piece, std::size_t index) {
   if (pieces_.size() == 1) return;
   for (int from = 0; from < request_.ranks; ++from)

@@ -1,9 +1,9 @@
 // bruck: all-gather and all-to-all in ceil(log2 n) rounds for any number of ranks. In round k of an
-// all-to-all every rank sends all blocks with bit k in their distance to the rank 2^k after it. In
-// round k of an all-gather it sends its first blocks, at most 2^k, to the rank 2^k before it.
-// Blocks lie in scratch in order of distance, and are copied to the output in rank order. Source:
-// Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications in
-// Multiport Message-Passing Systems" (1997).
+// all-to-all every rank sends all blocks with bit k in the distance to the rank 2^k after it. In
+// round k of an all-gather every rank sends its first blocks, at most 2^k, to the rank 2^k before
+// it. Blocks lie in scratch in order of distance, and are copied to the output in rank order.
+// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications
+// in Multiport Message-Passing Systems" (1997).
 #include <algorithm>
 #include <bit>
 
@@ -39,8 +39,8 @@ class BruckRounds {
     release();
   }
 
-  // held_[r][j]: a block on rank r with distance j. Each round moves the blocks with its bit in j;
-  // after the last round, this is the block from rank r - j.
+  // held_[r][j]: a block on rank r with distance j. Each round moves the blocks with the round's
+  // bit in j; after the last round, this is the block from rank r - j.
   void all_to_all() {
     for (int rank = 0; rank < n_; ++rank)
       for (int j = 0; j < n_; ++j)
@@ -72,7 +72,7 @@ class BruckRounds {
     for (const int j : blocks) {
       const Region& next = at(from)[index(j)];
       Region* last = regions.empty() ? nullptr : &regions.back();
-      // Adjacent blocks are one copy.
+      // Adjacent blocks are a single copy.
       if (last != nullptr && last->space == next.space && last->offset + last->bytes == next.offset)
         last->bytes += next.bytes;
       else

@@ -1,6 +1,6 @@
 // Estimates a plan's time (see cost.hpp) as the larger of two: the end of the last op if ops share
-// nothing and run as soon as their lane and waits allow, and the time of the busiest link, resource
-// or processor for its bytes.
+// nothing and run as soon as lane and waits allow, and the time of the busiest link, resource or
+// processor for the bytes.
 #include "planner/cost.hpp"
 
 #include <algorithm>
@@ -37,9 +37,9 @@ class Estimate {
   double total_ns() {
     const double chain_ns = longest_chain_ns();
     double busiest_ns = loads_.most_ns();
-    if (on_cpu_)  // one thread runs all lanes of a rank
+    if (on_cpu_)  // a single thread runs all lanes of a rank
       for (const double ns : rank_ns_) busiest_ns = std::max(busiest_ns, ns);
-    // Filling and draining the pipeline adds about 5 % of the smaller one.
+    // Filling and draining the pipeline adds about 5 % of the smaller time.
     return std::max(chain_ns, busiest_ns) + 0.05 * std::min(chain_ns, busiest_ns) +
            (plan_.kernel.empty() ? 0.0 : kernel_ns_);
   }
@@ -95,7 +95,7 @@ class Estimate {
     return 0.0;
   }
 
-  // Runs a lane as far as its waits allow; returns true if it ran an op.
+  // Runs a lane as far as its waits allow; returns true if an op ran.
   bool advance(std::size_t lane_index) {
     const Lane& lane = plan_.lanes[lane_index];
     std::size_t& next = next_[lane_index];
@@ -121,7 +121,7 @@ class Estimate {
     return next != before;
   }
 
-  // A library call begins when its last member has joined; returns false until then.
+  // A library call begins when the last member has joined; returns false until then.
   bool join(std::size_t lane_index, const Op& op) {
     CallCost& call = calls_[index(op.call)];
     if (!has_joined_[lane_index]) {
@@ -140,7 +140,7 @@ class Estimate {
     return raised_[pair * flags_per_pair_ + index(flag.index)];
   }
 
-  // Gives each flag as many consecutive entries of times_ as it has signals.
+  // Gives each flag as many consecutive entries of times_ as the flag has signals.
   void lay_out_flags() {
     flags_per_pair_ = index(flags_per_pair(plan_));
     raised_.resize(rank_ns_.size() * rank_ns_.size() * flags_per_pair_);
@@ -186,7 +186,7 @@ class Estimate {
     double begin_ns = 0.0;   // time of the last join
   };
   std::vector<CallCost> calls_;
-  std::vector<bool> has_joined_;  // by lane: has joined the call that it waits for
+  std::vector<bool> has_joined_;  // by lane: has joined the awaited call
   LibraryPrices prices_;          // by call
 };
 

@@ -1,6 +1,6 @@
 // Closed-form estimate of a plan's time in ns: the larger of the busiest resource's time and the
-// longest chain of ops, each op at the speed that it has alone. propose() ranks by it; simulate()
-// is more precise.
+// longest chain of ops, each op at the speed of an op alone. propose() ranks by this estimate;
+// simulate() is more precise.
 #pragma once
 #include "plait/plan.hpp"
 

@@ -12,7 +12,7 @@ namespace plait {
 namespace {
 
 constexpr std::uint64_t kMostPieceBytes = 1ULL << 20;  // small enough that the two hops overlap
-constexpr std::size_t kRingPieces = 3;  // one being written, one being read, one being freed
+constexpr std::size_t kRingPieces = 3;                 // being written, being read, being freed
 
 std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
 
@@ -73,8 +73,7 @@ int Courier::channel_between(int from, int to, Route route) {
   return entry->second;
 }
 
-// Sizes of equal cuts differ by up to two granules. A slot leaves room for these, so it is made
-// once.
+// Sizes of equal cuts differ by up to two granules. A slot leaves room for these, and is made once.
 Region Courier::slot_for(Channel& channel, std::uint64_t bytes) {
   const std::size_t index = channel.sent.size() % static_cast<std::size_t>(slots_);
   const std::uint64_t granule = builder_.granule();
@@ -143,7 +142,7 @@ void Courier::copy(int rank, const Region& dst, const Region& src) {
 void Courier::write() {
   open_channels();
   for (const RecordedStep& step : steps_) write_step(step);
-  // A sender leaves the call after the receivers' last reads of its ring.
+  // A sender leaves the call after the receivers' last reads of the sender's ring.
   for (Channel& channel : channels_)
     if (!channel.stages.empty())
       builder_.wait(hop_lane(channel, 0), channel.stages[0].freed.back());

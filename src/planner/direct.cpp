@@ -1,6 +1,6 @@
 // direct: every pair exchanges over its own link; every collective. All-reduce is reduce-scatter
 // then all-gather, both by direct send and receive, with peers in rotation, at most `throttle` at a
-// time. The reduction is one n-way op in rank order that overlaps the next piece's transfer.
+// time. The reduction is a single n-way op in rank order that overlaps the next piece's transfer.
 // Source: the direct send/recv talk (rotation, throttle, fused reduction); Micro 2021 (shares).
 #include <algorithm>
 

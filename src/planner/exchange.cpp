@@ -1,6 +1,6 @@
 // Lowers exchanges to lanes (see exchange.hpp). Reductions: ranks push contributions to a shard's
 // owner, the owner reduces, ranks pull the result. Broadcasts: the root pushes shards to owners,
-// ranks pull them from there. No rank accesses a peer's input or output.
+// ranks pull shards from the owners. No rank accesses a peer's input or output.
 #include "planner/exchange.hpp"
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-// The shard of the message that one rank owns: its pieces, their slots, and its readers.
+// The shard of the message that a rank owns: pieces, slots of pieces, and readers.
 struct Shard {
   std::vector<Range> pieces;
   std::vector<std::vector<Region>> inbound;     // [sender][slot]
-  std::vector<Region> result;                   // [slot]; empty if no other rank reads the shard
+  std::vector<Region> result;                   // [slot]; empty if no peer reads the shard
   std::vector<std::vector<Event>> result_read;  // [slot]: events after which the slot may be filled
   std::vector<int> readers;                     // ranks that read the shard, in rotation
 };
@@ -124,7 +124,7 @@ class ExchangeWriter {
     }
   }
 
-  // Signals each rank once, however often it is listed.
+  // Signals each rank once, even if listed repeatedly.
   std::map<int, Event> signal_each(int lane, const std::vector<int>& ranks) {
     std::map<int, Event> events;
     for (const int rank : ranks)
@@ -187,7 +187,7 @@ void ExchangeWriter::reduce_piece(int owner, int piece, const std::vector<Event>
     for (int rank = 0; rank < n_; ++rank) srcs.push_back(rank == owner ? own : inbound(rank));
     b_.reduce(lane, dst, srcs, true);
   } else {
-    for (int step = 1; step < n_; ++step) {  // as they arrive: rank owner - 1 first
+    for (int step = 1; step < n_; ++step) {  // in order of arrival: rank owner - 1 first
       b_.wait(lane, arrived[index(step - 1)]);
       b_.reduce(lane, dst, {step == 1 ? own : dst, inbound((owner - step + n_) % n_)},
                 step == n_ - 1);
@@ -263,7 +263,7 @@ void ExchangeWriter::write_reduction() {
   results.close(home_of());
 }
 
-// The owner's side of a broadcast piece: waits for the piece (the root stages it) and signals the
+// The owner's side of a broadcast piece: waits for the piece (staged by the root) and signals the
 // readers.
 void ExchangeWriter::own_piece(Mover& results, int owner, int piece, const Event& arrived) {
   Shard& shard = shards_[index(owner)];
@@ -315,8 +315,7 @@ void ExchangeWriter::write_broadcast() {
         const Carried carried =
             contributions.carry(root, owner, dst, b_.input(root, range), after, step);
         arrived = carried.arrived;
-        // In place the output is the input, so the root's own copy follows the send on the same
-        // lane.
+        // In place the output is the input: the root's own copy follows the send on the same lane.
         b_.copy(contributions.source_lane(root, owner, step), b_.output(root, range),
                 b_.input(root, range));
       }

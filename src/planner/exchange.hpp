@@ -12,11 +12,11 @@
 
 namespace plait {
 
-/// Options of the exchange of one stripe of the message.
+/// Options of the exchange of a stripe of the message.
 struct ExchangeOptions {
   std::string name;          ///< prefix of lane names; unique in the plan
   Range range;               ///< in the message, or in a block if the collective has blocks
-  int pieces = 1;            ///< least number; more if scratch would not hold them
+  int pieces = 1;            ///< least number; more if scratch is too small for so few
   int slots = 2;             ///< pieces of a pair that may be in flight
   int throttle = 1;          ///< lanes that a rank sends on at once
   bool is_chunked = false;   ///< cut the message into pieces, not each shard
@@ -27,19 +27,19 @@ struct ExchangeOptions {
   std::function<Path(int from, int to)> path;
 };
 
-/// Returns the number of pieces of a stripe: `wanted`, or more if `bytes`, the slots for one
-/// undivided piece, exceed `limit`. Slots may be larger than their share by `overhead` bytes in
-/// all.
+/// Returns the number of pieces of a stripe: `wanted`, or more if `bytes`, the slots for an
+/// undivided piece, exceed `limit`. Slots may exceed their share by `overhead` bytes in all.
 int pieces_fitting(std::uint64_t bytes, int wanted, std::uint64_t limit, std::uint64_t overhead);
 /// Bytes of the largest range.
 std::uint64_t largest(const std::vector<Range>& ranges);
 
-/// Returns by owner the part of a range that it reduces: the part of its block, or its shard.
+/// Returns by owner the part of a range that the owner reduces: the part of its block, or its
+/// shard.
 std::vector<Range> shards_of(const Builder& builder, Range range);
 
 /// Writes the exchange of the collectives that only move blocks (moves.cpp).
 void write_moves(Builder& builder, const ExchangeOptions& exchange);
-/// Two ranks send each other everything, and both reduce (pairwise.cpp).
+/// Two ranks exchange everything, and both reduce (pairwise.cpp).
 void write_pairwise(Builder& builder, const ExchangeOptions& exchange);
 /// Writes the exchange of any collective, of two ranks or more.
 void write_exchange(Builder& builder, const ExchangeOptions& exchange);

@@ -1,9 +1,9 @@
 // fold: an all-reduce in two groups that keeps rank order. The lower half of the ranks
 // reduce-scatters. Owner i of the lower half sends its partial sum to owner i of the upper half,
-// which continues it with the parts of its own half. The result returns to the lower owner, and
-// both halves gather. It moves as many bytes as a direct exchange with half as many peers, and the
-// cut between the halves carries the message once in each direction. Source: folds of hierarchical
-// MPI collectives; there the upper owner adds two sums instead.
+// and the upper owner continues the sum with the parts of the upper half. The result returns to the
+// lower owner, and both halves gather. A fold moves as many bytes as a direct exchange with half as
+// many peers, and the cut between the halves carries the message once in each direction. Source:
+// folds of hierarchical MPI collectives; in MPI the upper owner adds two sums instead.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -23,7 +23,7 @@ class Fold {
         shards_(partition(chunk, half_, builder.granule())) {}
 
   static constexpr std::size_t kSteps = 5;
-  /// Each step needs the data of the previous one.
+  /// Each step needs the data of the previous step.
   void write(std::size_t step) {
     if (step == 0) scatter(0);
     if (step == 1) scatter(half_);
@@ -40,7 +40,7 @@ class Fold {
  private:
   Range shard(int i) const { return shards_[static_cast<std::size_t>(i)]; }
 
-  /// Concurrent chunks start with different peers, which may have links of their own.
+  /// Concurrent chunks start with different peers, because peers may have separate links.
   int step(int nth) const {
     return 1 + static_cast<int>((static_cast<std::uint64_t>(nth) + turn_) %
                                 static_cast<std::uint64_t>(half_ - 1));
@@ -53,7 +53,7 @@ class Fold {
         courier_.send(first + i, first + owner, {builder_.input(first + i, shard(owner))});
       }
   }
-  /// Returns the parts of owner i's half in rank order, with its own.
+  /// Returns the parts of owner i's half in rank order, with the owner's part.
   std::vector<Region> parts(int first, int i, std::vector<Message>& came) {
     std::vector<Region> srcs;
     for (int j = 0; j < half_; ++j) {
@@ -139,7 +139,7 @@ void write(Builder& builder, const Params& params) {
   cut.lane_name = "fold";
   cut.slots = 3;
   cut.scratch_per_byte = 3.0;
-  // A step of one chunk runs next to the previous step of the next chunk, so that links carry all
+  // A step of a chunk runs next to the previous step of the next chunk, so that links carry all
   // steps at once.
   in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& chunks) {
     std::vector<Fold> folds;

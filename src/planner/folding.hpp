@@ -1,5 +1,5 @@
-// Maps any number of ranks to a power of two of members: each is a rank, or two neighbours folded
-// into one. Recursive doubling and halving use it. Source: the pre- and post-step of MPICH's
+// Maps any number of ranks to a power of two of members: each is a rank, or two folded neighbours.
+// Recursive doubling and halving use this map. Source: the pre- and post-step of MPICH's
 // all-reduce.
 #pragma once
 #include "plait/courier.hpp"
@@ -9,12 +9,12 @@ namespace plait {
 struct Folding {
   explicit Folding(int ranks);
   int members = 1;  ///< the largest power of two up to the number of ranks
-  int folded = 0;   ///< members 0..folded-1 stand for ranks 2m and 2m + 1, the others for one rank
+  int folded = 0;   ///< members 0..folded-1 stand for ranks 2m and 2m + 1, the rest for one rank
 
   int steps() const;  ///< log2(members)
   /// Returns the rank that acts for a member.
   int rank(int member) const { return member < folded ? 2 * member : member + folded; }
-  /// Returns the member's data after fold(): the pair's sum in its output, or its own input.
+  /// Returns the member's data after fold(): the pair's sum in the output, or the member's input.
   Region start(const Builder& builder, int member, Range range) const;
 };
 

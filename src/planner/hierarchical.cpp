@@ -1,7 +1,7 @@
 // hierarchical: a three-stage all-reduce for machines with slow links between sockets. Each socket
 // reduces to its leader, the leaders exchange and reduce, and each leader broadcasts in its socket.
-// Chunks are pipelined, so all three stages run at once. Leaders use the fastest path (NVLink, or
-// host memory and the bus); inside a socket a share may go through host memory alongside the direct
+// Chunks are pipelined: all three stages run at once. Leaders use the fastest path (NVLink, or host
+// memory and the bus); inside a socket a share may go through host memory alongside the direct
 // link.
 // Source: Temucin et al., "Accelerating Deep Learning using Interconnect-Aware UCX Communication
 // for MPI Collectives" (IEEE Micro 2021), generalised to any number and size of groups.
@@ -16,7 +16,7 @@ namespace plait {
 namespace {
 
 constexpr int kMostHostPermille = 500;
-constexpr int kSlots = 3;  // one chunk being received, one reduced, one sent back
+constexpr int kSlots = 3;  // a chunk being received, one reduced, one sent back
 
 double best_gb_per_s(const Topology& topology, int src_device, int dst_device) {
   return path_gb_per_s(topology, courier_path(topology, src_device, dst_device));
@@ -51,8 +51,8 @@ std::vector<RankGroup> groups_of(const Topology& topology, const Request& reques
   return groups;
 }
 
-// The leader of the first group is the rank with the fastest path to the other groups; theirs are
-// the ranks with the fastest path to it.
+// The leader of the first group is the rank with the fastest path to the other groups; leaders of
+// the rest are the ranks with the fastest path to the first leader.
 void choose_leaders(const Builder& builder, std::vector<RankGroup>& groups) {
   const auto speed = [&](int from, int to) {
     return best_gb_per_s(builder.topology(), builder.device(from), builder.device(to));
@@ -76,8 +76,8 @@ void choose_leaders(const Builder& builder, std::vector<RankGroup>& groups) {
 }
 
 // Returns the share of transfers inside a socket that goes through host memory: none if the direct
-// link is as fast as the path between leaders, which is then the bottleneck and may need the host
-// link.
+// link is as fast as the path between leaders. The latter is then the bottleneck and may need the
+// host link.
 int default_host_permille(const Builder& builder, const std::vector<RankGroup>& groups) {
   const Topology& topology = builder.topology();
   const int leader = groups[0].leader;
@@ -186,13 +186,13 @@ class ThreeStages {
     courier.on("across");
   }
 
-  // The sum overwrites the data sent to other leaders, so it comes after that send.
+  // The sum overwrites the data sent to other leaders, and follows that send.
   void join(Courier& courier) {
     for (const RankGroup& group : groups_) courier.follow(group.leader, "join", "across");
     courier.on("join");
   }
 
-  // Two leaders: each sends the other its whole sum; both reduce (first group, second group).
+  // Two leaders exchange whole sums; both reduce (first group, second group).
   void exchange_whole(Courier& courier, Range chunk) {
     const RankGroup& first = groups_[0];
     const RankGroup& second = groups_[1];
@@ -210,7 +210,7 @@ class ThreeStages {
     courier.release(to_second);
   }
 
-  // More leaders: each reduces one shard of all groups at once and sends it to the others.
+  // More leaders: each reduces a shard of all groups at once and sends the result to the rest.
   void exchange_shards(Courier& courier, Range chunk) {
     const int count = static_cast<int>(groups_.size());
     const std::vector<Range> shards = partition(chunk, count, builder_.granule());
@@ -240,7 +240,7 @@ class ThreeStages {
     share(courier, shards);
   }
 
-  // Each leader sends its shard of the result to the others.
+  // Each leader sends its shard of the result to all other leaders.
   void share(Courier& courier, const std::vector<Range>& shards) {
     const int count = static_cast<int>(groups_.size());
     const auto group = [&](int i) -> const RankGroup& {

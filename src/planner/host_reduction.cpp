@@ -1,7 +1,7 @@
 // Writes reductions by CPU cores: every rank copies its part to its host ring, a CPU lane of the
-// shard's owner reduces the rings in rank order into its own ring, and readers copy the result from
-// there. Chunks pass through a few ring slots, so the rings stay in the last-level cache. Source:
-// collaborative all-reduce on GPUs and CPUs (two GPUs, pipelined chunks).
+// shard's owner reduces the rings in rank order into the owner's ring, and readers copy the result
+// from that ring. Chunks pass through a few ring slots: the rings stay in the last-level cache.
+// Source: collaborative all-reduce on GPUs and CPUs (two GPUs, pipelined chunks).
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kSlots = 3;  // one being filled, one reduced, one copied out
+constexpr std::uint64_t kSlots = 3;  // being filled, being reduced, being copied out
 constexpr std::uint64_t kMostChunkBytes = 1 << 20;
 constexpr std::uint64_t kMostChunks = 1024;  // for all shards together
 
@@ -58,8 +58,8 @@ class HostReductionWriter {
     for (const Event& event : slot.emptied) b_.wait(lane, event);
   }
 
-  // Two thirds of a ring hold input chunks (those of all ranks are awaited together), one third
-  // holds results.
+  // Two thirds of a ring hold input chunks (of all ranks, awaited together), the last third holds
+  // results.
   void make_slots(std::uint64_t shard_bytes) {
     const std::uint64_t granule = b_.granule();
     const std::uint64_t most = std::max(shard_bytes / kMostChunks * index(n_), kMostChunkBytes);

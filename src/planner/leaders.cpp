@@ -1,7 +1,7 @@
 // leaders: each socket reduces to its leader, the leaders of a node reduce-scatter, each leader
-// all-reduces its shard with its counterparts on other nodes, leaders all-gather, and each
-// broadcasts in its socket; in pieces. Source: the multi-node all-reduce of Micro 2021 (which went
-// in one piece), after DPML (SC'17).
+// all-reduces a shard with the counterparts on remote nodes, leaders all-gather, and each
+// broadcasts in its socket; in pieces. Source: the multi-node all-reduce of Micro 2021 (undivided),
+// after DPML (SC'17).
 #include <algorithm>
 #include <map>
 
@@ -12,7 +12,7 @@
 namespace plait {
 namespace {
 
-/// Ranks by socket of a node; the first rank of a socket is its leader.
+/// Ranks by socket of a node; the first rank of a socket is the leader.
 using Sockets = std::vector<std::vector<int>>;
 
 Sockets sockets_of(const Builder& builder, const std::vector<int>& node) {

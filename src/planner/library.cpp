@@ -1,5 +1,6 @@
-// library: the whole collective as one call of the library between nodes, among all ranks. It is
-// the baseline of other strategies, and serves collectives of blocks on nodes of unequal size.
+// library: the whole collective as a single call of the library between nodes, among all ranks. The
+// strategy is the baseline of all others, and serves collectives of blocks on nodes of unequal
+// size.
 #include "planner/node_calls.hpp"
 
 namespace plait {

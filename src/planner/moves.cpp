@@ -1,7 +1,7 @@
 // Writes collectives that only move blocks: each sender stages its block in scratch piece by piece,
-// and receivers pull from there to their outputs, peers in rotation. That is one local copy for
-// each block, and a late receiver delays no other rank's output. In place, a receiver pulls a piece
-// only after it has staged the input that the piece overwrites.
+// and receivers pull from the scratch to their outputs, peers in rotation. Each block takes a
+// single local copy, and a late receiver delays no other rank's output. In place, a receiver pulls
+// a piece only after staging the input that the piece overwrites.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -17,7 +17,7 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-// One rank's block, or a part of it, and its places in other ranks' outputs.
+// A rank's block, or a part of a block, and the places in peers' outputs.
 struct PieceMove {
   int from = 0;
   Range src;
@@ -137,8 +137,8 @@ void MoveWriter::pull(Mover& mover, Range range, std::size_t slot) {
     }
 }
 
-// Copies a rank's own block. In place this copies bytes onto themselves, so it is on the lane that
-// reads them.
+// Copies a rank's own block. In place this copies bytes onto themselves, on the lane that reads the
+// bytes.
 void MoveWriter::copy_own_blocks() {
   const int root = b_.request().root;
   for (int rank = 0; rank < n_; ++rank) {

@@ -1,6 +1,6 @@
 // multi_node: the ranks of a node reduce-scatter or scatter a message among themselves, each rail
-// carries its shard between nodes by the library, and nodes gather the shards; in pieces, so that
-// one piece is between nodes while the next is inside them. blocks.cpp does collectives of blocks.
+// carries a shard between nodes by the library, and nodes gather the shards; in pieces, so that a
+// piece is between nodes while the next is inside nodes. blocks.cpp does collectives of blocks.
 // Source: UCC's split-rail all-reduce and Träff's full-lane collectives, with the pipelining
 // between and in nodes that Micro 2021 left out.
 #include "planner/rails.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// The root's node scatters shards, each rail broadcasts its shard, nodes gather.
+/// The root's node scatters shards, each rail broadcasts a shard, nodes gather.
 void broadcast(Builder& builder, Rails& rails, const Params& params) {
   const GroupPosition root = group_position_of(rails.groups(), builder.request().root);
   const std::vector<int>& home = rails.groups()[at(root.group)];
@@ -35,7 +35,8 @@ void broadcast(Builder& builder, Rails& rails, const Params& params) {
       });
 }
 
-/// Nodes sum, each rail reduces to the root's node, and its carriers send their shards to the root.
+/// Nodes sum, each rail reduces to the root's node, and that node's carriers send shards to the
+/// root.
 void reduce(Builder& builder, Rails& rails, const Params& params) {
   const GroupPosition root = group_position_of(rails.groups(), builder.request().root);
   const std::vector<int>& home = rails.groups()[at(root.group)];
@@ -67,8 +68,7 @@ void reduce(Builder& builder, Rails& rails, const Params& params) {
       });
 }
 
-/// Copies a message from one rank to another: in a node directly, between nodes on all rails at
-/// once.
+/// Copies a message between two ranks: in a node directly, between nodes on all rails at once.
 void copy(Builder& builder, Rails& rails, const Params& params) {
   const Request& request = builder.request();
   const GroupPosition root = group_position_of(rails.groups(), request.root);

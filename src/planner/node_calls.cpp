@@ -1,7 +1,7 @@
-// Lowers a sequence of collectives to the lanes of one plan. A plan inside a node begins at a rank
-// when the rank's stream reaches it, and the stream continues when all of the rank's lanes have
-// ended, as for a separate call. So the plan is embedded unchanged, any number of times on the same
-// scratch.
+// Lowers a sequence of collectives to the lanes of a single plan. A plan inside a node begins at a
+// rank when the rank's stream reaches it, and the stream continues when all of the rank's lanes
+// have ended, as for a separate call. The plan is therefore embedded unchanged, any number of times
+// on the same scratch.
 #include "planner/node_calls.hpp"
 
 #include <algorithm>
@@ -109,7 +109,8 @@ NodeCalls::Inner& NodeCalls::inner_for(const Step& step) {
   return entry->second = numbered(shape, paths, step.parts);
 }
 
-/// Returns the plan's paths, of one link each, between other devices; none if one has no such link.
+/// Returns the plan's paths, of a single link each, between other devices; none if a link is
+/// missing.
 std::optional<std::vector<Path>> NodeCalls::paths_alike(const Plan& plan,
                                                         const std::vector<int>& devices) {
   const std::vector<int>& before = plan.request.devices;

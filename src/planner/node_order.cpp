@@ -1,8 +1,8 @@
-// node_order: sums in rank order over nodes, with the same bits as on one node. If a partial sum
-// can be stored without loss (all types but floats of 8 and 16 bits), node 0 sums its ranks, node 1
-// continues that sum, and so on; the last node has the result and broadcasts it. That is one shard
-// in each direction on each rail, for any number of nodes. Else all ranks' data go to the rank that
-// sums them, which costs as many shards as a node has ranks.
+// node_order: sums in rank order over nodes, with the same bits as on a single node. If a partial
+// sum can be stored without loss (all types but floats of 8 and 16 bits), node 0 sums its ranks,
+// node 1 continues that sum, and so on; the last node has the result and broadcasts it. Each rail
+// then carries a shard in each direction, for any number of nodes. Else all ranks' data go to the
+// summing rank, at the cost of as many shards as a node has ranks.
 #include <algorithm>
 #include <utility>
 
@@ -16,9 +16,9 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Node k works on piece i while node k - 1 works on piece i + 1. A rank's calls begin one after the
-// other, so a send waits for an earlier receive. On even rails partial sums go forward before a
-// result comes back, on odd rails after it, so a link that rails share carries both directions at
+// Node k works on piece i while node k - 1 works on piece i + 1. A rank's calls begin in turn, so a
+// send waits for an earlier receive. On even rails partial sums go forward before a result comes
+// back, on odd rails after the result. A link that rails share then carries both directions at
 // once.
 void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& params) {
   const double staged = 2.0 / rails.shards();  // partial sums of two pieces in turn
@@ -27,7 +27,7 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
   const int nodes = static_cast<int>(rails.groups().size()),
             count = static_cast<int>(pieces.size());
   rails.stage(pieces);
-  std::vector<std::vector<int>> in_flight(pieces.size());  // by piece: its calls in flight
+  std::vector<std::vector<int>> in_flight(pieces.size());  // by piece: calls in flight
   const auto shard_of = [&](int index) -> Rails::Where {
     return [&rails, &piece = pieces[at(index)]](int rank, int rail) {
       return rails.out(rank, piece, rail);
@@ -103,7 +103,7 @@ class ShardExchange {
     return slice(all, {bytes(piece) * static_cast<std::uint64_t>(first),
                        bytes(piece) * static_cast<std::uint64_t>(slots)});
   }
-  /// Whether a rank sums a piece of one shard: the root, or all ranks of an all_reduce.
+  /// Whether a rank sums a piece of a single shard: the root, or all ranks of an all_reduce.
   bool sums(int rank) const {
     return request_.collective == Collective::all_reduce || rank == request_.root;
   }

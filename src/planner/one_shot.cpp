@@ -1,8 +1,8 @@
 // one_shot: every rank pushes its message (or the block for each peer) into the peers' inboxes, and
-// each rank reduces or copies from its own inbox: one step, no entry barrier, lowest latency, up to
-// n - 1 times the bytes. Inboxes have two halves, and every rank gets data from all others, so
-// calls may follow at once. Source: low-latency protocols (data and flag in one packet); on GPUs
-// the kernels one_shot and direct_ll do the same with LL packets.
+// each rank reduces or copies from its own inbox: a single step, no entry barrier, lowest latency,
+// up to n - 1 times the bytes. Inboxes have two halves, and every rank gets data from all peers:
+// calls may follow at once. Source: low-latency protocols (data and flag in a packet); on GPUs the
+// kernels one_shot and direct_ll do the same with LL packets.
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plan/shots.hpp"

@@ -1,6 +1,6 @@
 // pairwise: two ranks exchange the message chunk by chunk, over several paths at once, and both
-// reduce every chunk in rank order. That is as many bytes as reduce-scatter and all-gather, in one
-// step instead of two. The host's cores can reduce a share meanwhile (host_cpu_permille). Source:
+// reduce every chunk in rank order. A single step moves as many bytes as the two of reduce-scatter
+// and all-gather. The host's cores can reduce a share meanwhile (host_cpu_permille). Source:
 // collaborative all-reduce of two GPUs and the CPU (chunk-pipelined, multi-path).
 #include <algorithm>
 #include <array>
@@ -84,7 +84,7 @@ void write_pairwise(Builder& builder, const ExchangeOptions& exchange) {
           mover.carry(rank, 1 - rank, slice(inbound[owner][slot], {0, range.bytes}),
                       builder.input(rank, range), after, 1);
       arrived[owner] = carried.arrived;
-      // In place the reduction overwrites the data being sent, so it waits for the send too.
+      // In place the reduction overwrites the data being sent, and waits for the send too.
       sent[static_cast<std::size_t>(rank)] =
           carried.emptied.value != 0 ? carried.emptied
                                      : builder.signal(mover.source_lane(rank, 1 - rank, 1), rank);

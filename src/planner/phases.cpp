@@ -1,7 +1,7 @@
-// phases: every rank exchanges with one partner at a time, all pairs at once. Phase k pairs rank r
-// with r xor k (a round-robin tournament if the number of ranks is no power of two). A rank
-// continues when its partner has arrived, so drift never makes two ranks meet at a third. In an
-// all_reduce the parts of a slab are reduced while those of the next slab are exchanged. Source:
+// phases: every rank exchanges with a single partner at a time, all pairs at once. Phase k pairs
+// rank r with r xor k (a round-robin tournament if the number of ranks is no power of two). A rank
+// continues when the partner has arrived: drift never makes two ranks meet at a third. In an
+// all_reduce the parts of a slab are reduced during the exchange of the next slab's parts. Source:
 // pairwise exchange of MPI libraries (Thakur 2005).
 #include <algorithm>
 
@@ -35,7 +35,7 @@ class Phases {
         ins_(std::move(ins)),
         outs_(std::move(outs)) {}
 
-  /// Sends parts to their owners.
+  /// Sends parts to the owners.
   void scatter() {
     came_ = exchange([&](int from, int to) { return builder_.input(from, in(to)); });
   }
@@ -103,7 +103,7 @@ class Phases {
   Courier& courier_;
   const int n_;
   std::vector<std::vector<Message>> came_;
-  std::vector<Range> ins_, outs_;  // by rank: its part of all inputs, its result in all outputs
+  std::vector<Range> ins_, outs_;  // by rank: part of all inputs, result in all outputs
 };
 
 std::vector<Range> in_blocks(const Builder& builder, Range chunk) {

@@ -1,5 +1,5 @@
-// Proposes plans: builds every strategy's candidates and sorts them by closed-form cost, or builds
-// one named strategy with checked parameters.
+// Proposes plans: builds every strategy's candidates and sorts by closed-form cost, or builds a
+// single named strategy with checked parameters.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -13,12 +13,12 @@ namespace plait {
 namespace {
 
 constexpr int kMostRanksBetweenNodes = 16;  // for plans that only the simulator runs
-constexpr std::size_t kMostPlans = 24;      // for one request; propose() takes less than 100 ms
+constexpr std::size_t kMostPlans = 24;      // for a request; propose() takes less than 100 ms
 constexpr std::size_t kMostOfStrategy = 8;
-// An order of summation other than rank order must save 10 % of the time.
+// A plan that sums out of rank order must save 10 % of the time.
 constexpr double kAlgorithmOrderPenalty = 1.1;
 
-/// Returns why the strategy does not serve the request; empty = it does.
+/// Returns why the strategy does not serve the request; empty = serves.
 std::string why_not(const Strategy& strategy, const Request& request) {
   const auto& done = strategy.info.collectives;
   if (std::find(done.begin(), done.end(), request.collective) == done.end()) {
@@ -102,7 +102,7 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
     const std::vector<Params> sets = strategy->candidates(topology, wanted);
     if (sets.empty()) refuse(*strategy, "more ops than a choice has time for: by name only");
     for (const Params& params : sets) {
-      // Each strategy gets one plan, and more within the limits.
+      // Each strategy gets a plan, and more within the limits.
       if (built > 0 && (built >= kMostOfStrategy || proposals.size() >= kMostPlans)) break;
       try {
         Plan plan = strategy->build(topology, wanted, params);

@@ -1,7 +1,7 @@
 // rabenseifner: an all-reduce by recursive halving (reduce-scatter), then recursive doubling
-// (all-gather). It has as few steps as recursive doubling and as few bytes as a ring: 2 log2 n
-// steps; bytes halve from step to step, then double. The largest halves go to the nearest partners.
-// Source: Rabenseifner, "Optimization of Collective Reduction Operations" (2004).
+// (all-gather). Rabenseifner's algorithm has as few steps as recursive doubling and as few bytes as
+// a ring: 2 log2 n steps; bytes halve from step to step, then double. The largest halves go to the
+// nearest partners. Source: Rabenseifner, "Optimization of Collective Reduction Operations" (2004).
 #include <algorithm>
 
 #include "plait/courier.hpp"
@@ -24,7 +24,8 @@ class Halving {
   }
 
  private:
-  // Range of a member after halving `step`: bit k of its number selects the half kept in step k.
+  // Range of a member after halving `step`: bit k of the member's number selects the half kept in
+  // step k.
   Range kept(int member, int step) const {
     Range range = chunk_;
     for (int k = 0; k <= step; ++k)
@@ -37,7 +38,7 @@ class Halving {
                      : builder_.output(folding_.rank(member), range);
   }
 
-  // Partners send each other the half that the other keeps; both reduce (lower, higher).
+  // Each partner sends the half that the receiver keeps; both reduce (lower, higher).
   void halve(int step) {
     for (int member = 0; member < folding_.members; ++member) {
       const int partner = member ^ (1 << step);
@@ -96,7 +97,7 @@ void write(Builder& builder, const Params& params) {
   builder.sum_order(SumOrder::algorithm_order);
   if (request.ranks == 1) return alone(builder);
   const Folding folding(request.ranks);
-  // Halves, quarters, ... add up to one message; a folded pair receives another whole message.
+  // Halves, quarters, ... add up to a message; a folded pair receives a second whole message.
   cut.lane_name = "halving";
   cut.scratch_per_byte = folding.folded > 0 ? 2.0 : 1.0;
   in_chunks(builder, cut, [&](Courier& courier, Range chunk) {

@@ -62,8 +62,8 @@ std::vector<Portion> Rails::pieces(const Params& params, std::uint64_t count, in
   return made;
 }
 
-/// With a shard for each rank of a group, the data of the other ranks; else the shards of several
-/// ranks.
+/// With a shard for each rank of a group, the data of the rest of the group; else the shards of
+/// several ranks.
 double Rails::times_of_sums() const {
   const bool is_whole = std::all_of(groups_.begin(), groups_.end(), [&](const auto& group) {
     return static_cast<int>(group.size()) == shards_;
@@ -239,10 +239,10 @@ namespace {
 constexpr int kMostParts = 256;  // pieces times ranks; more ops take a choice too long
 
 // Filling and draining the pipeline takes the time of a piece, and each piece has a fixed cost; the
-// sum is least if the number of pieces grows as the root of the bytes. MPI sends a small piece
-// while it receives another, which the estimate does not model. Measured on two hosts of two ranks,
-// a link of 6 Gb/s (2026-11-25): 4 pieces at 1 MiB and 8 at 4 MiB are best, 32 at 64 MiB within 2 %
-// of it.
+// sum is least if the number of pieces grows as the root of the bytes. The estimate does not model
+// that MPI sends a small piece while receiving the next. Measured on two hosts of two ranks, a link
+// of 6 Gb/s (2026-11-25): 4 pieces at 1 MiB and 8 at 4 MiB are best, 32 at 64 MiB within 2 % of the
+// best.
 int pieces_on_cpus(std::uint64_t bytes, int ranks) {
   constexpr std::uint64_t kLeast = 1 << 20;  // least message that is worth cutting
   if (bytes < kLeast) return 1;
@@ -252,8 +252,8 @@ int pieces_on_cpus(std::uint64_t bytes, int ranks) {
 
 }  // namespace
 
-// A piece of an all_to_all has ops for each pair of nodes, so with many ranks there is one piece,
-// or the least number that fits scratch (see Blocks), or no plan.
+// A piece of an all_to_all has ops for each pair of nodes, so with many ranks there is a single
+// piece, or the least number that fits scratch (see Blocks), or no plan.
 std::vector<Params> piece_candidates(const Topology& topology, const Request& request) {
   constexpr int kManyRanks = 16;  // from here on several sets take a choice too long
   const std::uint64_t bytes = message_bytes(request);

@@ -1,5 +1,5 @@
-// Rails: cuts messages for several nodes into pieces, and each piece into shards, one for each
-// rail. The strategies for several nodes use it on top of NodeCalls.
+// Rails: cuts messages for several nodes into pieces, and each piece into a shard per rail. The
+// strategies for several nodes use Rails on top of NodeCalls.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace plait {
 
-/// Groups of ranks that sum and spread a message together: the ranks of a node, or the leaders of
-/// its sockets. The first ranks of a group are carriers: rail p joins the ranks at place p of all
-/// groups.
+/// Groups of ranks that sum and spread a message together: the ranks of a node, or the leaders of a
+/// node's sockets. The first ranks of a group are carriers: rail p joins the ranks at place p of
+/// all groups.
 using Groups = std::vector<std::vector<int>>;
 
 /// Elements [begin, begin + shards * each) of the message.
@@ -32,35 +32,35 @@ class Rails {
   bool averages() const;
   /// Divides the sum of an average by the number of ranks.
   void divide(const Region& sum) { calls_.sum(sum, {sum}, true); }
-  /// Region of a piece, or of one shard of it, in a rank's input or output.
+  /// Region of a piece, or of a shard of a piece, in a rank's input or output.
   Region in(int rank, const Portion& piece, int shard = -1) const;
   Region out(int rank, const Portion& piece, int shard = -1) const;
   /// Cuts `count` elements into as many pieces as the parameter `pieces` says, or more if a rank's
-  /// scratch is too small: one piece would take `times` messages of it, with plans inside nodes.
-  /// The remainder is a piece of one shard.
+  /// scratch is too small: a single piece would take `times` messages of scratch, with plans inside
+  /// nodes. The remainder is a piece of a single shard.
   std::vector<Portion> pieces(const Params& params, std::uint64_t count, int shards, double times);
   /// Scratch of plans inside a node for sums, in units of the message.
   double times_of_sums() const;
 
   using Where = std::function<Region(int rank, int shard)>;  ///< shard -1: the whole piece
   /// Sums a piece in a group: from the ranks' `src` to the carriers' shards at `dst`. `finish`:
-  /// these are the elements' last sums. `before`: partial sums that the sums continue.
+  /// the sums are the elements' last. `before`: partial sums that the sums continue.
   void sum_in(const std::vector<int>& group, const Portion& piece, const Where& src,
               const Where& dst, bool finish = false, const Where& before = {});
   /// Gathers the carriers' shards at each rank of a group.
   void spread_in(const std::vector<int>& group, const Portion& piece, const Where& src,
                  const Where& dst);
-  /// Scatters the shards of one rank to the carriers, or (`gathers`) gathers them at the rank.
+  /// Scatters the shards of a rank to the carriers, or (`gathers`) gathers shards at the rank.
   void deal_in(const std::vector<int>& group, int root, const Portion& piece, const Where& src,
                const Where& dst, bool gathers);
   /// Runs a collective of a piece on each rail; root: the group that has or gets the piece. Returns
   /// the numbers of the calls.
   std::vector<int> across(Collective collective, const Portion& piece, int root, const Where& src,
                           const Where& dst, bool finish = false, int peer = 0);
-  /// Copies shards from the carriers of one group to those of another.
+  /// Copies shards from a group's carriers to those of another group.
   std::vector<int> across_pair(const Portion& piece, int from, int to, const Where& src,
                                const Where& dst);
-  /// The same two on one rail.
+  /// The same two on a single rail.
   int across_on(int rail, Collective collective, const Portion& piece, int root, const Where& src,
                 const Where& dst, bool finish = false, int peer = 0);
   int across_pair_on(int rail, const Portion& piece, int from, int to, const Where& src,
@@ -97,7 +97,7 @@ bool are_in_turn(const Groups& groups);
 bool are_alike(const Groups& groups);
 /// Writes collectives of blocks, by rails if all nodes are alike (blocks.cpp).
 void write_blocks(Builder& builder, Rails& rails, const Params& params);
-/// Returns parameter sets: numbers of pieces that are worth their steps.
+/// Returns parameter sets: numbers of pieces that are worth the steps.
 std::vector<Params> piece_candidates(const Topology& topology, const Request& request);
 
 }  // namespace plait

@@ -1,8 +1,7 @@
-// recursive_doubling: in step k every rank exchanges all its data with the partner whose number
-// differs in bit k. All-reduce takes ceil(log2 n) exchanges of the whole message: few steps, many
-// bytes. Ranks beyond a power of two send their part to a neighbour first and get the result at the
-// end. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
-// MPICH".
+// recursive_doubling: in step k every rank exchanges all its data with the partner, rank xor 2^k.
+// All-reduce takes ceil(log2 n) exchanges of the whole message: few steps, many bytes. Ranks beyond
+// a power of two send data to a neighbour first and get the result at the end. Source: Thakur,
+// Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH".
 #include <algorithm>
 #include <bit>
 
@@ -14,7 +13,7 @@
 namespace plait {
 namespace {
 
-// Both partners reduce (lower, higher), so both get the same bits.
+// Both partners reduce (lower, higher), and both get the same bits.
 void all_reduce(Builder& builder, const Folding& folding, Courier& courier, Range chunk) {
   fold(builder, folding, courier, chunk);
   const int steps = folding.steps();
@@ -39,7 +38,7 @@ void all_reduce(Builder& builder, const Folding& folding, Courier& courier, Rang
   unfold(builder, folding, courier, chunk);
 }
 
-// Powers of two only: in step k aligned groups of 2^k ranks exchange all their blocks.
+// Powers of two only: in step k aligned groups of 2^k ranks exchange all blocks.
 void all_gather(Builder& builder, Courier& courier, Range chunk) {
   const int n = builder.ranks();
   const auto group = [&](int rank, int width) {

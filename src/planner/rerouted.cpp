@@ -1,7 +1,7 @@
-// rerouted: the direct schedule for machines where some pairs have no link. Their messages go
-// through a relay GPU inside or outside the job, chosen pair by pair so that no link is loaded
-// twice while another idles. Messages too small to gain take the shorter path through the host.
-// Source: WOTIR (relay GPUs, adaptive by message size).
+// rerouted: the direct schedule for machines with pairs that have no link. Messages of unlinked
+// pairs go through a relay GPU inside or outside the job, chosen pair by pair so that no link is
+// loaded twice while another idles. Messages too small to gain take the shorter path through the
+// host. Source: WOTIR (relay GPUs, adaptive by message size).
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -22,8 +22,8 @@ bool is_usable(const Path& path) {
          (path.links.size() == 2 && (path.kind == PathKind::relay || path.kind == PathKind::host));
 }
 
-// Returns the path on which `bytes` arrive first; transfers already assigned to a link slow it
-// down.
+// Returns the path on which `bytes` arrive first; transfers already assigned to a link slow the
+// link down.
 const Path* quickest(const Topology& topology, const std::vector<Path>& paths,
                      const std::map<int, int>& load, double bytes) {
   const Path* best = nullptr;
@@ -31,7 +31,7 @@ const Path* quickest(const Topology& topology, const std::vector<Path>& paths,
   for (const Path& path : paths) {
     if (!is_usable(path)) continue;
     double ns = path_latency_ns(topology, path);
-    // Each hop is a launch, which small messages save on the shorter path.
+    // Each hop is a launch; small messages save launches on the shorter path.
     ns += parameter(topology, "copy_launch_ns") * static_cast<double>(path.links.size());
     double slowest = 0.0;
     for (const int link : path.links) {

@@ -1,7 +1,7 @@
 // ring: every rank exchanges with its two neighbours only. All-reduce is a reduce-scatter round the
-// ring, then an all-gather; broadcast and reduce are chains. Segments of the message go round one
-// behind another, so that links, reductions and signals overlap. Source: the segmented ring of MPI
-// libraries and NCCL; the neighbour order follows the links.
+// ring, then an all-gather; broadcast and reduce are chains. Segments of the message go round in a
+// row, so that links, reductions and signals overlap. Source: the segmented ring of MPI libraries
+// and NCCL; the neighbour order follows the links.
 #include <algorithm>
 #include <cmath>
 
@@ -13,9 +13,10 @@
 namespace plait {
 namespace {
 
-constexpr int kMostOps = 6000;  // of a proposed plan; building and proving it takes a few ms
+constexpr int kMostOps = 6000;  // limit for proposed plans; building and proving takes a few ms
 
-// Cost of a hop in a ring. The slowest link sets the pace, so slow links count out of proportion.
+// Cost of a hop in a ring. Slow links count out of proportion, since the slowest link sets the
+// pace.
 double hop_cost(const Topology& topology, int src_device, int dst_device) {
   const int link = find_link(topology, src_device, dst_device);
   double gb_per_s = 0.0;
@@ -47,8 +48,8 @@ double length(const std::vector<int>& order, const Costs& costs) {
   return sum;
 }
 
-// Nearest-neighbour tour, then 2-opt: reverses pieces of the tour while that shortens it. Ties go
-// to the lower rank, so uniform machines get 0, 1, 2, ...
+// Nearest-neighbour tour, then 2-opt: reverses pieces of the tour while the tour gets shorter. Ties
+// go to the lower rank: uniform machines get 0, 1, 2, ...
 std::vector<int> ring_order(const Builder& builder) {
   const Costs costs = hop_costs(builder);
   std::vector<int> left;
@@ -140,8 +141,8 @@ class Ring {
     if (!builder_.request().counts.empty()) courier.slots_of(chunk.bytes);
   }
 
-  // Shard s ends at rank s. It starts at the rank after s and adds one rank's part in each step.
-  // inputs: range of shard s in all inputs; results: its range in the output of rank s.
+  // Shard s ends at rank s. It starts at the rank after s and adds a rank's part in each step.
+  // inputs: range of shard s in all inputs; results: the shard's range in the output of rank s.
   void reduce_scatter(Courier& courier, const std::vector<Range>& inputs,
                       const std::vector<Range>& results) {
     std::vector<Message> held(static_cast<std::size_t>(n_));
@@ -167,7 +168,7 @@ class Ring {
     }
   }
 
-  // Each rank's shard is in its output, and goes round from output to output.
+  // Each rank's shard is in the rank's output, and goes round from output to output.
   void all_gather(Courier& courier, const std::vector<Range>& shards) {
     for (int step = 0; step + 1 < n_; ++step) {
       for (int i = 0; i < n_; ++i)

@@ -26,7 +26,7 @@ std::optional<Path> path_of(const Topology& topology, int src, int dst, const st
   return std::nullopt;
 }
 
-// A route, and its load on every link and resource per unit of the common rate.
+// A route, and the load on every link and resource per unit of the common rate.
 struct RouteLoad {
   RouteShare route;
   std::vector<double> load;  // links first, then resources
@@ -54,8 +54,8 @@ std::vector<double> capacities(const Topology& topology) {
   return limits;
 }
 
-// Routes that every active pair has. Ranks of the pattern are no relays, since their own ports are
-// as busy as those of the pairs.
+// Routes that every active pair has. Ranks of the pattern are no relays, since their ports are as
+// busy as the pairs' ports.
 std::vector<RouteLoad> common_routes(const Topology& topology, const Pairs& active) {
   std::vector<RouteLoad> routes;
   const auto add = [&](const RouteShare& route) {
@@ -92,7 +92,7 @@ double sum(const std::vector<double>& values) {
   return total;
 }
 
-// Drops routes one by one while the rate stays within kLeastGain of the best.
+// Drops routes in turn while the rate stays within kLeastGain of the best.
 std::vector<RouteShare> fewest_routes(const Topology& topology, std::vector<RouteLoad> routes) {
   if (routes.empty()) return {};
   const double best = sum(rates(topology, routes));
@@ -116,7 +116,7 @@ struct Pivot {
   bool found = false;
 };
 
-// Bland's rule: the first column that helps, and the tightest row. It also ends on degenerate
+// Bland's rule: the first column that helps, and the tightest row. The rule also ends on degenerate
 // programs.
 Pivot next_pivot(const std::vector<std::vector<double>>& rows, std::size_t columns) {
   constexpr double kTiny = 1e-9;

@@ -1,7 +1,7 @@
 // Chooses the paths of each pair, and the share of bytes for each path, for pairs that send at the
 // same time. A linear program (solved by the simplex method) maximises the rate common to all pairs
 // under the capacities of links and shared resources. A path that would not raise the total by 1 %
-// gets no share, so the result is at least as fast as direct links alone.
+// gets no share. The result is at least as fast as direct links alone.
 #pragma once
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// A path of one pair, and the fraction of the pair's bytes that it should carry.
+/// A path of a pair, and the fraction of the pair's bytes assigned to the path.
 struct Share {
   Path path;
   double fraction = 0.0;
@@ -40,7 +40,7 @@ std::vector<RouteShare> shares_of_collective(const Topology& topology, const Req
 /// ranks.
 Pairs active_pairs(const Request& request);
 
-/// Returns GB/s of each pair, summed over routes, when all of `active` send in these shares.
+/// Returns GB/s of each pair, summed over routes, when all of `active` send in the given shares.
 double common_gb_per_s(const Topology& topology, const Pairs& active,
                        const std::vector<RouteShare>& shares);
 

@@ -1,4 +1,4 @@
-// staged: the whole message goes through host memory, where CPU cores reduce it in rank order: two
+// staged: the whole message goes through host memory, and CPU cores reduce it in rank order: two
 // hops and no kernel launch, for small messages and for GPUs without links. Source: CPU staging of
 // the direct send/recv schedule.
 #include "base/text.hpp"

@@ -1,5 +1,4 @@
-// The list of strategies: plait's own, which only strategies.def names, and those added by the
-// program.
+// The list of strategies: plait's own, named only in strategies.def, and additions by the program.
 #pragma once
 #include <vector>
 
@@ -8,12 +7,12 @@
 
 namespace plait {
 
-// Every strategy, each defined in the file of its name.
+// Every strategy, each defined in the file of the same name.
 #define PLAIT_STRATEGY(name) const Strategy& name##_strategy();
 #include "planner/strategies.def"
 #undef PLAIT_STRATEGY
 
-/// plait's own strategies, from which calls choose.
+/// plait's own strategies, the candidates for calls.
 const std::vector<const Strategy*>& own_strategies();
 /// plait's own strategies, then the added ones.
 std::vector<const Strategy*> all_strategies();
@@ -25,7 +24,7 @@ Plan plan_and_steps(const Strategy& strategy, const Topology& topology, const Re
 /// Returns the number of nodes of a request's devices. The request must be checked().
 int node_count(const Topology& topology, const Request& request);
 
-/// propose() for these strategies only.
+/// propose() for the given strategies only.
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
                              const Topology& topology, const Request& request,
                              std::vector<Refusal>* refusals = nullptr);

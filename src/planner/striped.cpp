@@ -1,8 +1,8 @@
-// striped: one message over every path at once, straight from input to output: the direct link,
-// slots in host memory, and slots on a relay GPU. For buffers that all ranks can reach (one process
-// with all GPUs). Shares are such that all paths end together, with the time to fill two-hop
-// pipelines and the cost of each chunk. A path without gain is not used. Source: Micro 2021 (direct
-// + host), WOTIR (relay GPUs).
+// striped: a message over every path at once, straight from input to output: the direct link, slots
+// in host memory, and slots on a relay GPU. For buffers that all ranks can reach (one process with
+// all GPUs). Shares make all paths end together, with the time to fill two-hop pipelines and the
+// cost of each chunk. A path without gain is not used. Source: Micro 2021 (direct + host), WOTIR
+// (relay GPUs).
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -21,7 +21,7 @@ namespace {
 constexpr double kLeastGain = 0.02;  // share of the time; with less gain, direct only
 constexpr double kForkNs = 8000.0;   // streams forked and joined (H200: 10 us on 32 MiB, 8 on 64)
 // The gap between chunks is longer by this factor if the GPUs also receive (H200: 11.6 us instead
-// of 9.5), with a margin: a share too large costs eight times as much as one too small.
+// of 9.5), with a margin: a share too large costs eight times as much as a share too small.
 constexpr double kBothWays = 1.35;
 constexpr std::uint64_t kMiB = 1 << 20;
 // Rings of all pairs together: 32 MiB stay in the host's cache (H200 node: 441 GB/s one way with
@@ -31,10 +31,10 @@ constexpr std::uint64_t kMostRelayChunk = 32 * kMiB;
 constexpr std::uint64_t kSlots = 4;  // slots of a Mover
 constexpr int kLanes = 1;            // more lanes did not help: the copy engine limits chunks
 
-/// A path that every pair of the pattern has, and the bytes that it carries.
+/// A path that every pair of the pattern has, and the bytes carried.
 struct StripedPath {
   RouteShare route;
-  double gb_per_s = 0.0;  ///< of each pair while all paths and pairs send at once
+  double gb_per_s = 0.0;  ///< speed of each pair while all paths and pairs send at once
   int hops = 1;
   int lanes = 1;
   std::uint64_t chunk_bytes = 0;  ///< paths of two hops
@@ -56,7 +56,7 @@ class Cutter {
                        (pairs > 1 ? kBothWays : 1.0)),
         relay_chunk_ns_(parameter(topology, "relay_chunk_ns", ring_chunk_ns_)) {}
 
-  /// Time at which a path has delivered its bytes.
+  /// Time at which a path has delivered all bytes.
   double end_ns(const StripedPath& stripe) const {
     if (stripe.bytes == 0) return 0.0;
     return start_ns(stripe) + static_cast<double>(stripe.bytes) / rate(stripe);
@@ -71,7 +71,7 @@ class Cutter {
   /// remainder.
   void share_out(std::vector<StripedPath>& stripes, std::uint64_t bytes, std::size_t rest) const {
     std::vector<bool> used(stripes.size(), true);
-    for (bool changed = true; changed;) {  // drops paths that would start after the others end
+    for (bool changed = true; changed;) {  // drops paths that would start after the rest ends
       changed = false;
       double weight = static_cast<double>(bytes), sum = 0.0;
       for (std::size_t i = 0; i < stripes.size(); ++i)
@@ -190,7 +190,7 @@ std::vector<StripedPath> quickest(const Cutter& cutter, std::vector<StripedPath>
       consider({stripe}, 0);
     }
   if (stripes.size() < 2) return best;
-  // One chunk size for all relays, since there may be many.
+  // A single chunk size for all relays, since relays may be many.
   const StripedPath host = stripe_over({"host", 0.0, -1}, 0.0, 1),
                     relay = stripe_over({"relay", 0.0, 0}, 0.0, 1);
   for (const std::uint64_t of_host : sizes_of(host))
@@ -234,7 +234,7 @@ std::vector<StripedPath> by_given_shares(Params params, const std::vector<Stripe
   return stripes;
 }
 
-/// Writes one path's part of every pair's message, on the path's lanes.
+/// Writes a path's part of every pair's message, on the path's lanes.
 class StripeWriter {
  public:
   StripeWriter(Builder& builder, const std::vector<std::pair<int, int>>& pairs)
@@ -259,7 +259,7 @@ class StripeWriter {
   void write_lane(const StripedPath& stripe, Range part, const std::string& name) {
     MoverOptions options;
     options.name = name;
-    // A Mover cuts a large message in two, and a small one not at all.
+    // A Mover cuts a large message in two, and a small message not at all.
     options.most_bytes = std::min(2 * stripe.chunk_bytes, part.bytes);
     options.ring_bytes = options.relay_bytes =
         kSlots * std::max<std::uint64_t>(stripe.chunk_bytes, 1);

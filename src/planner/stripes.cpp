@@ -16,14 +16,14 @@
 namespace plait {
 namespace {
 
-// Below this size a second path costs more latency than it saves: two hops of about 20 us, compared
-// with 10 % of the message's time (H200, 390 GB/s).
+// Below this size a second path costs more time than the path saves: two hops of about 20 us,
+// compared with 10 % of the message's time (H200, 390 GB/s).
 constexpr std::uint64_t kLeastStripedBytes = 32 << 20;
 constexpr int kMostPieces = 2048;
 
 using PathOf = std::function<Path(int, int)>;
 
-// A share on a second path has few pieces: its hops overlap by the ring's slots, and each piece of
+// A share on a second path has few pieces: the hops overlap by the ring's slots, and each piece of
 // each pair takes a dozen ops.
 int host_pieces(std::uint64_t bytes, int ranks) {
   constexpr std::uint64_t kPieceBytes = 2 << 20;
@@ -31,7 +31,8 @@ int host_pieces(std::uint64_t bytes, int ranks) {
   return static_cast<int>(std::clamp<std::uint64_t>(pieces, 1, kMostPieces));
 }
 
-// Caches paths: finding one takes far longer than copying it, and a stripe's movers use the same.
+// Caches paths: a search takes far longer than a copy of a path, and a stripe's movers use the
+// same.
 PathOf remembered(PathOf find) {
   auto cache = std::make_shared<std::map<std::pair<int, int>, Path>>();
   return [cache, find = std::move(find)](int from, int to) {

@@ -1,5 +1,5 @@
-// Cuts a message into stripes, one for each path: direct links, a relay GPU, host memory, or host
-// memory with the reduction on CPU cores. Stripes are exchanged independently and at the same time.
+// Cuts a message into a stripe per path: direct links, a relay GPU, host memory, or host memory
+// with the reduction on CPU cores. Stripes are exchanged independently and at the same time.
 // Sources: Micro 2021 (direct + host), the collaborative all-reduce.
 #pragma once
 #include <string>
@@ -29,7 +29,7 @@ int pieces_from(const Params& params, const Request& request, int otherwise);
 /// The same for the whole message.
 int whole_pieces_from(const Params& params, const Request& request, int otherwise);
 
-/// Writes all stripes. `direct`: options for stripes over one hop; its path may be unset.
+/// Writes all stripes. `direct`: options for stripes over a single hop; the path may be unset.
 void write_stripes(Builder& builder, ExchangeOptions direct, const Shares& shares);
 
 }  // namespace plait

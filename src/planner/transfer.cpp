@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-// One slot being filled, one being emptied, two with signals in flight: no hop waits for the other.
+// A slot being filled, one being emptied, two with signals in flight: neither hop waits.
 constexpr std::uint64_t kSlots = 4;
 // A smaller chunk costs more for signals (6.6 us across processes, H200) than for bytes.
 constexpr std::uint64_t kLeastChunkBytes = 512 << 10;
@@ -73,7 +73,8 @@ int Mover::place_between(const Path& path, int from) {
   return builder_.relay(middle);
 }
 
-// A relay GPU has no begin and end of its own; in every plan rank 0's bound its use.
+// A relay GPU has no begin and end of its own. In every plan its use lies between rank 0's begin
+// and end.
 int Mover::owner_of(int place) const { return place < builder_.ranks() ? place : 0; }
 
 void Mover::open(int from, int to, const std::function<int(int)>& home) {
@@ -120,7 +121,7 @@ Mover::RingSlots& Mover::slots_of(const Path& path, int from) {
   if (!slots.regions.empty()) return slots;
   const std::uint64_t granule = builder_.granule();
   const std::uint64_t limit = (place < 0 ? options_.ring_bytes : options_.relay_bytes) / kSlots;
-  // Two chunks for each message, so that its hops overlap; one if two would be too small.
+  // Two chunks for each message, so that the hops overlap; one if two would be too small.
   const bool is_cut = options_.most_bytes >= 2 * kLeastChunkBytes;
   const std::uint64_t half = is_cut ? options_.most_bytes / 2 : options_.most_bytes;
   std::uint64_t chunk = std::min({half, std::max(options_.most_bytes, granule), limit});

@@ -1,6 +1,6 @@
 // Mover: writes messages between ranks over named paths as copies, hop by hop, with signals. The
-// sender pushes a path of one hop, or the receiver pulls it. A path of two hops (host ring, relay
-// GPU) goes in chunks through a few slots, each reused when empty. Exchanges and striped use it.
+// sender pushes a path of one hop, or the receiver pulls. A path of two hops (host ring, relay GPU)
+// goes in chunks through a few slots, each reused when empty. Exchanges and striped use Mover.
 // Source of chunked two-hop transfers: the host and relay paths of Micro 2021 and WOTIR.
 #pragma once
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace plait {
 
-/// Events of a message: its arrival, and when its source may be changed. Value 0 = no such event.
+/// Events of a message: the arrival, and the event after which the source may change. Value 0 = no
+/// event.
 struct Carried {
   Event arrived;  ///< for the receiver
   Event emptied;  ///< for the sender: the source is no longer read
@@ -23,28 +24,28 @@ struct Carried {
 
 /// Options of a Mover.
 struct MoverOptions {
-  std::string name;   ///< prefix of its lanes, unique in the plan
+  std::string name;   ///< prefix of lane names, unique in the plan
   bool pull = false;  ///< one-hop paths: the receiver copies; else the sender does
-  int lanes = 1;      ///< one-hop lanes of a rank that peers share in turn (the throttle)
+  int lanes = 1;      ///< one-hop lanes of a rank, shared by peers in turn (the throttle)
   std::uint64_t most_bytes = 0;   ///< the largest message
-  std::uint64_t ring_bytes = 0;   ///< of a rank's host ring, for all messages in flight
-  std::uint64_t relay_bytes = 0;  ///< of a relay's scratch, for one sender's messages
+  std::uint64_t ring_bytes = 0;   ///< host ring of a rank, for all messages in flight
+  std::uint64_t relay_bytes = 0;  ///< scratch on a relay, for a sender's messages
   std::function<Path(int from, int to)> path;
 };
 
 /// Sends messages between ranks. A sender's messages leave in the order of the calls. Every wait is
-/// for a signal that is already written, so no order of calls can deadlock.
+/// for a signal already written: no order of calls can deadlock.
 class Mover {
  public:
   Mover(Builder& builder, MoverOptions options);
   /// The ranks that run the copy from the source and the copy to the destination.
   int reader(int from, int to);
   int filler(int from, int to);
-  /// Signals `from` that it may write to its target; call it once for each pair before carry().
+  /// Signals `from` that the target is free to write; called once for each pair before carry().
   /// `home(rank)`: a lane of that rank without a wait so far.
   void open(int from, int to, const std::function<int(int)>& home);
-  /// Writes dst := src, after all events of `after`. Their owners must be the reader or the filler.
-  /// `step` selects one of several lanes.
+  /// Writes dst := src, after all events of `after`. The events' owners must be the reader or the
+  /// filler. `step` selects a lane of several.
   Carried carry(int from, int to, const Region& dst, const Region& src,
                 const std::vector<Event>& after, int step, bool signal_receiver = true);
   /// The lane of `from` that reads the source, if the receiver does not.
@@ -75,9 +76,9 @@ class Mover {
   std::map<std::pair<int, int>, Event> opened_;
   std::set<std::pair<int, int>> awaited_;  // (lane, target): the lane has awaited its opening
   std::map<std::pair<int, int>, RingSlots>
-      slots_of_;  // (sender, place of the slots; -1 = its ring)
+      slots_of_;  // (sender, place of the slots; -1 = sender's ring)
   std::map<int, std::map<int, int>>
-      last_reader_lanes_;  // relay's owner -> (reader's lane -> its rank)
+      last_reader_lanes_;  // relay's owner -> (reader's lane -> reader)
 };
 
 /// Most bytes that a plan may use: scratch of a device, host ring and inbox of a rank.

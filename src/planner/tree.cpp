@@ -1,7 +1,7 @@
-// tree: binomial trees. Broadcast and scatter go down from the root, reduce and gather go up to it,
-// in ceil(log2 n) steps. Large messages go in pipelined chunks. A node receives from all its
-// children, reduces once (n-way), and sends one message to its parent. Source: the binomial trees
-// of MPICH (Thakur, Rabenseifner, Gropp 2005).
+// tree: binomial trees. Broadcast and scatter go down from the root, reduce and gather go up to the
+// root, in ceil(log2 n) steps. Large messages go in pipelined chunks. A node receives from all its
+// children, reduces once (n-way), and sends a message to its parent. Source: the binomial trees of
+// MPICH (Thakur, Rabenseifner, Gropp 2005).
 #include <algorithm>
 #include <bit>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int kSlots = 2;
 
 // Node v of the tree is rank (root + v) mod n. The subtree of v is v, v + 1, ..., v + size(v) - 1;
-// its children are v + 1, v + 2, v + 4, ... inside the subtree.
+// the children are v + 1, v + 2, v + 4, ... inside the subtree.
 class Tree {
  public:
   explicit Tree(Builder& builder)

@@ -1,7 +1,8 @@
-// two_shot: every rank pushes each shard to its owner's inbox, the owner reduces it in rank order,
-// and all ranks get the result: pushed into their inboxes (push=1: no rank waits for another to
-// enter), or pulled from the owner's scratch (push=0: one copy less, for larger messages). Source:
-// two-shot all-reduce kernels; on GPUs a kernel of the same name does the same with LL packets.
+// two_shot: every rank pushes each shard to the owner's inbox, the owner reduces the shard in rank
+// order, and all ranks get the result: pushed into the ranks' inboxes (push=1: no rank waits for a
+// peer to enter), or pulled from the owner's scratch (push=0: a copy less, for larger messages).
+// Source: two-shot all-reduce kernels; on GPUs a kernel of the same name does the same with LL
+// packets.
 #include <vector>
 
 #include "base/text.hpp"
