@@ -1,6 +1,6 @@
-// Builder: strategies call it to write a plan. It hands out regions, numbers flags and names lanes.
-// signal() returns the Event to pass to wait(); the builder chooses flags and values, so each flag
-// has one writer lane and its values only grow, by construction.
+// Builder: strategies call it to write a plan. A builder hands out regions, numbers flags and names
+// lanes. signal() returns the Event to pass to wait(); the builder chooses flags and values, so by
+// construction each flag has a single writer lane and growing values.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,7 +22,7 @@ struct Range {
 };
 
 /// Cuts a range into `parts` consecutive ranges. Sizes are multiples of `granule` bytes, except for
-/// the last non-empty part, and differ by at most one granule. The last parts may be empty.
+/// the last non-empty part, and differ by at most a granule. The last parts may be empty.
 std::vector<Range> partition(Range whole, int parts, std::uint64_t granule);
 /// Part of a region: `range` is relative to the region's own start.
 Region slice(const Region& region, Range range);
@@ -46,7 +46,7 @@ class Builder {
   int places() const { return ranks() + static_cast<int>(plan_.relay_devices.size()); }
   int lanes() const { return static_cast<int>(plan_.lanes.size()); }
   int rank_of(int lane) const { return plan_.lanes.at(static_cast<std::size_t>(lane)).rank; }
-  /// Cuts of a message lie at multiples of so many bytes.
+  /// Cuts of a message lie at multiples of this number of bytes.
   std::uint64_t granule() const { return 128; }
 
   /// Returns the index of the lane of that rank and name; adds the lane at first use.
@@ -60,7 +60,7 @@ class Builder {
   /// Returns unused bytes of scratch, inbox or ring at a place, 128-byte aligned.
   Region alloc(Space space, int place, std::uint64_t bytes);
 
-  /// Adds a copy inside one memory or over the direct link. A copy or reduce of 0 bytes adds no op.
+  /// Adds a copy inside a memory or over the direct link. A copy or reduce of 0 bytes adds no op.
   void copy(int lane, const Region& dst, const Region& src);
   /// Adds a copy over hop `hop` of a path.
   void copy(int lane, const Region& dst, const Region& src, const Path& path, int hop);
@@ -76,12 +76,12 @@ class Builder {
 
   /// Signals a flag that an engine numbers and counts itself (Plan::counts).
   void raise(int lane, const Flag& flag, std::uint32_t value);
-  /// Waits for such a flag; `before`: see Op.
+  /// Waits for a flag of raise(); `before`: see Op.
   void await(int lane, const Flag& flag, std::uint32_t value, std::uint32_t before = 0);
 
   /// Reserves `count` flags of (owner, writer), numbered by the caller; returns the first index.
   int flags(int owner, int writer, int count);
-  /// Adds a call of the library between nodes, and a rank's part in it; 0 bytes = no region.
+  /// Adds a call of the library between nodes, and a rank's part in the call; 0 bytes = no region.
   int call(LibraryCall call);
   void join(int lane, int call, const Region& dst, const Region& src, bool finish = false);
 
@@ -91,7 +91,7 @@ class Builder {
   void symmetric(bool on) { plan_.symmetric = on; }
   void stripe(const std::string& route, Range range);
 
-  /// Replaces all written so far by a plan. Error(invalid_argument) if it is of another request.
+  /// Replaces all written so far by a plan. Error(invalid_argument) for a plan of another request.
   void adopt(Plan plan);
 
   /// If set, a strategy for several nodes stores its steps here, and writes no lanes.

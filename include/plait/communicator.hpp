@@ -1,6 +1,6 @@
-// Communicator: the ranks that run collectives together. It uses topology, planner, verifier,
-// simulator and executors. Each rank has one Communicator; all ranks make the same calls in the
-// same order, except for calls on pair().
+// Communicator: the ranks that run collectives together. A communicator uses topology, planner,
+// verifier, simulator and executors. Each rank has one Communicator; all ranks make the same calls
+// in the same order, except for calls on pair().
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,7 @@ std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
 
 class Transport;
 
-inline constexpr int kMostRanks = 16;  ///< ranks of a communicator on one host
+inline constexpr int kMostRanks = 16;  ///< ranks of a communicator on a host
 inline constexpr int kNoDevice = -1;   ///< no GPU
 /// The GPU whose ordinal is the launcher's local rank, if every rank gets a GPU of its own; else no
 /// rank has a GPU.
@@ -45,26 +45,26 @@ struct CommunicatorOptions {
   /// socket in a folder that only this user may access, "" = from PLAIT_RENDEZVOUS, else from the
   /// launcher's environment (torchrun, mpirun, Slurm). No TCP port is opened.
   std::string rendezvous;
-  /// Instead of `rendezvous`: the unique_id() of one rank, for ranks that no launcher has started
-  /// together, or for a subset of a launcher's ranks. An id serves one communicator.
+  /// Instead of `rendezvous`: the unique_id() of one rank, for ranks not started together by a
+  /// launcher, or for a subset of a launcher's ranks. An id serves a single communicator.
   std::string unique_id;
   std::string topology;            ///< "" = PLAIT_TOPOLOGY, else discover(); see load_topology
   std::vector<std::string> masks;  ///< links to leave out, as in without()
-  double arrive_s = 600.0;         ///< seconds to wait for other ranks to enter a call, or to join
+  double arrive_s = 600.0;         ///< seconds to wait for peers to enter a call, or to join
   double deadline_s = 5.0;         ///< seconds to wait inside a call that all ranks have entered
   int device = kNoDevice;          ///< CUDA ordinal of this rank's GPU, for enqueue()
   int sm_budget = 0;  ///< most thread blocks of a call on a GPU; 0 = as many as are fastest
   bool overlap_compute = false;  ///< large calls leave SMs to computation, as under NCCL
   /// Captured calls on GPUs run in the order in which the host launches graphs and eager calls.
-  /// False = graphs hold kernels and copies only (conditional nodes require it), and a graph must
+  /// False = graphs hold kernels and copies only (as conditional nodes require), and a graph must
   /// not run at the same time as other calls.
   bool graph_mixing = true;
   bool bitwise = false;  ///< use only plans that sum in rank order, as PLAIT_BITWISE=1
-  /// Called in the calling thread while a call on host memory waits for other ranks; true = call
-  /// again soon. For programs that must make progress in another library, such as MPI.
+  /// Called in the calling thread while a call on host memory waits for peers; true = call again
+  /// soon. For programs that must make progress in another library, such as MPI.
   std::function<bool()> meanwhile;
-  /// Called in the calling thread every 0.1 s while it waits for other ranks, also while the
-  /// communicator is made. An exception from it ends the wait and the communicator. For programs
+  /// Called in the calling thread every 0.1 s during waits for peers, also during the
+  /// communicator's creation. An exception from it ends the wait and the communicator. For programs
   /// that handle signals between instructions, such as Python.
   std::function<void()> interrupt;
   /// Transport of messages between nodes, for the same ranks with the same numbers; null = plait
@@ -77,26 +77,27 @@ struct CommunicatorOptions {
 
 /// Returns options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_* or SLURM_*, overridden by
 /// PLAIT_*. If several launchers' variables are set, the nearest parent process decides;
-/// Error(invalid_argument) if they contradict each other and no parent decides. The device is
+/// Error(invalid_argument) if variables contradict each other and no parent decides. The device is
 /// PLAIT_DEVICE, else kDeviceByLauncher.
 CommunicatorOptions options_from_environment();
 
-/// Returns a text that names one communicator. One of its ranks calls it; the program sends the
-/// text to the others.
+/// Returns a text that names a communicator. A single rank calls unique_id(); the program sends the
+/// text to the other ranks.
 std::string unique_id();
 
-/// Options of one call; must be equal on all ranks.
+/// Options of a call; must be equal on all ranks.
 struct CallOptions {
-  std::string strategy;                        ///< "" = plait chooses
-  std::map<std::string, std::int64_t> params;  ///< of `strategy`, or of the choice on GPUs
-  double scalar = 1.0;                         ///< premul_sum: this rank's factor
-  std::vector<double> scalars;  ///< premul_sum in enqueue(): one a rank; empty = `scalar` for all
+  std::string strategy;  ///< "" = plait chooses
+  std::map<std::string, std::int64_t>
+      params;                   ///< parameters of `strategy`, or of the choice on GPUs
+  double scalar = 1.0;          ///< premul_sum: this rank's factor
+  std::vector<double> scalars;  ///< premul_sum in enqueue(): one per rank; empty = `scalar` for all
 };
 
-/// The counts of uneven blocks that one rank knows: elements that it sends to each rank, and
-/// elements that it gets from each, by rank; kNotKnown elsewhere. all_to_all: both lists are
-/// complete. gather: each rank knows what it sends to the root, and the root what it gets from
-/// each. scatter: the root knows what it sends to each, and each rank what it gets from the root.
+/// The counts of uneven blocks that a rank knows: elements sent to each rank, and elements received
+/// from each rank, by rank; kNotKnown elsewhere. all_to_all: both lists are complete. gather: each
+/// rank knows its count to the root, and the root the count from each rank. scatter: the root knows
+/// the count to each rank, and each rank its count from the root.
 struct OwnCounts {
   static constexpr std::uint64_t kNotKnown = ~0ULL;
   std::vector<std::uint64_t> sends;
@@ -114,9 +115,8 @@ struct Counters {
 
 class Communicator {
  public:
-  /// Connects to the other ranks, agrees on topology and settings, and maps arenas. Throws the same
-  /// on every rank: Error(mismatch) if options differ, timeout or peer_lost if a rank does not
-  /// join.
+  /// Connects to all ranks, agrees on topology and settings, and maps arenas. Throws the same on
+  /// every rank: Error(mismatch) if options differ, timeout or peer_lost if a rank does not join.
   static std::unique_ptr<Communicator> create(const CommunicatorOptions& options);
   ~Communicator();
 
@@ -129,66 +129,68 @@ class Communicator {
   /// place. Error(mismatch) on every rank if requests differ; peer_lost, timeout, aborted.
   void run(const Request& request, const void* input, void* output,
            const CallOptions& options = {});
-  /// Runs an uneven request of which each rank knows its own counts only: `request` has no counts,
-  /// and ranks exchange theirs first. Error(mismatch) on every rank if a rank expects other counts
-  /// than its peer sends.
+  /// Runs an uneven request with each rank's own counts only: `request` has no counts, and ranks
+  /// first exchange counts. Error(mismatch) on every rank if the counts that a rank expects differ
+  /// from the peer's.
   void run(const Request& request, const OwnCounts& mine, const void* input, void* output,
            const CallOptions& options = {});
   /// Enqueues the collective on a CUDA stream (CUstream or cudaStream_t; null = the legacy default
   /// stream) and returns. `input` and `output` lie on this rank's GPU. The call runs in stream
   /// order. It may be captured into a graph. Ranks do not synchronise on the host: errors in
-  /// arguments are thrown on that rank alone, and peers that made the call wait for it (arrive_s)
-  /// or for its abort(). strategy: "" = plait chooses; the name of an engine = that engine, with
-  /// `params`; another name = that strategy's plan. docs/devices_reference.md lists engines and
-  /// params, and in Python plait.engines() and plait.engine_params(). Error(no_device) if the
-  /// communicator has no device; unsupported; invalid_argument; also any error that check() would
-  /// report.
+  /// arguments are thrown on that rank alone, and peers that made the call wait for the rank
+  /// (arrive_s) or for the rank's abort(). strategy: "" = plait chooses; the name of an engine =
+  /// that engine, with `params`; any other name = that strategy's plan. docs/devices_reference.md
+  /// lists engines and params, and in Python plait.engines() and plait.engine_params().
+  /// Error(no_device) if the communicator has no device; unsupported; invalid_argument; also any
+  /// error that check() would report.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options = {});
-  /// The same with own counts: ranks exchange these on the host first, as in run().
+  /// The same with own counts: ranks first exchange counts on the host, as in run().
   void enqueue(const Request& request, const OwnCounts& mine, const void* input, void* output,
                void* stream, const CallOptions& options = {});
-  /// Throws the error of enqueued calls on the GPU so far: timeout (which names the rank
-  /// waited for), peer_lost, aborted. Does not block, except up to one second if NCCL has failed
-  /// between nodes, since only another rank may know the cause. Synchronise the stream first to
-  /// cover all of its calls. After timeout and peer_lost the synchronisation itself fails: the call
-  /// has no result, so its stream fails, and with it this process's work on the GPU. Over nodes,
-  /// call it from the thread that makes calls: only that thread learns of failures on other nodes.
+  /// Throws the error of enqueued calls on the GPU so far: timeout (naming the awaited rank),
+  /// peer_lost, aborted. Does not block, except up to 1 s if NCCL has failed between nodes, since
+  /// only another rank may know the cause. Synchronise the stream first to cover all of the
+  /// stream's calls. After timeout and peer_lost the synchronisation itself fails: the call has no
+  /// result, so the stream fails, and with the stream this process's work on the GPU. Over nodes,
+  /// call check() in the thread that makes calls: only that thread learns of failures on other
+  /// nodes.
   void check();
   /// CUDA ordinal of this rank's GPU, or kNoDevice.
   int device() const;
-  /// Name of the library that carries messages between nodes; empty = all ranks are on one node.
+  /// Name of the library that carries messages between nodes; empty = all ranks are on the same
+  /// node.
   std::string transport() const;
   /// Older name of transport().
   std::string carrier() const { return transport(); }
-  /// Topology of the GPUs that enqueue() makes plans for; topology() if there is no device.
+  /// Topology of the GPUs that enqueue() makes plans for; topology() without a device.
   const Topology& device_topology() const;
   /// True if this communicator has a device and CUDA knows the pointer as device memory.
   bool on_device(const void* pointer) const;
 
-  /// Returns the communicator of this rank and `peer`; copy and send_recv there are messages
+  /// Returns the communicator of this rank and `peer`; copy and send_recv of a pair are messages
   /// between the two. The lower rank is rank 0. Both ranks make the pair's calls in the same order,
   /// independently of other calls. Both must call pair(): the first call waits for the peer
   /// (arrive_s), and throws peer_lost if the peer ends. The pair lives as long as this
-  /// communicator. On GPUs its kernels take few SMs, so that several pairs' calls run at the same
-  /// time.
+  /// communicator. On GPUs the pair's kernels take few SMs, so that several pairs' calls run at the
+  /// same time.
   Communicator& pair(int peer);
 
-  /// Verifies a plan and runs it. All ranks must pass equal plans.
+  /// Verifies and runs a plan. All ranks must pass equal plans.
   void run(const Plan& plan, const void* input, void* output, double scalar = 1.0);
-  /// Joins the other ranks' call with an error instead of a request; the call throws it on every
-  /// rank. For callers whose arguments are wrong before they form a request. Returns the error that
-  /// all ranks got; none if the call failed earlier (a rank is lost).
+  /// Joins the other ranks' call with an error instead of a request; the call throws the error on
+  /// every rank. For callers with arguments too wrong to form a request. Returns the error that all
+  /// ranks got; none if the call failed earlier (a rank is lost).
   std::optional<Error> refuse(ErrorCode code, const std::string& reason);
-  /// Returns when every rank has called it.
+  /// Returns when every rank has called barrier().
   void barrier();
   /// Returns every rank's bytes, in rank order. For small data: set-up, checks, tests.
   std::vector<std::string> exchange(const std::string& mine);
 
   /// Returns the plan that run(request) would use.
   Plan plan_for(const Request& request, const CallOptions& options = {}) const;
-  /// Explains the choice for people: the plan, its shares, the other candidates and why each was
-  /// refused.
+  /// Explains the choice for people: the plan, its shares, the other candidates and the reason
+  /// against each.
   std::string explain(const Request& request) const;
   Counters counters() const;
   /// Ends every pending and later call of this rank with Error(aborted). May be called from any

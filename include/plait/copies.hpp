@@ -1,5 +1,5 @@
 // Copies between the GPUs of this process over every path at once: the direct link, host memory and
-// relay GPUs. It runs plans of the strategy "striped".
+// relay GPUs. Copies run plans of the strategy "striped".
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,8 +16,8 @@ class Copies {
  public:
   /// Parameters of "striped": host_permille, relay_permille, relay (a GPU's CUDA ordinal),
   /// chunk_kib. Empty = shares by the machine's link speeds. If earlier copies of the pair waited
-  /// for host memory, its share shrinks, so that copies are at most 3 % slower than the direct link
-  /// alone.
+  /// for host memory, that share shrinks, so that copies are at most 3 % slower than the direct
+  /// link alone.
   using Params = std::map<std::string, std::int64_t>;
 
   /// topology: an argument of load_topology(); "" = PLAIT_TOPOLOGY, else discover(). masks: links
@@ -29,12 +29,12 @@ class Copies {
 
   /// Enqueues dst := src, both in GPU memory, and returns. dst_stream and src_stream are streams
   /// (CUstream or cudaStream_t) of the two GPUs; null = the default stream. The copy runs after the
-  /// work that both streams hold, and before the work that they get later. The first copy of a size
-  /// prepares a plan, which may take milliseconds. Error(invalid_argument) for host memory and for
+  /// work that both streams hold, and before later work on both. The first copy of a size prepares
+  /// a plan, which may take milliseconds. Error(invalid_argument) for host memory and for
   /// overlapping regions; unsupported in a graph capture, or if no path joins the GPUs.
   void copy(void* dst, const void* src, std::uint64_t bytes, void* dst_stream, void* src_stream,
             const Params& params = {});
-  /// One GPU's buffers and stream in an exchange.
+  /// A GPU's buffers and stream in an exchange.
   struct ExchangeSide {
     void* output = nullptr;
     const void* input = nullptr;

@@ -1,6 +1,6 @@
 // Courier: lowers send, receive and release, the form of textbook algorithms, to lanes of copies,
-// signals and waits. Strategies use it. A courier has one lane on each rank. Messages land in slots
-// of the receiver's scratch: pushed over the direct link, or, without a link, pulled by the
+// signals and waits. Strategies use couriers. A courier has a lane on each rank. Messages land in
+// slots of the receiver's scratch: pushed over the direct link, or, without a link, pulled by the
 // receiver from the sender's host ring. Steps are recorded first and written at the end, so that
 // every rank opens its slots first and raises no flag that no rank awaits.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace plait {
 
-/// A message in flight: its region at the receiver, and its number on its channel.
+/// A message in flight: the region at the receiver, and the number on the channel.
 struct Message {
   Region region;
   int channel = -1;  ///< -1 = empty, never sent
@@ -24,13 +24,13 @@ struct Message {
 };
 
 /// How a message travels. `best`: over the direct link, else through host memory; the sender's lane
-/// continues once its regions have been read. `host`: through host memory on a lane of its own, so
-/// the sender's lane continues at once; its regions must not change until the message is received.
+/// continues once the sent regions have been read. `host`: through host memory on a separate lane;
+/// the sender's lane continues at once, and the sent regions must not change until the message is
+/// received.
 enum class Route : std::uint8_t { best, host };
 
-/// Record steps in an order in which they could run one by one: a message is received after it is
-/// sent, and a pair has at most `slots` unreleased messages. Lanes in such an order cannot
-/// deadlock.
+/// Record steps in an order that could run step by step: a message is received after the send, and
+/// a pair has at most `slots` unreleased messages. Lanes in this order cannot deadlock.
 class Courier {
  public:
   /// `sharers`: number of couriers of the plan that share the host ring.
@@ -39,7 +39,7 @@ class Courier {
   /// Sets the least size in bytes of slots that are made from now on.
   void slots_of(std::uint64_t bytes) { least_slot_bytes_ = bytes; }
 
-  /// Sends one message that joins several regions of `from`.
+  /// Sends a message that joins several regions of `from`.
   void send(int from, int to, const std::vector<Region>& srcs, Route route = Route::best);
   /// Receives the oldest message from -> to not yet received; `bytes` must be the size sent (0: no
   /// message was sent).
@@ -48,10 +48,10 @@ class Courier {
   void release(const Message& message);
   void reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish);
   void copy(int rank, const Region& dst, const Region& src);
-  /// Puts later steps on the lanes of that stage, one lane a rank: a pipeline has a stage for each
-  /// of its parts. All messages of a pair and route must be sent in one stage.
+  /// Puts later steps on the lanes of that stage, a lane per rank: each part of a pipeline is a
+  /// stage. All messages of a pair and route must be sent in the same stage.
   void on(const std::string& stage);
-  /// Orders the rank's later steps in stage `later` after its steps so far in stage `earlier`.
+  /// Orders the rank's later steps in stage `later` after all steps so far in stage `earlier`.
   void follow(int rank, const std::string& later, const std::string& earlier);
   /// Writes all recorded steps to the builder.
   void write();
@@ -79,7 +79,7 @@ class Courier {
     int to = 0;
     Route route = Route::best;
     std::string stage;           // of the sends
-    Path path;                   // one link: push; more: through host rings
+    Path path;                   // a single link: push; more: through host rings
     bool needs_opening = false;  // nothing else tells the sender that the receiver has begun
     std::vector<Region> slots;
     std::vector<Message> sent;
@@ -89,7 +89,7 @@ class Courier {
     Event opened;
     std::vector<Event> arrived;
     std::vector<Event> released;
-    std::vector<HostRing> stages;  // one between each two hops
+    std::vector<HostRing> stages;  // a ring between each two hops
     std::uint64_t piece_bytes = 0;
     bool direct() const { return path.links.size() <= 1; }
   };
@@ -131,13 +131,14 @@ struct CourierCut {
   int chunks = 1;  ///< the least number; more if scratch would not hold a chunk
   int lanes = 1;   ///< chunks go to the lanes in turn
   int slots = 1;   ///< for each pair and lane
-  /// Most scratch bytes that a rank needs for one chunk, per byte of the chunk.
+  /// Most scratch bytes that a rank needs for a chunk, per byte of the chunk.
   double scratch_per_byte = 1.0;
 };
 using Cut = CourierCut;  ///< former name
 
-/// Returns a cut by parameters, and notes these in the plan. The parameter named `counted` gives
-/// the number of chunks, by default `chunks`; "lanes" by default min(number of chunks, `lanes`).
+/// Returns a cut by parameters, and notes the parameters in the plan. The parameter named `counted`
+/// gives the number of chunks, by default `chunks`; "lanes" by default min(number of chunks,
+/// `lanes`).
 CourierCut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
                     int lanes);
 /// Calls body(courier, chunks) for every lane, with the lane's chunks of the message in order.

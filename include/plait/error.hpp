@@ -22,7 +22,7 @@ int error_exit_code(ErrorCode code) noexcept;
 /// True if the code means that an invariant of plait broke.
 bool error_is_bug(ErrorCode code) noexcept;
 
-/// The exception that plait throws. Its message says what was wanted, what was found, and what to
+/// The exception that plait throws. The message says what was wanted, what was found, and what to
 /// do.
 class Error : public std::runtime_error {
  public:

@@ -1,4 +1,4 @@
-// Report: the result of verifying a plan (src/verify). It holds all findings, each with its rule,
+// Report: the result of verifying a plan (src/verify). A report holds all findings, each with rule,
 // op and sentence; no findings = proved.
 #pragma once
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Finding {
   int lane = -1;         ///< index into Plan::lanes
   int op = -1;           ///< index into Lane::ops
   std::string path;      ///< the named path concerned, if any
-  std::string sentence;  ///< what was wanted and what was found
+  std::string sentence;  ///< states what was wanted and what was found
   bool operator==(const Finding&) const = default;
 };
 
@@ -34,12 +34,12 @@ struct Report {
 /// whatever the plan holds.
 Report verify(const Plan& plan) noexcept;
 /// Proves consecutive calls that share slots and flags, with no barrier between them: all waits
-/// end, also if a rank's streams are one hardware queue, and accesses to the same bytes are
+/// end, also if a rank's streams are a single hardware queue, and accesses to the same bytes are
 /// ordered. Each call must have passed verify(). Never throws.
 Report verify_in_a_row(const std::vector<const Plan*>& calls) noexcept;
-/// Proves that all waits of consecutive calls end in a CUDA graph, which may put all streams of a
-/// rank in one branch, in any order that streams and events allow. Calls with a part through host
-/// memory or CPU cores do not pass: they need several branches. Never throws.
+/// Proves that all waits of consecutive calls end in a CUDA graph. A graph may put all streams of a
+/// rank in a single branch, in any order that streams and events allow. Calls with a part through
+/// host memory or CPU cores do not pass, since such calls need several branches. Never throws.
 Report verify_in_a_graph(const std::vector<const Plan*>& calls) noexcept;
 std::string print(const Report& report);
 /// "hazard rank 1 lane 2 op 3: wanted ..., found ...".

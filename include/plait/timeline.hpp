@@ -1,5 +1,5 @@
-// Timeline: the result of simulating a plan. It has one span an op, the load of every resource, and
-// the bottleneck. simulate() makes it (src/sim).
+// Timeline: the result of simulating a plan. A timeline has a span per op, the load of every
+// resource, and the bottleneck. simulate() makes timelines (src/sim).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -30,7 +30,7 @@ struct ResourceLoad {
   std::string name;
   double bytes = 0.0;
   double busy_ns = 0.0;     ///< bytes over capacity: least time for the bytes
-  std::vector<Rate> rates;  ///< of all jobs together, on the common clock; their integral is
+  std::vector<Rate> rates;  ///< rates of all jobs together, on the common clock; the integral is
                             ///< `bytes`; not in the JSON
   bool operator==(const ResourceLoad&) const = default;
 };
@@ -59,7 +59,7 @@ struct Job {
 };
 
 struct SimulateOptions {
-  bool one_thread = false;  ///< one host thread enqueues for all ranks
+  bool one_thread = false;  ///< a single host thread enqueues for all ranks
 };
 
 /// Simulates plans that run at once and share the machine; returns a Timeline for each, with spans
@@ -68,15 +68,16 @@ std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& top
                                const SimulateOptions& options = {});
 /// Whether calls are replayed from a CUDA graph, or each launched by the host.
 enum class Launch : std::uint8_t { graph, eager };
-/// Predicts the time of a call in a sequence of such calls; engines are ranked by it. A plan by
-/// lanes is simulated alone.
+/// Predicts the time of a call in a sequence of equal calls; engines are ranked by this time. A
+/// plan by lanes is simulated alone.
 double predicted_ns(const Plan& plan, const Topology& topology, Launch launch = Launch::graph);
 /// A time that no plan for the request can beat: the maximum, over every cut of the machine, of the
-/// bytes that must cross it divided by its bandwidth (docs/simulator.md). 0 if nothing must move.
+/// bytes that must cross the cut divided by the cut's bandwidth (docs/simulator.md). 0 if nothing
+/// must move.
 double lower_bound_ns(const Request& request, const Topology& topology);
 std::string print(const Timeline& timeline);
 std::string to_json(const Timeline& timeline);
-/// Returns a trace for Chrome or Perfetto: pid = rank, tid = lane, one counter a resource.
+/// Returns a trace for Chrome or Perfetto: pid = rank, tid = lane, a counter per resource.
 std::string to_trace_json(const Timeline& timeline, const Plan& plan);
 
 }  // namespace plait

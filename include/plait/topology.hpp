@@ -13,17 +13,17 @@ namespace plait {
 /// Kinds of device. Ranks run on `gpu` devices, or on `cpu` devices if the machine has no GPUs.
 enum class DeviceKind : std::uint8_t { gpu, cpu, host, nic };
 
-/// A memory, with the processor that works on it.
+/// A memory, with its processor.
 struct Device {
   DeviceKind kind = DeviceKind::gpu;
-  int index = 0;                   ///< index within its kind: GPU 3, NUMA node 0
+  int index = 0;                   ///< index within the kind: GPU 3, NUMA node 0
   int node = 0;                    ///< machine of a cluster
   int numa = -1;                   ///< NUMA node of the device; -1 = unknown
   std::string model;               ///< "NVIDIA H200"
   std::string address;             ///< PCI address; empty = none
   std::string uuid;                ///< the driver's unique id; empty = none
-  int rail = -1;                   ///< NIC: its leaf switch; NICs of one rail need no spine
-  std::vector<int> affinity = {};  ///< NIC: devices next to it (GPUs, or NUMA nodes)
+  int rail = -1;                   ///< NIC: its leaf switch; NICs of the same rail need no spine
+  std::vector<int> affinity = {};  ///< NIC: adjacent devices (GPUs, or NUMA nodes)
   bool operator==(const Device&) const = default;
 };
 
@@ -36,7 +36,7 @@ struct Resource {
 
 enum class LinkKind : std::uint8_t { nvlink, pcie, bus, shm, net };
 
-/// One directed hop between two devices.
+/// A directed hop between two devices.
 struct Link {
   LinkKind kind = LinkKind::nvlink;
   int src = 0;            ///< index into Topology::devices
@@ -48,7 +48,7 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// A measured number of the machine that is no link speed (launch cost, ...), with its source.
+/// A measured number of the machine that is no link speed (launch cost, ...), with the source.
 struct Parameter {
   double value = 0.0;
   std::string source;
@@ -72,7 +72,7 @@ enum class PathKind : std::uint8_t { local, nvlink, relay, host, shm, net };
 struct Path {
   PathKind kind = PathKind::local;
   std::vector<int> devices;  ///< every device visited, source first
-  std::vector<int> links;    ///< one link a hop; devices.size() - 1 of them
+  std::vector<int> links;    ///< a link per hop; devices.size() - 1 in all
   std::string name;
   bool operator==(const Path&) const = default;
 };
@@ -115,9 +115,9 @@ Topology local_cpu(int ranks);
 
 /// Returns all faults of the value (index out of range, speed <= 0, same device twice) or none.
 std::vector<std::string> problems(const Topology& topology);
-/// Returns a short hash of devices and links, without speeds. It is stable for one machine.
+/// Returns a short hash of devices and links, without speeds. The hash is stable for a machine.
 std::string fingerprint(const Topology& topology);
-/// Prints a matrix as `nvidia-smi topo -m` does, then every named path with its speed.
+/// Prints a matrix as `nvidia-smi topo -m` does, then every named path and speed.
 std::string print(const Topology& topology);
 std::string to_json(const Topology& topology);
 /// Strict: Error(parse_error) with the place for unknown keys, wrong types and invalid values.
