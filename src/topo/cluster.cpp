@@ -1,5 +1,5 @@
-// Copies a node and joins the copies by a network. A message between nodes uses its sender's NIC,
-// the spine if it changes rails, and its receiver's NIC.
+// Copies a node and joins the copies by a network. A message between nodes uses the sender's NIC,
+// the spine for a change of rails, and the receiver's NIC.
 #include "topo/cluster.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::pair<std::string, int> split(const std::string& part) {
   return {part.substr(0, digits), index};
 }
 
-/// Splits "numa0.numa1.bus" at its dots.
+/// Splits "numa0.numa1.bus" at dots.
 std::vector<std::string> parts_of(const std::string& name) {
   std::vector<std::string> parts(1);
   for (const char letter : name) {

@@ -1,6 +1,7 @@
 // Discovers the topology from NVML, PCI and NUMA facts. Facts give the links; speeds come from the
 // shipped machine with the same GPU, until `plait topo --measure` replaces them. Virtual machines
-// hide NVLinks: peers of a model that is sold only with NVSwitch are assumed to be joined by it.
+// hide NVLinks: peers of a model that is sold only with NVSwitch are assumed to be joined by
+// NVSwitch.
 #include "topo/discover.hpp"
 
 #include <algorithm>
@@ -112,7 +113,7 @@ class Discovery {
     made_.links.push_back(link);
   }
 
-  /// Counts active links of `index` that end at `end`, and at `address` if it is not empty.
+  /// Counts active links of `index` that end at `end`, and at `address` unless empty.
   int links_to(int index, NvlinkEnd end, const std::string& address) const {
     return static_cast<int>(
         std::count_if(gpu(index).nvlinks.begin(), gpu(index).nvlinks.end(), [&](const auto& link) {

@@ -1,5 +1,5 @@
 // Hashes devices and links to sixteen hex digits, the same for a machine on any build. Speeds are
-// left out, since they are measured repeatedly. FNV-1a, since it is short and stable.
+// left out, since repeated measurements change speeds. FNV-1a is short and stable.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 namespace plait {
 namespace {
 
-/// Adds a text with its terminating 0, so that "ab","c" and "a","bc" differ.
+/// Adds a text with the terminating 0: "ab","c" and "a","bc" differ.
 std::uint64_t add(std::uint64_t hash, const std::string& words) {
   return hash_bytes(words.c_str(), words.size() + 1, hash);
 }

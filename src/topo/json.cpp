@@ -1,6 +1,6 @@
 // Writes and reads topologies as JSON "plait.topology/1" (docs/schema/topology.schema.json). The
-// reader is strict: a key that the schema does not name is Error(parse_error) with its place, so a
-// typing error never becomes a slow link.
+// reader is strict: a key that the schema does not name is Error(parse_error) with the key's place.
+// A typing error never becomes a slow link.
 #include <algorithm>
 #include <map>
 
@@ -26,7 +26,7 @@ LinkKind link_kind(const JsonPlace& place) {
   place.refuse("nvlink, pcie, bus, shm or net", "\"" + name + "\"");
 }
 
-/// Builds the value section by section; later sections refer to earlier ones.
+/// Builds the value section by section; later sections refer to earlier sections.
 class Reader {
  public:
   Reader(const JsonPlace& root, int nodes) : root_(root), nodes_(nodes) {}
@@ -179,7 +179,7 @@ class Reader {
     topology_.links.push_back(link);
   }
 
-  /// Name of a port: one for each member, or one shared by all members of a node.
+  /// Name of a port: a port per member, or a port shared by all members of a node.
   std::string port_name(int member, bool per_node, LinkKind kind, const char* direction) const {
     const Device& device = topology_.devices[static_cast<std::size_t>(member)];
     const std::string owner = per_node ? text("node", device.node) : device_name(device);
@@ -207,7 +207,7 @@ class Reader {
     return place.string() == "node";
   }
 
-  /// Adds links for all pairs of members; each uses its sender's out port and its receiver's in
+  /// Adds links for all pairs of members; each uses the sender's out port and the receiver's in
   /// port.
   void read_switch(const JsonPlace& item) {
     item.object_of_some({"kind", "members", "gb_per_s", "latency_ns", "width", "port_out_gb_per_s",
@@ -282,7 +282,7 @@ Json link_json(const Topology& topology, const Link& link) {
   return made;
 }
 
-/// Writes a section with one entry a line.
+/// Writes a section with an entry per line.
 template <class Entries, class Write>
 std::string section(const char* name, char open, char close, const Entries& entries, Write write) {
   std::string made = text(",\n  \"", name, "\": ", open);

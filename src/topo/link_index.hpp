@@ -1,4 +1,4 @@
-// An index of find_link() for all pairs of devices, built in one pass over the links.
+// An index of find_link() for all pairs of devices, built in a single pass over the links.
 #pragma once
 #include <cstddef>
 #include <vector>

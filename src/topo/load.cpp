@@ -1,6 +1,6 @@
 // Loads a topology by name or path: shipped files (in the library, or in PLAIT_DATA_DIR), several
-// nodes of one ("mist-2"), the user's own files, and "local-cpu". Shipped names come first, so that
-// a stray file cannot replace one.
+// nodes of a shipped file ("mist-2"), the user's own files, and "local-cpu". Shipped names come
+// first, so that a stray file cannot replace them.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kLocalCpu = "local-cpu";
 constexpr const char* kClusters[] = {"cedar-2", "hgx-h200-2", "mist-2", "mist-4"};  // in lists
 
-/// Reads a file. `writers`: a file that the user did not name must not be writable by other users.
+/// Reads a file. `writers`: a file not named by the user must not be writable by other users.
 Topology from_file(const std::string& file, Writers writers, int nodes) {
   const FileTerms terms{.what = "topology file",
                         .most_bytes = 64 << 20,

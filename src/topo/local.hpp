@@ -1,5 +1,5 @@
-// Default number of CPU ranks of "local-cpu": one for each core, but enough for tests with more
-// ranks than cores.
+// Default number of CPU ranks of "local-cpu": a rank per core, but enough for tests with more ranks
+// than cores.
 #pragma once
 
 namespace plait {

@@ -1,6 +1,6 @@
 // A topology of CPU ranks over shared memory for this machine: every pair is linked directly, and
-// all reach one NUMA node, so that striped and relayed plans run on any machine. A process times
-// one copy once; ranks' speeds derive from it.
+// all reach a single NUMA node, so that striped and relayed plans run on any machine. A process
+// times a copy once; ranks' speeds derive from that time.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -18,11 +18,11 @@ namespace {
 constexpr int kLeastRanks = 16, kMostDefaultRanks = 64, kMostRanks = 256;
 constexpr std::size_t kProbeBytes = 16U
                                     << 20;  // larger than the second-level cache; a few ms a pass
-constexpr double kFlagLatencyNs = 200;      // one cache line from core to core
+constexpr double kFlagLatencyNs = 200;      // a cache line from core to core
 
 int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-/// Measures bytes per ns of one copying core: the best of four passes, since noise only slows down.
+/// Measures bytes per ns of a copying core: the best of four passes, since noise only slows down.
 double timed_copy_gb_per_s() {
   std::vector<char> src(kProbeBytes, 1), dst(kProbeBytes, 2);
   double best_ns = 1e18;

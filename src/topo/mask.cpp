@@ -1,5 +1,5 @@
 // Removes masked links from a topology, and notes a device that may not relay as the parameter
-// "no_relay.N". Tests and `--without` use it to emulate a machine with a broken link.
+// "no_relay.N". Tests and `--without` emulate a machine with a broken link by masks.
 #include <algorithm>
 #include <set>
 
@@ -50,7 +50,7 @@ std::size_t drop(Topology& topology, Masked is_masked) {
   return dropped;
 }
 
-/// Drops the links of a pair: "0-1" in both directions, "0>1" in one.
+/// Drops the links of a pair: "0-1" in both directions, "0>1" in a single direction.
 void drop_pair(Topology& topology, const std::string& mask, const std::string& kind,
                std::string_view pair) {
   const std::size_t mark = pair.find_first_of("->");

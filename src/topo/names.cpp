@@ -1,4 +1,4 @@
-// Formats and parses names of devices by one table of prefixes. A host's memory is named after its
+// Formats and parses names of devices by one table of prefixes. A host's memory is named after the
 // NUMA node.
 #include "topo/names.hpp"
 
@@ -33,7 +33,7 @@ std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view nam
     int index = -1;
     const char* const last = digits.data() + digits.size();
     const auto [end, failed] = std::from_chars(digits.data(), last, index);
-    const bool padded = digits.size() > 1 && digits.front() == '0';  // a device has only one name
+    const bool padded = digits.size() > 1 && digits.front() == '0';  // a device has a single name
     if (failed != std::errc() || end != last || index < 0 || padded) return std::nullopt;
     return std::pair{prefix.kind, index};
   }

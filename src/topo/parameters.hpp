@@ -1,4 +1,4 @@
-// The parameters that a topology may have (parameters.def), and their defaults.
+// The parameters that a topology may have (parameters.def), and the defaults.
 #pragma once
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@ struct ParameterKind {
 const std::vector<ParameterKind>& parameter_kinds();
 /// Returns the topology's value, else the default. Error(internal) if the list has no default.
 double parameter(const Topology& topology, std::string_view key);
-/// Returns what is wrong with a name; empty if the list has it, or it belongs to a mask.
+/// Returns the fault of a name; empty for names in the list or of a mask.
 std::string unknown_parameter(const std::string& key);
 
 }  // namespace plait

@@ -45,7 +45,8 @@ Path path_over(const Topology& topology, PathKind kind, int src, const std::vect
   return made;
 }
 
-/// The links of one pair with all other devices, found in one pass. Detours consist of these.
+/// The links of a pair with all other devices, found in a single pass. Detours consist of these
+/// links.
 class Neighbourhood {
  public:
   Neighbourhood(const Topology& topology, int src, int dst)
@@ -93,7 +94,7 @@ class Neighbourhood {
 
   bool barred(int device) const {
     const auto any = topology_.parameters.lower_bound(
-        kNoRelay);  // fast path: most topologies have no such parameter
+        kNoRelay);  // fast path: most topologies lack the parameter
     if (any == topology_.parameters.end() || !any->first.starts_with(kNoRelay)) return false;
     return topology_.parameters.count(kNoRelay + device_label(topology_, device)) > 0;
   }
@@ -131,7 +132,7 @@ class Neighbourhood {
 
   const Topology& topology_;
   std::vector<int> out_,
-      in_;  // by device: fastest link from src to it, and from it to dst; -1 = none
+      in_;  // by device: fastest link from src to the device, and from the device to dst; -1 = none
   int src_, dst_;
 };
 
@@ -157,7 +158,7 @@ void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
 
 std::vector<Path> direct_paths(const Topology& topology, int src_device, int dst_device) {
   if (src_device == dst_device) return {};
-  device_at(topology, src_device);  // throws if there is no such device
+  device_at(topology, src_device);  // throws if the device is missing
   device_at(topology, dst_device);
   std::map<LinkKind, int> fastest;
   for (std::size_t i = 0; i < topology.links.size(); ++i) {
@@ -225,13 +226,13 @@ Path find_path(const Topology& topology, std::string_view name) {
 
 double path_gb_per_s(const Topology& topology, const Path& path) {
   if (path.links.empty()) {
-    // A copy inside one memory reads and writes it.
+    // A copy inside a memory reads and writes that memory.
     const double memory = parameter(topology, "gpu_memory_gb_per_s", 0) / 2;
     const double copy = parameter(topology, "cpu_copy_gb_per_s", memory);
     return copy > 0 ? copy : std::numeric_limits<double>::infinity();
   }
   double speed = std::numeric_limits<double>::infinity();
-  std::map<int, int> draws;  // hops that share a resource share its speed
+  std::map<int, int> draws;  // hops over the same resource share the speed
   for (const int link : path.links) {
     speed = std::min(speed, topology.links.at(static_cast<std::size_t>(link)).gb_per_s);
     for (const int resource : link_at(topology, link).resources) ++draws[resource];

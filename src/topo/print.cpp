@@ -1,5 +1,5 @@
-// Prints a topology: a matrix as of `nvidia-smi topo -m` with its legend, then every named path
-// with the speed of a single transfer.
+// Prints a topology: a matrix as of `nvidia-smi topo -m` with a legend, then every named path with
+// the speed of a single transfer.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-constexpr std::size_t kMostListed = 8;  // rank devices; with more, one line for each kind of path
+constexpr std::size_t kMostListed = 8;  // rank devices; with more, a line for each kind of path
 
 using Row = std::vector<std::string>;
 
@@ -27,7 +27,7 @@ const Device& device_at(const Topology& topology, int device) {
   return topology.devices[static_cast<std::size_t>(device)];
 }
 
-/// Whether two devices are on one PCIe switch: they share a resource named after it.
+/// Whether two devices are on the same PCIe switch: both use a resource named after that switch.
 bool share_switch(const Topology& topology, int one, int other) {
   const auto switches = [&](int device) {
     std::vector<int> found;
