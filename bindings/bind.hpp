@@ -1,18 +1,18 @@
-// Shared declarations of the bind_<noun>.cpp files; each has one bind function of the module.
+// Shared declarations of the bind_<noun>.cpp files; each has a bind function of the module.
 #pragma once
 #include <nanobind/nanobind.h>
 
 namespace nb = nanobind;
 
-/// Runs pending signal handlers if this is Python's main thread; else does nothing. Call it without
-/// the GIL. If a handler raises (Ctrl-C), it throws an Error, which Python gets as the handler's
+/// Runs pending signal handlers if this is Python's main thread; else does nothing. Call without
+/// the GIL. If a handler raises (Ctrl-C), throws an Error that Python gets as the handler's
 /// exception.
 void check_signals();
-/// Throws such an Error for an exception outside class Exception (KeyboardInterrupt, SystemExit)
-/// that a handler has raised in Python code; else does nothing. Call it with the GIL.
+/// Throws the same Error for an exception outside class Exception (KeyboardInterrupt, SystemExit)
+/// that a handler has raised in Python code; else does nothing. Call with the GIL.
 void throw_if_interrupt(const nb::python_error& error);
 
-/// Throws such an Error again if a call has swallowed the first.
+/// Throws that Error again if a call has swallowed the first.
 void throw_pending_interrupt();
 
 void bind_error(nb::module_& module);

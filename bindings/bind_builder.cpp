@@ -183,7 +183,7 @@ void bind_builder_type(nb::module_& module) {
       .def(
           "sum_order",
           [](Builder& builder, const std::string& order) {
-            builder.sum_order(order == "stated"  // its name up to version 0.1
+            builder.sum_order(order == "stated"  // the name up to version 0.1
                                   ? SumOrder::algorithm_order
                                   : named(order, "sum order", SumOrder::algorithm_order));
           },
@@ -235,10 +235,10 @@ void bind_courier(nb::module_& module) {
       "Calls body(courier, chunk) for every chunk of the message, each lane's chunks in order.");
 }
 
-/// Converts a Python exception to plait's Error, with its code and message.
+/// Converts a Python exception to plait's Error, with code and message.
 Error as_error(nb::python_error& raised) {
   const nb::object value = nb::borrow(raised.value());
-  int number = 0;  // other exceptions may have a `code` as well
+  int number = 0;  // foreign exceptions may have a `code` as well
   const bool is_plaits = nb::hasattr(value, "code") &&
                          nb::try_cast<int>(value.attr("code"), number) && number > 0 &&
                          number <= static_cast<int>(ErrorCode::internal);
@@ -249,7 +249,7 @@ Error as_error(nb::python_error& raised) {
   return {code, said};
 }
 
-/// Wraps a Python function for C++: any thread may call it; it is never destroyed.
+/// Wraps a Python function for C++: any thread may call the function; it is never destroyed.
 template <class Result>
 auto from_python(const nb::callable& function) {
   PyObject* const callable = nb::object(function).release().ptr();

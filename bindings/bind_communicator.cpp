@@ -1,6 +1,6 @@
 // Communicator for Python: takes addresses, and releases the GIL while ranks wait for each other. A
 // waiting thread takes the GIL now and then to run signal handlers, so no call may hold the GIL
-// while it takes a lock of the communicator.
+// while taking a lock of the communicator.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

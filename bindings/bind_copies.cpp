@@ -1,4 +1,4 @@
-// Copies between GPUs of this process, and a memory load on a GPU to measure alongside them.
+// Copies between GPUs of this process, and a memory load on a GPU to measure alongside copies.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

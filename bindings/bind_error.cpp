@@ -1,5 +1,5 @@
-// Python exception classes of errors.def: plait.Error and one subclass for each code, with .code
-// and .exit_code.
+// Python exception classes of errors.def: plait.Error and a subclass for each code, with .code and
+// .exit_code.
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -15,8 +15,8 @@ std::terminate_handler terminate_before = nullptr;
 pthread_t thread_that_ends_python;
 
 /// Before 3.14, Python unwinds a thread that takes the GIL after finalisation. A C++ call takes the
-/// GIL in a destructor, which cannot be unwound, so the process would abort ("terminate called
-/// without an active exception"). Here the thread sleeps instead, as in 3.14.
+/// GIL in a destructor. A destructor cannot be unwound, and the process would abort ("terminate
+/// called without an active exception"). Here the thread sleeps instead, as in 3.14.
 [[noreturn]] void stand_still_or_terminate() {
   const bool is_unwound = std::current_exception() == nullptr &&
                           pthread_equal(pthread_self(), thread_that_ends_python) == 0;

@@ -1,5 +1,5 @@
 // CUDA driver calls for benchmarks and tests in Python: memory, streams, events and graphs as
-// integers. Programs use their framework instead.
+// integers. Programs use a framework instead.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -191,7 +191,7 @@ int driver_version() {
 }
 
 /// Returns the address of a contiguous numpy array of any element type. numpy's own attributes take
-/// microseconds; they are used with stable ABIs before 3.11, which have no buffer protocol.
+/// microseconds; they serve stable ABIs before 3.11, without buffer protocol.
 std::uintptr_t numpy_address(nb::handle array) {
 #if defined(Py_LIMITED_API) && Py_LIMITED_API < 0x030b0000
   return nb::cast<std::uintptr_t>(array.attr("__array_interface__")["data"][0]);

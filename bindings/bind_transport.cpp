@@ -11,7 +11,7 @@ using namespace plait;
 
 namespace {
 
-/// Runs a Python call; its exceptions become peer_lost; the caller adds the rank.
+/// Runs a Python call; exceptions become peer_lost; the caller adds the rank.
 template <class Call>
 auto in_python(const Call& call) {
   const nb::gil_scoped_acquire locked;
