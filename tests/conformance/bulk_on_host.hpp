@@ -22,7 +22,7 @@ inline void bulk_follows() {}
 
 template <bool kRead>
 void wait_bulk_stores(unsigned pending) {
-  if (kRead) return;  // each store has a copy of its own
+  if (kRead) return;  // each store has a separate copy
   for (auto& stores = plait_test::bulk_stores; stores.size() > pending; stores.pop_front()) {
     const plait_test::BulkPiece& piece = stores.front();
     for (char* const dst : piece.dsts) {

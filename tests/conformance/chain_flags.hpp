@@ -1,6 +1,6 @@
 // Checks the flags that signal threads of a chain in several pieces raise, against the times at
-// which packets were cleared and stored: no rank may write a packet again before its receiver has
-// signalled, and none may leave before all ranks have only their last piece left.
+// which packets were cleared and stored: no rank may write a packet again before the receiver has
+// signalled, and no rank may leave before all ranks have only the last piece left.
 #pragma once
 #include "base/text.hpp"
 #include "conformance/ll_runs.hpp"
@@ -15,7 +15,7 @@ class ChainFlagsCheck {
         shape_(chain_shape(run.request)),
         pieces_(traces.accesses[0].size()) {}
 
-  /// Returns the first fault; empty = none, or a chain in one piece.
+  /// Returns the first fault; empty = none, or a chain in a single piece.
   std::string fault() const {
     if (run_.kernel != LlKernel::ll_chain || pieces_ == 1) return "";
     for (int rank = 0; rank < run_.request.ranks; ++rank) {

@@ -1,6 +1,6 @@
-// One body of tests for every engine. Each call is either refused with a reason, or its plan is
-// proved, alone and twice in a row, gives the reference's bits, and matches what the engine's code
-// does: calls through the queue are emulated in host memory, kernels are traced on host threads.
+// A single body of tests for every engine. Each call is either refused with a reason, or its plan
+// is proved, alone and twice in a row, gives the reference's bits, and matches the engine's code:
+// calls through the queue are emulated in host memory, kernels are traced on host threads.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -32,15 +32,15 @@ using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
 std::string trace_ll(const EngineRun& run, const Plan& plan);
 std::string trace_tiles(const EngineRun& run, const Plan& plan);
 std::string trace_scatter_ring(const EngineRun& run, const Plan& plan);
-/// Runs both halves of a scatter_ring in one call, on host threads and on emulated engines.
+/// Runs both halves of a scatter_ring in a single call, on host threads and on emulated engines.
 std::string emulate_scatter_ring(const EngineRun& run);
 
-/// Tiled kernels of all ranks on host threads, one call after the other in the same slots.
+/// Tiled kernels of all ranks on host threads, call after call in the same slots.
 class TileKernels {
  public:
   explicit TileKernels(int ranks);
   ~TileKernels();
-  /// One call, with each rank's buffers.
+  /// A call, with each rank's buffers.
   void run(const Request& request, const TileWish& wish, const std::vector<CallBuffers>& buffers);
 
  private:
@@ -63,8 +63,8 @@ inline Group group_of(int ranks) {
   return group;
 }
 
-/// Returns tunings with the least and the most of each parameter that shows in a plan, one at a
-/// time.
+/// Returns tunings with the least and the most of each parameter that shows in a plan, a single
+/// parameter at a time.
 inline std::vector<Tuning> tunings_of(const Engine& engine, const Request& request) {
   constexpr int kFewBlocks = 3;
   std::vector<Tuning> all = corners(engine, request);
@@ -76,8 +76,8 @@ inline bool has_host_part(const EngineRun& run) {
   return run.tuning.host_permille > 0 || run.tuning.host_cpu_permille > 0;
 }
 
-/// Emulates two calls in a row, in any order of streams, with one hardware queue, and in one branch
-/// of a graph if nothing goes through host memory.
+/// Emulates two calls in a row, in any order of streams, with a single hardware queue, and in a
+/// single branch of a graph if nothing goes through host memory.
 inline std::string emulate(const EngineRun& run, const Topology& topology) {
   using namespace engine_calls;
   for (const QueueOrder order :
@@ -102,7 +102,8 @@ inline std::string first_finding(const Report& report) {
   return report.proved() ? "" : text(report.findings[0].rule, ": ", report.findings[0].sentence);
 }
 
-/// done: plans of this request that have been checked; other parameters often give the same plan.
+/// done: plans of this request that have been checked; different parameters often give the same
+/// plan.
 inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Plan>& done,
                       EngineTally& tally) {
   constexpr std::uint64_t kMostTraced = 1009;  // takes a host's threads a second
@@ -116,7 +117,7 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   const Topology topology = linked_machine(run.request.ranks);
   const Plan plan = plan_of(run.engine, topology, run.request, run.tuning, run.group);
   Plan key = plan;
-  if (plan.kernel.empty()) key.params.clear();  // the ops show how it works
+  if (plan.kernel.empty()) key.params.clear();  // the ops show the algorithm
   ++tally.proved;
   if (std::find(done.begin(), done.end(), key) != done.end()) return;
   done.push_back(key);

@@ -1,4 +1,4 @@
-// The parts of CUDA that kernels need, on host threads: one thread per kernel thread, a barrier per
+// The parts of CUDA that kernels need, on host threads: a thread per kernel thread, a barrier per
 // block, memory orders by std::atomic. To be included before any .cuh.
 #pragma once
 #include <algorithm>
@@ -24,19 +24,19 @@
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wdangling-else"
 
-// Indices of a thread in its kernel, and the barriers of the block.
+// Indices of a thread in the kernel, and the barriers of the block.
 struct PlaitIndex {
   unsigned x = 0;
 };
 inline thread_local PlaitIndex threadIdx, blockIdx, blockDim, gridDim;
 namespace plait_test {
-/// Set if the stream of this thread's rank fails. Kernels of the rank run to their end, as threads
-/// of a GPU may for a moment: data sent meanwhile must not harm a peer.
+/// Set if the stream of this thread's rank fails. Kernels of the rank run to the end, as threads of
+/// a GPU may for a moment: data sent meanwhile must not harm a peer.
 inline thread_local std::atomic<bool>* stream_failed = nullptr;
-/// Time by which the clock of the GPUs has stepped back so far.
+/// Sum of the steps back of the GPUs' clock until now.
 inline std::atomic<long long> clock_behind_ns{0};
 
-/// While an object lives, the clock steps back again and again, faster than it runs.
+/// While an object lives, the clock steps back again and again, faster than time passes.
 class SteppingClock {
  public:
   SteppingClock() {
@@ -88,7 +88,7 @@ class BlockShared {
  public:
   template <class Type, class Place>
   Type& at(Place) {
-    static char place;  // each lambda has its own
+    static char place;  // a separate place per lambda
     const std::lock_guard<std::mutex> hold(guard_);
     std::shared_ptr<void>& found = places_[&place];
     if (found == nullptr) found = std::make_shared<Type>();
@@ -160,7 +160,7 @@ inline int __ffsll(long long bits) {
   return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned long long>(bits)) + 1;
 }
 inline int __ffs(int bits) { return std::countr_zero(static_cast<unsigned>(bits)) + 1; }
-inline void __threadfence_system() {  // one that ThreadSanitizer understands
+inline void __threadfence_system() {  // form that ThreadSanitizer understands
   static std::atomic<unsigned> order{0};
   order.fetch_add(1);
 }

@@ -2,7 +2,7 @@
 // a broken machine between a writer and an owner.
 #pragma once
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@ enum class PathTrouble {
   none,
   mirror,  ///< only the writer sees the data
   stale,   ///< the first round arrives, later rounds do not
-  flip,    ///< one bit is flipped
+  flip,    ///< a single bit is flipped
 };
 
 struct EmulatedPathFault {
@@ -29,8 +29,7 @@ struct EmulatedPathFault {
   PathTrouble stores = PathTrouble::none, pushes = PathTrouble::none, pulls = PathTrouble::none;
 };
 
-/// Memory of `owner` as a faulty rank addresses it: a copy, from which a thread forwards the data
-/// that arrives.
+/// Memory of `owner` as a faulty rank addresses it: a copy. A thread forwards arriving data.
 class TroubledView {
  public:
   TroubledView(cuda::PathInbox& owner, int writer, PathTrouble trouble)
@@ -67,7 +66,7 @@ class TroubledView {
 
 class EmulatedPaths : public cuda::PathSide {
  public:
-  /// words: every rank's. late_s: time that its GPU is busy before the kernel starts.
+  /// words: every rank's. late_s: time of work on the GPU before the kernel starts.
   EmulatedPaths(const std::vector<cuda::PathInbox*>& words, int rank, std::uint64_t nonce,
                 const cuda::PathTimeouts& timeouts, const EmulatedPathFault& trouble,
                 double late_s = 0)

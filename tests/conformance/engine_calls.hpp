@@ -30,7 +30,7 @@ struct CopyCall {
   bool in_place = false;  // all_reduce: outputs hold the inputs
 };
 
-/// One rank, with the caller's stream and a queue of emulated engines.
+/// A rank, with the caller's stream and a queue of emulated engines.
 class EmulatedRank : public EngineRank {
  public:
   EmulatedRank(FakeEngines& engines, const Group& group, const EnginePath& path, HostFlags& words,
@@ -110,7 +110,7 @@ class Ranks {
     }
     return -1;
   }
-  /// Runs what follows even if another rank has given up.
+  /// Runs the following steps even if another rank has given up.
   void come_late(int rank) { engines_.come_late(rank, kCaller); }
   /// Marks the point that the caller's stream has reached.
   void note(int rank, std::function<void()> run) {
@@ -186,7 +186,7 @@ inline constexpr Collective kCollectives[] = {
 };
 
 /// Runs random calls in a row by seed, without waits between. with_shares: parts of some go through
-/// host memory, for which the branches of a graph must run side by side.
+/// host memory, and the branches of a graph must run side by side for this.
 inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsigned seed,
                                       bool with_shares) {
   const Group group = tiny_group(ranks);
@@ -196,7 +196,7 @@ inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsig
   for (unsigned i = 0; i < 5; ++i) {
     Request request;
     request.collective = kCollectives[random() % std::size(kCollectives)];
-    if (seed % 3 == 0) request.collective = Collective::all_reduce;  // shares one after the other
+    if (seed % 3 == 0) request.collective = Collective::all_reduce;  // shares in turn
     request.type = random() % 2 == 0 ? DataType::fp32 : DataType::int16;
     request.op = reduces(request.collective) && random() % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
     request.ranks = ranks;

@@ -1,4 +1,4 @@
-// Executors with one interface: a plan, every rank's input and factor -> every rank's output.
+// Executors with the same interface: a plan, every rank's input and factor -> every rank's output.
 #pragma once
 #include <vector>
 
@@ -50,7 +50,7 @@ struct ReferenceExecutor {
   const plait::Plan& plan_;
 };
 
-/// Threads as ranks. Calls of one executor share arenas, as calls of a communicator do.
+/// Threads as ranks. Calls of an executor share arenas, as calls of a communicator do.
 class CpuExecutor {
  public:
   static constexpr const char* kName = "cpu";

@@ -1,6 +1,6 @@
 // A CUDA driver emulated in host memory: streams are queues of copies, event records and event
-// waits, which a test runs in any order that a GPU could take. Misuse of a real driver (a wait for
-// an event never recorded, a stream of another context) is noted as a fault.
+// waits, run by a test in any order that a GPU could take. Misuse of a real driver (a wait for an
+// event never recorded, a stream of another context) is noted as a fault.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -118,7 +118,7 @@ class FakeMachine {
     for (const auto& [stream, ns] : clock_ns) latest = std::max(latest, ns);
     return latest;
   }
-  /// Runs all queues; the next one to continue is chosen at random.
+  /// Runs all queues; the next queue to continue is chosen at random.
   void run_by_chance(unsigned seed) {
     std::mt19937 random(seed);
     for (;;) {
@@ -137,7 +137,7 @@ class FakeMachine {
       queue.pop_front();
     }
   }
-  /// Runs all queues as one, in the order of the calls.
+  /// Runs all queues as a single queue, in the order of the calls.
   void run_in_order() {
     std::map<std::size_t, FakeWork> all;
     for (auto& [stream, queue] : queues) {

@@ -1,6 +1,6 @@
 // Copy engines, small kernels and host functions of several ranks, emulated in host memory. Each
-// stream is a queue; a test runs queues in any order that GPUs could take, or all of a rank's as
-// one hardware queue. Ranks may come late, give up or be aborted, as in
+// stream is a queue; a test runs queues in any order that GPUs could take, or all of a rank's as a
+// single hardware queue. Ranks may come late, give up or be aborted, as in
 // exec/cuda/copies/engines.cuh.
 #pragma once
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace plait_test {
 
 namespace cuda = plait::cuda;
 
-/// Order of a rank's streams: random, one hardware queue, or a graph with one queue.
+/// Order of a rank's streams: random, a single hardware queue, or a graph with a single queue.
 enum class QueueOrder { by_chance, one_queue, one_branch };
 
 class FakeEngines {
@@ -28,7 +28,7 @@ class FakeEngines {
   struct QueuedWork {
     std::function<bool()> ready;
     std::function<void()> run;
-    std::function<void()> give_up = {};              // waits only: work before they fail
+    std::function<void()> give_up = {};              // waits only: work before the waits fail
     std::function<void(unsigned random)> tear = {};  // copies only: copies a part
     int rank = -1;                                   // rank of the stream that fails
     bool opens_late = false;                         // ends the delay of a rank
@@ -41,7 +41,7 @@ class FakeEngines {
   InjectedDelay trouble;
   bool is_aborted(int rank) const { return aborted_.contains(rank); }
   bool has_failed(int rank) const { return failed_.contains(rank); }
-  /// Runs what follows on the stream of a rank after another rank has given up.
+  /// Runs the following work on a rank's stream after another rank has given up.
   void come_late(int rank, cuda::Stream stream) {
     put(rank, stream, {[this] { return is_open_; }, [] {}, {}, {}, rank, true});
   }
@@ -57,7 +57,7 @@ class FakeEngines {
     streams_[{rank, stream}].push_back(work);
     hardware_[rank].push_back(std::move(work));
   }
-  /// A rank's cores have a queue of their own, whatever streams share.
+  /// A rank's cores have a separate queue, whatever streams share.
   void put_on_cores(int rank, const QueuedWork& work) {
     constexpr int kCores = 1000;
     streams_[{kCores + rank, nullptr}].push_back(work);
@@ -77,18 +77,18 @@ class FakeEngines {
     if (recorded != record_at_.end()) nodes_[rank].back().after.push_back(recorded->second);
   }
 
-  /// Runs every stream by itself; the next one to continue is random.
+  /// Runs every stream by itself; the next stream to continue is random.
   void run_by_chance(unsigned seed) {
     run(streams_, seed);
     hardware_.clear();
   }
-  /// Runs all streams of a rank as one hardware queue, in the order of the calls.
+  /// Runs all streams of a rank as a single hardware queue, in the order of the calls.
   void run_as_one_queue(unsigned seed) {
     run(hardware_, seed);
     streams_.clear();
   }
-  /// Runs all streams of a rank as one queue in any order that streams and events allow, as a graph
-  /// may order branches.
+  /// Runs all streams of a rank as a single queue in any order that streams and events allow, as a
+  /// graph may order branches.
   void run_as_one_branch(unsigned seed) {
     std::mt19937 random(seed);
     for (auto& [rank, nodes] : nodes_) hardware_[rank] = any_order(nodes, random);
@@ -110,7 +110,7 @@ class FakeEngines {
   using Moment = std::tuple<int, cuda::Event, int>;
   struct StreamNode {
     QueuedWork work;
-    std::vector<std::size_t> after;  // of the same rank
+    std::vector<std::size_t> after;  // nodes of the same rank
   };
 
   static std::deque<QueuedWork> any_order(const std::vector<StreamNode>& nodes,
@@ -206,7 +206,7 @@ class FakeEngines {
   std::set<Moment> done_;
 };
 
-/// The queue of one rank.
+/// The queue of a rank.
 class FakeQueue : public cuda::EngineQueue {
  public:
   /// counted: chunks of earlier calls.

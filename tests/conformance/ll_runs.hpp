@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "exec/cuda/ll/direct_ll.cuh"
 #include "exec/cuda/ll/ll_chain.cuh"
 #include "exec/cuda/ll/ll_launch_config.hpp"
@@ -32,24 +32,24 @@ struct LlRun {
   std::uint64_t half_bytes = 0;
   unsigned blocks = 2, threads = 3;
   unsigned resident = ~0u;  ///< blocks at a time
-  LlStep step = {};         ///< of a chain of several pieces
+  LlStep step = {};         ///< for a chain of several pieces
   int ahead = 0;
-  unsigned calls_before = 0;  ///< of the communicator; their number chooses the half
-  int late = -1;              ///< rank that begins each piece when the others can only wait
+  unsigned calls_before = 0;  ///< calls of the communicator; the number chooses the half
+  int late = -1;              ///< rank that begins each piece when all other ranks can only wait
   int absent = -1;            ///< rank that never begins
   double wait_s = 20;
-  std::vector<double> scalars = {};  ///< of premul_sum; empty = 1
+  std::vector<double> scalars = {};  ///< scalars of premul_sum; empty = 1
 
   /// Returns the units that a thread of one_shot or two_shot passes together, as the kernels of a
   /// run are compiled.
   unsigned together() const { return request.type == DataType::fp32 && request.ranks == 2 ? 2 : 1; }
-  /// True for a two_shot that reuses its packets.
+  /// True for a two_shot that reuses packets.
   bool is_long_shot() const {
     return kernel == LlKernel::two_shot && !holds_packets(packets_in_half(kind, half_bytes),
                                                           units_of(request), request.ranks, false);
   }
   std::uint64_t step_units() const { return std::uint64_t{blocks} * threads * together(); }
-  /// Returns the plan's steps, as the threads take them.
+  /// Returns the plan's steps, in the threads' order.
   LlStep ll_step() const {
     if (kernel != LlKernel::two_shot) return step;
     return {.units = step_units(), .ahead = ahead};
@@ -68,7 +68,7 @@ struct LlTraces {
       accesses;                  // by rank, piece, thread
   std::vector<unsigned> failed;  // by rank: DeviceState::failed
   std::vector<unsigned> calls;   // by rank: DeviceState::fused_calls
-  // Record of one launch that reuses packets: stores to flags, and the end of each rank.
+  // Record of a launch that reuses packets: stores to flags, and the end of each rank.
   std::vector<std::shared_ptr<ChainFlags>> chain_flags;        // by rank
   std::vector<std::shared_ptr<ShotFlags>> shot_flags;          // by rank
   std::vector<std::vector<std::vector<MemoryAccess>>> raised;  // by rank, block
@@ -114,7 +114,7 @@ struct RealKernels {
   }
 };
 
-/// Starts a late rank when each of the others has polled in vain for a while, or has ended.
+/// Starts a late rank when each other rank has polled in vain for a while, or has ended.
 struct Pace {
   std::atomic<unsigned> looks{0};
   std::atomic<unsigned> ended{0};  ///< threads, of all pieces
@@ -133,7 +133,7 @@ class LlEmulation {
       made_.outputs.push_back(buffer(output_bytes(run.request, rank)));
       made_.inboxes.push_back(buffer(2 * run.half_bytes));
       fill(made_.inputs.back(), random);
-      // Flag packets are not cleared: an earlier call left its number.
+      // Flag packets are not cleared: an earlier call left the number.
       const unsigned long long none =
           run.kind == PacketFormat::flag ? std::uint64_t{run.calls_before - 1} << 32 : ~0ull;
       std::fill(made_.inboxes.back().begin(), made_.inboxes.back().end(), ulonglong2{none, none});
@@ -175,8 +175,8 @@ class LlEmulation {
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  /// Random floats without NaNs, which would travel as other words. Some data that is only moved
-  /// repeats words with a meaning.
+  /// Random floats without NaNs, because NaNs would travel as different words. Some data that is
+  /// only moved repeats words with a meaning.
   void fill(LlTraces::Buffer& buffer, std::mt19937& random) const {
     for (std::size_t i = 0; i < buffer.size(); ++i) {
       ulonglong2& unit = buffer[i];
@@ -216,7 +216,7 @@ class LlEmulation {
     return run_.is_long_shot() || (run_.kernel == LlKernel::ll_chain && pieces_.size() > 1);
   }
 
-  /// Runs all pieces in one launch, with signal threads behind the workers of a block.
+  /// Runs all pieces in a single launch, with signal threads behind the workers of a block.
   void run_long(int rank) {
     if (rank == run_.late) await_others(0);
     const unsigned signal_threads =
@@ -260,7 +260,7 @@ class LlEmulation {
     while (pieces_[piece].offset > offset) --piece;
     return piece;
   }
-  /// Step of a two_shot that reuses its packets.
+  /// Step of a two_shot that reuses packets.
   std::size_t step_of(std::uint64_t unit_of_shard) const {
     return static_cast<std::size_t>(unit_of_shard / run_.step_units());
   }

@@ -1,5 +1,5 @@
 // Checks all loads and stores of an LL call against the plan. Unit by unit, each thread does what
-// the plan's lane of the rank says, in that order, and nothing else.
+// the plan's lane of the rank says, in that order, and nothing more.
 #pragma once
 #include <map>
 #include <optional>
@@ -32,7 +32,7 @@ class LlTraceCheck {
     enum PlannedAction { push, take, put } kind;
     Region region;
     std::size_t op;
-    std::optional<Region> src;  ///< of data that is pushed or stays
+    std::optional<Region> src;  ///< source of data that is pushed or stays
     bool is_greeting = false;
   };
   /// Progress of a rank with a unit.
@@ -68,7 +68,7 @@ class LlTraceCheck {
     const std::uint64_t at = std::max(piece_ * cut, short_by()) - short_by();
     return (std::min(cut - (piece_ == 0 ? short_by() : 0), part_bytes_ - at) + 15) / 16;
   }
-  /// Returns the units by which the first piece of a chain is shorter than others.
+  /// Returns the units by which the first piece of a chain is shorter than later pieces.
   std::uint64_t short_by() const {
     const std::uint64_t cut = plan_.params.at("piece_bytes"), pieces = traces_.accesses[0].size();
     return is_chain() ? pieces * cut - (part_bytes_ + 15) / 16 * 16 : 0;
@@ -120,8 +120,8 @@ class LlTraceCheck {
                         op.kind == OpKind::copy ? std::optional(op.srcs[0]) : std::nullopt});
       return;
     }
-    // A signal without data is a greeting: its packet is the last of the slot, along a chain one
-    // behind all packets of data. A chain of several pieces has flags instead (chain_flags.hpp).
+    // A signal without data is a greeting: in the last packet of the slot, or along a chain in the
+    // packet behind all data. A chain of several pieces has flags instead (chain_flags.hpp).
     if (is_long()) return;
     if (!is_escaped(run_.kernel) || op.value != piece_ + 1) return;
     const int owner = op.flag.owner, from = op.flag.writer;
@@ -218,7 +218,7 @@ class LlTraceCheck {
     return is_load ? say("wanted only its owner to read an inbox", &access) : push(access, *place);
   }
 
-  /// Returns the step of the plan that an access belongs to, and its unit.
+  /// Returns the step of the plan that an access belongs to, and the unit.
   std::pair<std::size_t, UnitProgress*> step_of(PlannedStep::PlannedAction kind,
                                                 const PacketAddress& place) {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -283,7 +283,7 @@ class LlTraceCheck {
       wanted[0] = (half == 0 ? wanted[0] : wanted[1]);
       wanted[1] = wanted[0] >> 32 | flag;
       wanted[0] = (wanted[0] & 0xffffffffull) | flag;
-      // Bytes past the end of a result may have any bits, since nothing keeps them.
+      // Bytes past the end of a result may have any bits, since nothing keeps these bytes.
       if (is_result && bytes < 16) return;
     } else if (run_.kind == PacketFormat::escaped) {
       for (unsigned i = 0; i < 2; ++i)
@@ -357,7 +357,7 @@ class LlTraceCheck {
       return;
     }
     if (unit->cleared[at]) say("wanted each packet cleared once", &access);
-    unit->cleared[at] = !has_flags() || place.from != 0;  // both halves, the first one first
+    unit->cleared[at] = !has_flags() || place.from != 0;  // both halves, in order
   }
 
   void put(const MemoryAccess& access, const PacketAddress& place) {

@@ -1,4 +1,4 @@
-// Damages calls of copy engines with one mistake each, as a slip in the engine's code would on all
+// Damages calls of copy engines with a mistake each, as a slip in the engine's code would on all
 // ranks: a queue between the engine and the plan that is recorded.
 #pragma once
 #include <algorithm>
@@ -18,23 +18,23 @@ namespace cuda = plait::cuda;
 enum class Slip {
   none,
   no_wait,          ///< a step does not wait for a flag
-  one_unheard,      ///< a step waits for one rank less
+  one_unheard,      ///< a step waits for a rank less
   wait_less,        ///< a wait accepts two less: the piece before in the same slot
   no_signal,        ///< a step signals no rank
-  one_unsignalled,  ///< a step signals one rank less
-  signal_early,     ///< a step signals before the copy or reduction that it follows
-  signal_late,      ///< a step signals after its wait
+  one_unsignalled,  ///< a step signals a rank less
+  signal_early,     ///< a step signals before the copy or reduction instead of after
+  signal_late,      ///< a step signals after the wait
   signal_other,     ///< a step signals the next rank's flag instead
   signal_even,      ///< a step of an odd piece signals the flag of even ones
   no_follow,        ///< a stream does not follow an event
-  follow_once,      ///< a stream follows only the first of its events, at the begin
+  follow_once,      ///< a stream follows only the first of the stream's events, at the begin
   old_event,        ///< an event is not recorded a second time
   skip_copy,        ///< a copy is left out
-  short_copy,       ///< a copy leaves out its last 16 bytes
-  other_owner,      ///< data for one rank's slots goes to the next rank's
+  short_copy,       ///< a copy leaves out the last 16 bytes
+  other_owner,      ///< data for a rank's slots goes to the next rank's
   other_slot,       ///< data for the upper half of slots goes to the lower half
   swap_sources,     ///< sums are made in another order
-  drop_source,      ///< a sum leaves out one part
+  drop_source,      ///< a sum leaves out a part
   count_less,       ///< the end of a call counts two less
   no_count,         ///< the end of a call counts nothing
   no_end_wait,      ///< the last step waits for no rank
@@ -49,7 +49,7 @@ struct Mutant {
       to = 1 << 20;  ///< flags by Flag::index, events by number (100 + n: the host part's)
 };
 
-/// The queue of one rank.
+/// The queue of a rank.
 class MutantQueue : public cuda::EngineQueue {
  public:
   MutantQueue(cuda::PlanBook& book, int rank, const Mutant& mutant)
@@ -140,7 +140,7 @@ class MutantQueue : public cuda::EngineQueue {
     return index >= mutant_.from && index < mutant_.to;
   }
 
-  /// True if the step is to signal before the work that it follows.
+  /// True if the step is to signal before the work instead of after.
   bool damage(cuda::Stream stream, cuda::EngineStep& step) {
     for (cuda::EngineWait& wait : step.waits) {
       if (wait.ranks == 0 || !is_word(wait.flags, 0)) continue;
@@ -169,7 +169,7 @@ class MutantQueue : public cuda::EngineQueue {
     return reinterpret_cast<std::uint32_t*>(path_.flags[next]) + at;
   }
 
-  /// Returns false for a copy that is left out; shortens `bytes` of one that is cut.
+  /// Returns false for a copy that is left out; shortens `bytes` of a cut copy.
   bool is_copied(cuda::Stream stream, std::uint64_t& bytes) {
     if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return false;
     if (is(Slip::short_copy, stream) && bytes > 16 && hits_++ == 0) bytes -= 16;
@@ -188,7 +188,7 @@ class MutantQueue : public cuda::EngineQueue {
     return {path_.borrowed[rank], path_.borrowed_bytes + path_.inbox_bytes};
   }
   void look_where(const char* at) {
-    if (path_.slots.size() == 2) return;  // exchanges borrow behind their own slots
+    if (path_.slots.size() == 2) return;  // exchanges borrow behind the engines' own slots
     for (char* const borrowed : path_.borrowed)
       borrows_ |= Inbox{borrowed, path_.borrowed_bytes}.has(at);
   }

@@ -38,13 +38,13 @@ inline void sync_threads(unsigned id, unsigned) {
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
   return (*plait_test::team_barriers)[id]->any(mine);
 }
-/// A polling thread yields, since there are more threads than cores.
+/// A polling thread yields, since threads outnumber cores.
 inline void let_others_run() {
   thread_local unsigned looks = 0;
   if (++looks % 16 == 0) std::this_thread::yield();
   if (looks % 1024 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
-/// Aborts on a misaligned address or size, on which a GPU would end the process.
+/// Aborts on a misaligned address or size, since a GPU would end the process.
 inline void must_be_multiple(std::uintptr_t value, std::size_t bytes) {
   if (value % bytes == 0) return;
   std::fprintf(stderr, "wanted an address or a size that is a multiple of %zu, found %#zx\n", bytes,

@@ -1,5 +1,5 @@
 // Checks the flags that signal threads of a two_shot with reused packets raise, against the times
-// at which packets were cleared and stored: no rank may write a packet again before its receiver
+// at which packets were cleared and stored: no rank may write a packet again before the receiver
 // has signalled.
 #pragma once
 #include "base/text.hpp"
@@ -41,7 +41,7 @@ class ShotFlagsCheck {
           found = {std::min(found.first, one.turn), std::max(found.second, one.turn)};
     return found;
   }
-  /// Checks the stores of `by` to its flag at `rank`.
+  /// Checks the stores of `by` to the flag at `rank`.
   std::string fault_of(int rank, int by, unsigned block) const {
     const unsigned* const flag = &traces_.shot_flags[index(rank)]->through[block][by];
     if (*flag != 0) return text("wanted the word 0 in the end, found ", *flag);

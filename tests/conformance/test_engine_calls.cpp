@@ -1,6 +1,6 @@
 // Calls by copy engines on engines emulated in host memory: calls of every kind in a row, with
-// streams in any order, and with one hardware queue per rank. Outputs match the reference, no rank
-// stands still, and the steps of a call do not mix with those of the next.
+// streams in any order, and with a single hardware queue per rank. Outputs match the reference, no
+// rank stands still, and the steps of a call do not mix with the steps of the next call.
 #include <doctest/doctest.h>
 
 #include "conformance/engine_calls.hpp"
@@ -58,7 +58,7 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
 
 }  // namespace
 
-/// The call before, the one before that, and so on.
+/// The call before, the call before that, and so on.
 TEST_CASE("a rank pushes to another one after the rank before has signalled that it has finished") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4})

@@ -1,7 +1,7 @@
-// Mistakes that a change of the copy engines' code could make (mutant_queue.hpp), one per row of
-// engine_mutants.def, made on all ranks, and mistakes between the halves of scatter_ring, made in a
-// copy of the text. verify() rejects each plan recorded with a mistake by the rule of the row; a
-// plan that looks right alone is rejected in a row with a correct call.
+// Mistakes that a change of the copy engines' code could make (mutant_queue.hpp), a mistake per row
+// of engine_mutants.def, made on all ranks, and mistakes between the halves of scatter_ring, made
+// in a copy of the text. verify() rejects each plan recorded with a mistake by the rule of the row;
+// a plan that looks right alone is rejected in a row with a correct call.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -70,7 +70,7 @@ const MutantRow kRows[] = {
 };
 
 #ifdef PLAIT_HAS_MUTANTS
-/// Tiles state a plan of their half; the ring's work goes through the queue.
+/// Tiles state a plan of the tiles' half; the ring's work goes through the queue.
 Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
   Request request;
   request.ranks = 4;
@@ -103,7 +103,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
   request.root = request.ranks - 1;
   request.count = call == gather   ? 400000
                   : call == places ? 20000
-                  : call == ring   ? 110000  // its last slot lies among the engines' own
+                  : call == ring   ? 110000  // the last slot lies among the engines' own
                   : call == chain  ? 220000
                                    : 100000;
   request.collective = call == ring                      ? Collective::all_gather

@@ -1,6 +1,6 @@
 // The kernel that waits and signals for copy engines, on host threads. Rank 0 copies numbers into a
-// slot of rank 1, and rank 1 reads each number. One rank comes after the other's deadline, or its
-// program aborts while copies still go on: no number is taken for another.
+// slot of rank 1, and rank 1 reads each number. A rank comes after the peer's deadline, or the
+// rank's program aborts while copies still go on: no number is taken for another.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
 #include "exec/cuda/copies/engines.cuh"
 #include "unit/scale.hpp"
@@ -35,7 +35,7 @@ struct EngineStepGpu {
 struct EngineStepPair {
   EngineStepGpu gpus[2];
   std::atomic<std::uint32_t> slot{0};
-  std::vector<std::uint32_t> read;  // by rank 1: a number for each step that it completed
+  std::vector<std::uint32_t> read;  // by rank 1: a number for each completed step
   int late = -1;
   std::uint32_t late_at = 0, wrong = 0;
 
@@ -107,7 +107,7 @@ TEST_CASE("steps of copy engines: a late or aborted rank leaves no rank with a w
       std::mt19937 random(static_cast<unsigned>(seed));
       const auto pair = std::make_unique<EngineStepPair>();
       const int one = static_cast<int>(random() % 2);
-      pair->late = is_aborted ? 1 - one : one;  // the other comes late to the aborted call
+      pair->late = is_aborted ? 1 - one : one;  // the peer comes late to the aborted call
       pair->late_at = 1 + static_cast<std::uint32_t>(random() % kNumbers);
       pair->run(0.03, is_aborted ? one : -1, static_cast<unsigned>(random() % 20000));
       CAPTURE(text("seed ", seed, ", late rank ", pair->late, ", aborted rank ",
@@ -115,7 +115,7 @@ TEST_CASE("steps of copy engines: a late or aborted rank leaves no rank with a w
       CHECK(pair->wrong == 0);
       right += pair->read.size();
       failed += pair->gpus[0].stream_failed || pair->gpus[1].stream_failed ? 1 : 0;
-      for (int rank = 0; rank < 2; ++rank) {  // a rank that gave up has poisoned the other
+      for (int rank = 0; rank < 2; ++rank) {  // a rank that gave up has poisoned the peer
         const DeviceState& state = pair->gpus[rank].state;
         CHECK((state.failed == kNoFault || pair->gpus[1 - rank].flags.poisoned == rank + 1u));
         CHECK(pair->gpus[rank].stream_failed == (state.failed == kFaultDeadline));

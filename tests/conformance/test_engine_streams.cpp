@@ -1,5 +1,5 @@
 // Streams without work take no part in calls by copy engines: in a graph an empty stream adds a
-// useless edge, and the driver then runs copies and the kernels beside them one after the other
+// useless edge, and the driver then runs copies and the kernels beside them in turn
 // (docs/design/copy_engines.md).
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ using namespace plait::cuda;
 
 namespace {
 
-/// Inspects the work of a call: each event of a stream must follow some work on it.
+/// Inspects the work of a call: each event of a stream must follow some work on that stream.
 class LookingQueue : public EngineQueue {
  public:
   explicit LookingQueue(EngineQueue& queue) : queue_(queue) {}
@@ -56,7 +56,7 @@ class LookingQueue : public EngineQueue {
     waits_[stream] = true;
     queue_.follow(stream, event);
   }
-  /// Streams that waited and did no work after it.
+  /// Streams that waited and did no work afterwards.
   int idle() const {
     int count = 0;
     for (const auto& [stream, waits] : waits_) count += waits;

@@ -1,5 +1,5 @@
-// One body of tests for all executors: the bits of the reference for every proposed plan of every
-// collective, and the same bits from every rank-order plan.
+// A single body of tests for all executors: the bits of the reference for every proposed plan of
+// every collective, and the same bits from every rank-order plan.
 #include <doctest/doctest.h>
 
 #include "conformance/executors.hpp"

@@ -1,7 +1,7 @@
 // The kernels one_shot, two_shot and direct_ll on host threads: calls in a row of any size and type
-// (for direct_ll any collective), with no barrier between ranks but the kernels' own. Results match
-// the reference bit for bit; a rank that never comes is named. ThreadSanitizer does not run this
-// file: the kernels' volatile accesses are no races in CUDA.
+// (for direct_ll any collective), with no barrier between ranks but the barriers in the kernels.
+// Results match the reference bit for bit; a rank that never comes is named. ThreadSanitizer does
+// not run this file: the kernels' volatile accesses are no races in CUDA.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
 #include "exec/cuda/ll/direct_ll.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
@@ -46,7 +46,7 @@ enum class Kernel {
   direct_ll
 };
 
-/// One call of all ranks.
+/// A call of all ranks.
 struct LlCall {
   Kernel kernel;
   Request request;

@@ -1,8 +1,8 @@
-// The lane kernel, which runs all of a plan's lanes on a rank, on host threads: plans of any
-// strategy and collective, calls in a row, with no barrier between ranks but the plans' own.
-// Outputs match the reference. If a rank comes after the deadline or is aborted, no other rank ends
-// a call with a wrong result unless its stream has failed. All flags begin near their wrap-around,
-// and so do the counters of block barriers.
+// The lane kernel (all of a plan's lanes on a rank) on host threads: plans of any strategy and
+// collective, calls in a row, with no barrier between ranks but the plans' own. Outputs match the
+// reference. If a rank comes after the deadline or is aborted, no other rank ends a call with a
+// wrong result unless that rank's stream has failed. All flags begin near wrap-around, like the
+// counters of block barriers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "exec/cuda/lanes/bound_plan.hpp"
@@ -139,13 +139,13 @@ class LaneEmulation {
             },
             kRingBytes, kConfig));
       } catch (const Error&) {
-        return;  // it needs more memory
+        return;  // needs more memory
       }
       tables->images.push_back(tables->ranks.back()->image());
       const LaneImage image = tables->ranks.back()->parts_of(tables->images.back().data());
       for (std::uint32_t i = 0; i < tables->ranks.back()->whole_count(); ++i)
         image.counters[image.segments[tables->ranks.back()->first_whole() + i].first_counter] =
-            random_() % 2 << 31;  // phase of the block barrier, one of two
+            random_() % 2 << 31;  // phase (0 or 1) of the block barrier
     }
     plans_.push_back(std::move(tables));
   }
@@ -249,7 +249,7 @@ TEST_CASE("lanes: a late or aborted rank leaves no rank with a wrong result and 
   CHECK(plait_test::seen(failed));
 }
 
-/// Copies cannot be called back, and may write where the peer reads.
+/// Started copies cannot be stopped, and may write into memory that the peer reads.
 TEST_CASE("lanes: an aborted rank whose copies follow poisons its peer, which completes no call") {
   LaneEmulation emulation(2, 3);
   emulation.gpus[0]->stop_page.stop = kFaultAborted;

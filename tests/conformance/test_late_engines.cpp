@@ -1,5 +1,5 @@
-// Calls by copy engines in which a rank comes after the others' deadline, or a program aborts:
-// every call that ends on a rank without a failed stream has the reference's outputs on that rank,
+// Calls by copy engines in which a rank comes after the peers' deadline, or a program aborts: every
+// call that ends on a rank without a failed stream has the reference's outputs on that rank,
 // whatever was queued or in flight.
 #include <doctest/doctest.h>
 

@@ -1,12 +1,12 @@
 // Checks LL kernels against plans: every load and store of a run on host threads is part of
-// ll_plan(), unit by unit in order; all data of the plan is moved; and results match those of the
-// plan in the reference executor.
+// ll_plan(), unit by unit in order; all data of the plan is moved; and results match the plan's
+// results in the reference executor.
 #include <doctest/doctest.h>
 
 #include "conformance/chain_flags.hpp"
 #include "conformance/ll_trace.hpp"
 #include "conformance/shot_flags.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "conformance/conformance.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/report.hpp"
@@ -36,7 +36,7 @@ std::string print(const LlRun& run) {
               run.ahead, ", late ", run.late, ", calls before ", run.calls_before);
 }
 
-/// Returns what is wrong with a run of the kernels; empty = nothing.
+/// Returns the faults of a run of the kernels; empty = nothing.
 template <class Kernels>
 std::string fault_of(const LlRun& run, const Plan& plan) {
   LlTraces traces = LlEmulation<Kernels>(run).emulate();
@@ -61,7 +61,7 @@ std::string fault_of(const LlRun& run, const Plan& plan) {
   for (auto& one : expected) out.push_back(one.data());
   run_reference(plan, in, out, run.scalars);
   for (std::size_t rank = 0; rank < expected.size(); ++rank)
-    if (!expected[rank].empty() &&  // otherwise there is no memory to compare
+    if (!expected[rank].empty() &&  // otherwise no memory could be compared
         std::memcmp(expected[rank].data(), traces.outputs[rank].data(), expected[rank].size()) != 0)
       return text("other bits at rank ", rank);
   return "";
@@ -98,7 +98,7 @@ LlRun run_of(LlKernel kernel, PacketFormat kind, Collective collective, int rank
   run.request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
   run.request.peer = (run.request.root + 1 + static_cast<int>(random() % 2)) % ranks;
   if (kernel == LlKernel::ll_chain && reduces(collective) && run.request.root != 0)
-    run.request.root = ranks - 1;  // one of the chain's ends
+    run.request.root = ranks - 1;  // an end of the chain
   const bool moves = is_escaped(kernel) && !reduces(collective);
   run.request.type = moves ? (random() % 2 == 0 ? DataType::bf16 : DataType::uint8)
                      : is_escaped(kernel) || random() % 3 != 0 ? DataType::fp32
@@ -143,7 +143,7 @@ std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
   config(run, random);
   if (run.kernel == LlKernel::ll_chain && plan.params.contains("piece_bytes"))
     run.step = {1, static_cast<std::uint64_t>(plan.params.at("piece_bytes")) / 16};
-  // A host has too few threads for the engine's steps, so the steps are those of fewer threads.
+  // A host has too few threads for the engine's steps, hence the steps are for fewer threads.
   const Plan traced = run.is_long_shot() ? ll_plan(cases::wide_machine(), run.request, run.kernel,
                                                    run.kind, run.half_bytes, run.ll_step())
                                          : plan;
@@ -306,7 +306,7 @@ std::vector<LlRun> runs_for(const std::string& file) {
   std::vector<LlRun> runs;
   std::mt19937 random(1);
   std::vector<int> numbers{2, 3, 4};
-  if (file == "fused") numbers.push_back(8);  // its threads load all parts first
+  if (file == "fused") numbers.push_back(8);  // the threads load all parts first
   for (const int ranks : numbers)
     for (const int late : {0, ranks - 1})
       for (const auto& [kernel, kind] : kKinds)

@@ -31,7 +31,7 @@ TEST_CASE("both ends cut a message alike, and every unit goes through one channe
   for (const std::uint64_t bytes : {1ull, 1048576ull, 134217727ull})
     CHECK(!cut_message(bytes, {32, {}, kMessageHostChannels}).shared);
   CHECK(!cut_message(1ull << 30, {32, {}}).shared);
-  // Shared messages go through all channels, so that each channel counts all of them.
+  // Shared messages go through all channels, and each channel counts all messages.
   for (const std::uint64_t bytes : {134217728ull, 1ull << 30, 1ull << 36})
     for (const std::uint32_t channels : {4u, 32u}) {
       const MessageCut cut = cut_message(bytes, {channels, {}, kMessageHostChannels});

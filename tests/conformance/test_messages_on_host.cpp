@@ -1,7 +1,7 @@
 // The message kernel on host threads: any number of messages between any ranks, by LL packets and
 // by tiles, in calls that need not match, arrive complete and in the right place, however few
-// blocks a GPU has room for. If a rank comes late or is aborted, no other rank takes data that was
-// not sent.
+// blocks a GPU has room for. If a rank comes late or is aborted, no peer takes data that was not
+// sent.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
 #include "exec/cuda/messages/message_bulk.cuh"
 #include "exec/cuda/messages/messages.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint32_t kChannels = 2;
 constexpr unsigned kTeamThreads = 2;
-constexpr std::uint64_t kArea = 1 << 20;  // of a rank's buffer
+constexpr std::uint64_t kArea = 1 << 20;  // size of a rank's buffer
 
 constexpr unsigned long long kUntouched = 0xa5a5a5a5a5a5a5a5;
 
@@ -49,7 +49,7 @@ struct MessageRank {
   std::span<std::uint8_t> input = bytes_of(input_memory), output = bytes_of(output_memory);
   std::vector<std::uint8_t> expected{output.begin(), output.end()};
   std::vector<std::vector<MessageEnd>> calls;
-  std::uint64_t read = 0, written = 0;  // bytes used so far of input and output
+  std::uint64_t read = 0, written = 0;  // bytes of input and output used up to now
 };
 using MessageRanks = std::vector<std::unique_ptr<MessageRank>>;
 
@@ -68,11 +68,11 @@ MessageArgs with_context(MessageArgs args, MessageRanks& all, std::size_t rank, 
   return args;
 }
 
-/// How ranks run their launches.
+/// How ranks run launches.
 struct How {
   MessageTuning tuning;
   double wait_s = 60;
-  bool in_bulk = false;     // tiles by the threads that move tiles in bulk, and no others
+  bool in_bulk = false;     // tiles by the threads that move tiles in bulk, and no more
   unsigned resident = ~0u;  // blocks of a GPU at a time
   bool has_host_channels = false;
   bool is_mixed = false;  // in bulk, but on the last rank by all threads
@@ -81,7 +81,7 @@ struct How {
   }
 };
 
-/// Both teams of a block, as a thread of the block sees them.
+/// Both teams of a block, from the view of a thread of the block.
 void run_team(const MessageArgs& args, bool in_bulk) {
   if (args.notes != 0) return note_works(args);
   struct SharedMessages {
@@ -90,7 +90,7 @@ void run_team(const MessageArgs& args, bool in_bulk) {
   PLAIT_SHARED(SharedMessages, shared);
   const unsigned threads = blockDim.x / 2, side = threadIdx.x / threads;
   const unsigned lane = threadIdx.x % threads;
-  // In bulk mode one thread of each warp works; only these threads exist.
+  // In bulk mode a single thread of each warp works, and no more threads exist.
   const Team team =
       in_bulk ? Team{side, kMessageTeamThreads, lane * 32} : Team{side, threads, lane};
   MessageTeam end(args, shared.sides[side], team, blockIdx.x, side);
@@ -128,7 +128,7 @@ void run_all(MessageRanks& all, const How& how) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-/// Returns true if a rank has received in a call what was sent.
+/// Returns true if a rank has received the sent data in a call.
 bool is_right(const MessageRank& rank, std::size_t call) {
   return std::all_of(rank.calls[call].begin(), rank.calls[call].end(), [&](const MessageEnd& one) {
     const auto* const at = static_cast<const std::uint8_t*>(one.memory);
@@ -141,9 +141,9 @@ std::uint64_t random_size(std::mt19937& random) {
   return random() % 3 == 0 ? random() % 50 : random() % 30000;
 }
 
-/// Adds a message of random bytes from one rank's buffer to another's, behind earlier messages;
-/// both ends go into the last call of their rank. Buffers begin at multiples of `grain`. Returns
-/// false if a buffer is full.
+/// Adds a message of random bytes from a rank's buffer to another rank's, behind earlier messages;
+/// each end goes into the rank's last call. Buffers begin at multiples of `grain`. Returns false if
+/// a buffer is full.
 bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std::size_t to,
                  std::uint64_t bytes, std::uint64_t grain = 1) {
   MessageRank &sender = *all[from], &receiver = *all[to];
@@ -162,8 +162,8 @@ bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std:
   return true;
 }
 
-/// Adds some messages from each rank to each rank, also to itself, all in one call per rank.
-/// kForBulk: aligned, and between different ranks, as bulk copies need.
+/// Adds some messages from each rank to each rank (including the sender), all in a single call per
+/// rank. kForBulk: aligned, and between different ranks, as bulk copies need.
 enum class MessageSizes { kAny, kForBulk };
 void add_group(MessageRanks& all, std::mt19937& random, MessageSizes kind = MessageSizes::kAny) {
   for (auto& rank : all) rank->calls.emplace_back();
@@ -220,7 +220,7 @@ TEST_CASE("groups of messages on host threads arrive complete") {
       }
 }
 
-/// Messages are longer than the slots, so each end waits for the other.
+/// Messages are longer than the slots, hence both ends wait for each other.
 TEST_CASE("messages of any number of ranks: one resident block a GPU is enough") {
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 2 : 4); ++seed)
@@ -232,11 +232,11 @@ TEST_CASE("messages of any number of ranks: one resident block a GPU is enough")
       }
 }
 
-/// Ranks 0 and 2 exchange with 1 and 3 in one group; 1 and 3 exchange with one after the other, in
-/// opposite orders. A fixed order of ranks within the group would deadlock in one of these cycles.
+/// Ranks 0 and 2 exchange with 1 and 3 in a single group; 1 and 3 exchange with 0 and 2 in turn, in
+/// opposite orders. A fixed order of ranks within the group would deadlock in some of these cycles.
 TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU is enough") {
   for (const bool one_first : {false, true})
-    for (const int each : {1, 40})  // one, and more than a launch can hold
+    for (const int each : {1, 40})  // 1, and more than a launch can hold
       for (const bool in_bulk : {false, true}) {
         const How how{{0, 32}, 10, in_bulk, 1};
         std::mt19937 random(1);
@@ -261,7 +261,7 @@ TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU
       }
 }
 
-/// Messages in some order; each rank cuts its messages into groups in its own way.
+/// Messages in some order; each rank cuts the messages into groups in a different way.
 TEST_CASE("messages of groups that each rank cuts for itself: one resident block a GPU is enough") {
   for (const std::size_t ranks : {2u, 3u, 4u, 6u})
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
@@ -283,13 +283,13 @@ TEST_CASE("messages of groups that each rank cuts for itself: one resident block
 
 namespace {
 
-/// Counts correct calls and failed calls; there may be no others.
+/// Counts correct calls and failed calls; every call must be either.
 struct Ended {
   int right = 0, failed = 0;
 };
-/// A rank comes late to a call, or is aborted during it.
+/// A rank comes late to a call, or is aborted during the call.
 void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& ended) {
-  MessageRanks all = groups_of(ranks, seed, how, 7);  // more than there are slots for
+  MessageRanks all = groups_of(ranks, seed, how, 7);  // more than the slots hold
   const auto one = static_cast<std::size_t>(seed % ranks);
   all[is_aborted ? (one + 1) % all.size() : one]->late = seed % 3;
   std::thread program([&] {
@@ -327,7 +327,7 @@ TEST_CASE("messages: a late or aborted rank leaves no rank with data that was no
 
 TEST_CASE("waits for messages that no rank sends are given up, and name the peer") {
   for (const std::uint64_t bytes : {100u, 200000u})
-    for (const unsigned resident : {1u, ~0u}) {  // with one, two ends take turns
+    for (const unsigned resident : {1u, ~0u}) {  // with 1, two ends take turns
       MessageRanks all = ranks_of(2);
       all[0]->calls = {{{false, 1, all[0]->output.data(), bytes}}};
       run_all(all, {{0, 1024}, 0.05, false, resident});
@@ -339,8 +339,8 @@ TEST_CASE("waits for messages that no rank sends are given up, and name the peer
 
 namespace {
 
-/// Returns the tiles that a rank has sent to the peer, by host channels and by other channels,
-/// including the ends of shared messages, which take a slot each.
+/// Returns the tiles that a rank has sent to the peer, by host channels and by other channels. The
+/// end of a shared message takes a slot and counts.
 struct SentMessage {
   std::uint32_t by_host = 0, by_others = 0;
 };

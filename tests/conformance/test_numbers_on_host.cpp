@@ -35,11 +35,11 @@ void check_type() {
   std::mt19937 random(7);
   for (unsigned code = 0; code < 1u << 16; code += 8) {
     Codes every, zeros, any, least;
-    zeros.fill(0x8000);  // -0: added to any number it gives that number, sign of zero included
+    zeros.fill(0x8000);  // -0: added to any number gives that number, sign of zero included
     for (unsigned i = 0; i < 8; ++i) {
       every[i] = static_cast<std::uint16_t>(code + i);
       any[i] = static_cast<std::uint16_t>(random());
-      // A sum that lies between two codes: the other number is smaller by about the type's
+      // A sum that lies between two codes: the second number is smaller by about the type's
       // precision.
       const int steps =
           (kType == DataType::bf16 ? 8 << 7 : 11 << 10) + static_cast<int>(random() % 512) - 256;

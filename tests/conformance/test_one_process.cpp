@@ -1,6 +1,6 @@
-// Copies of one process on an emulated driver: with streams in any order, and with one hardware
-// queue, outputs are right, consecutive calls do not collide in shared memory, and nothing is left
-// behind.
+// Copies of a single process on an emulated driver: with streams in any order, and with a single
+// hardware queue, outputs are right, consecutive calls do not collide in shared memory, and nothing
+// is left behind.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Copies between two GPUs of a fake machine whose host path is loaded by another job: the share of
-// the host path adapts, nothing waits, and shares set by the caller stay.
+// Copies between two GPUs of a fake machine with another job on the host path: the share of the
+// host path adapts, nothing waits, and shares set by the caller stay.
 #include <doctest/doctest.h>
 
 #include "comm/gpu/pair_copies.hpp"
@@ -33,7 +33,7 @@ struct PairBench {
   void put(std::uint64_t bytes, const PairCopies::Params& params = {}) {
     copies->run(pair, bytes, params, ranks);
   }
-  /// Runs one copy with a wait of the caller; returns the time.
+  /// Runs a copy with a wait of the caller; returns the time.
   double ns(std::uint64_t bytes, const PairCopies::Params& params = {}) {
     const double before = FakeMachine::now().latest_ns();
     put(bytes, params);

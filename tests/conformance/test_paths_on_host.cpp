@@ -1,4 +1,4 @@
-// The check of paths on host threads. Sound machines pass, also with one busy GPU. Data that is
+// The check of paths on host threads. Sound machines pass, also with a busy GPU. Data that is
 // dropped, kept in a mirror, stale or changed between two ranks is found in time by the rank that
 // owns the memory, by kernels and by copies.
 #include "conformance/emulated_paths.hpp"
@@ -23,7 +23,7 @@ struct PathOutcome {
 struct Stopped {};
 constexpr std::uint64_t kNonce = 0x1234567;
 
-/// Runs every rank's check; at each exchange all ranks stop if one has found a fault, as when
+/// Runs every rank's check; at each exchange all ranks stop if any rank has found a fault, as when
 /// communicators are made.
 PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeouts& timeouts,
                       const std::vector<double>& late_s = {}) {

@@ -17,8 +17,8 @@ using namespace plait_test::engine_calls;
 
 namespace {
 
-/// Engine tiled with kernels that run on host threads when the streams of all ranks have reached
-/// them.
+/// Engine tiled with kernels that run on host threads once the streams of all ranks have reached
+/// the kernels.
 class TilesOnHost : public Engine {
  public:
   TilesOnHost(FakeEngines& engines, int ranks, bool works)
@@ -63,7 +63,7 @@ class TilesOnHost : public Engine {
     const int rank_;
   };
 
-  /// A rank's n-th launch belongs with the n-th launch of the others.
+  /// A rank's n-th launch belongs with the peers' n-th launch.
   void put(TileLaunch asked, int rank, const CallBuffers& buffers, Stream stream) const {
     const auto at = static_cast<std::size_t>(rank);
     const std::size_t number = made_[at]++;
@@ -102,8 +102,7 @@ class WholeCall : public ScatterRingEngine {
   const Engine& tiles_;
 };
 
-/// Runs two calls in a row, as emulate() does. works: whether the kernels do their work, or
-/// nothing.
+/// Runs two calls in a row, as emulate() does. works: whether the kernels do any work.
 std::string emulate_in(QueueOrder order, const EngineRun& run, bool works) {
   const Topology topology = linked_machine(run.request.ranks);
   FakeEngines emulated;

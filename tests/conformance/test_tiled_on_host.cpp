@@ -1,7 +1,7 @@
 // The tiled kernel on host threads: any collective, size, type and alignment, calls in a row, with
-// no barrier between ranks but the kernel's own flags, which begin near their wrap-around. Results
-// match the reference bit for bit. If a rank comes after the deadline or is aborted, no other rank
-// ends a call with a wrong result unless its stream has failed.
+// no barrier between ranks but the kernel's own flags, starting near wrap-around. Results match the
+// reference bit for bit. If a rank comes after the deadline or is aborted, no other rank ends a
+// call with a wrong result unless that rank's stream has failed.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
 #include "conformance/conformance.hpp"
 #include "conformance/executors.hpp"
@@ -70,7 +70,7 @@ struct TiledCall {
 
   std::uint64_t offset() const { return aligned ? 0 : bytes_of(request.type); }
   char* input(std::size_t rank) { return bytes_in(inputs[rank]) + offset(); }
-  /// In place only if nothing but sums goes back to its origin.
+  /// In place only if nothing but sums goes back to the origin.
   char* output(std::size_t rank) {
     return in_place ? input(rank) : bytes_in(outputs[rank]) + offset();
   }
@@ -136,7 +136,7 @@ void run_any(const Request& request, const TiledArgs& args) {
   run_kernel<DataType::uint8, 0>(args);
 }
 
-/// The kernel of one rank.
+/// The kernel of a rank.
 template <class Body>
 void launch_on(TiledGpu& gpu, const TiledArgs& args, Body&& body) {
   launch(tiled_grid(args.blocks, &gpu.stream_failed), body);
@@ -223,9 +223,9 @@ TiledGpus gpus_of(int ranks) {
 
 namespace {
 
-/// Checks the loads and stores of a call against the plan, whose tiles are those of all blocks:
-/// nothing outside, and each unit of a slot as often as the plan says. No slot of parts is read
-/// after the sender has got the signal that the slot is free, a signal without a fence.
+/// Checks the loads and stores of a call against the plan, with the tiles of all blocks: nothing
+/// outside, and each unit of a slot as often as the plan says. No slot of parts is read after the
+/// sender has got the signal that the slot is free, a signal without a fence.
 class TileTraceCheck {
  public:
   TileTraceCheck(TiledCall& call, TiledGpus& gpus, const Plan& plan)
@@ -246,8 +246,8 @@ class TileTraceCheck {
     for (std::uint64_t at = region.offset; at < region.offset + region.bytes; at += 16)
       units[{region.space, region.rank, at}] += by;
   }
-  /// Returns an access's address as the plan counts; a slot's tile of one block lies within that of
-  /// all blocks.
+  /// Returns an access's address as the plan counts; a block's tile in a slot lies within the tile
+  /// of all blocks.
   std::optional<Region> region_of(const MemoryAccess& access, const TiledArgs& shape) {
     const auto inside = [&](const Buffer& buffer, std::uint64_t skip) {
       const auto* begin = reinterpret_cast<const char*>(buffer.data()) + skip;
@@ -320,7 +320,7 @@ class TileTraceCheck {
       for (unsigned block = 0; block < shape.blocks && (senders_to(shape, me) >> peer & 1); ++block)
         check_taken(rank, peer, block, shape);
   }
-  /// Checks the tiles of one sender for one block, in order.
+  /// Checks the tiles of a sender for a block, in order.
   void check_taken(std::size_t rank, int peer, unsigned block, const TiledArgs& shape) {
     const auto* const word = reinterpret_cast<const char*>(
         &gpus_[static_cast<std::size_t>(peer)]->flags.parts_taken[block][rank]);
@@ -416,7 +416,7 @@ TEST_CASE(
   shared.args.ps_per_kib = static_cast<std::uint32_t>(std::chrono::nanoseconds(kStep).count() *
                                                       1000 / (kBulkBytes / 1024));
   TileRoles::SendRate rate(shared.args);
-  CHECK(took(rate, 9) > 7 * kStep);  // the first one begins at once
+  CHECK(took(rate, 9) > 7 * kStep);  // the first begins at once
   std::this_thread::sleep_for(10 * kStep);
   // The first copy is late, the rest follow at the rate: four steps, or three if lost time were
   // made up for.
@@ -528,7 +528,7 @@ TEST_CASE("tiled gives the reference's bits on host threads") {
     }
 }
 
-/// A call of which a block copies several pieces in bulk.
+/// A call with several bulk copies per block.
 std::vector<TiledCall> calls_that_stay(int ranks, unsigned blocks) {
   const Topology topology = load_topology("hgx-h200");
   std::vector<TiledCall> calls(5);
@@ -630,7 +630,7 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
           }
         }
     }
-  CHECK(plait_test::seen(zeros));  // results of -0 are among them
+  CHECK(plait_test::seen(zeros));  // includes results of -0
 }
 
 TEST_CASE("tiled: a late or aborted rank leaves no rank with a wrong result and no error") {

@@ -1,7 +1,7 @@
 // A tiled block on a host, with fewer threads than a GPU's.
 #pragma once
 #include "conformance/device_on_host.hpp"
-// After device_on_host.hpp, which defines what a device has.
+// Needs device_on_host.hpp first, for the definitions of a device.
 #include "exec/cuda/tiles/tiled.cuh"
 
 namespace plait_test {
@@ -11,7 +11,7 @@ struct FewThreads {
 };
 
 inline Grid tiled_grid(unsigned blocks, std::atomic<bool>* failed) {
-  constexpr unsigned kSignalThreads = 32 + 1;  // one thread of the last warp
+  constexpr unsigned kSignalThreads = 32 + 1;  // a single thread of the last warp
   return {blocks,
           FewThreads::kHandle + FewThreads::kPush + FewThreads::kCollect + kSignalThreads,
           {0, FewThreads::kHandle, FewThreads::kPush, FewThreads::kCollect},

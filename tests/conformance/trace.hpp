@@ -20,7 +20,7 @@ struct MemoryAccess {
   unsigned long long turn;  ///< among all accesses of all threads
 };
 
-/// The accesses of one thread. A load with the same value as the thread's last load of that address
+/// The accesses of a thread. A load with the same value as the thread's last load of that address
 /// is left out, since polls would fill memory.
 class Trace {
  public:
@@ -48,7 +48,7 @@ class Trace {
 };
 
 inline thread_local Trace* trace = nullptr;
-inline thread_local std::atomic<unsigned>* looks = nullptr;  ///< of this thread's rank
+inline thread_local std::atomic<unsigned>* looks = nullptr;  ///< counter of this thread's rank
 inline void note(Touch touch, const void* at, const void* value, unsigned bytes) {
   if (looks != nullptr && touch != Touch::store) ++*looks;
   if (trace != nullptr) trace->note(touch, at, value, bytes);

@@ -232,6 +232,6 @@ TEST_CASE("long messages of two ranks take host channels, where both map memory 
   }
   CHECK(blocks(ProbedRank(kH200, 2), 1 << 30) < plait::cuda::kMessageChannels);
   CHECK(blocks(ProbedRank(kH200, 3, "", slots.data()), 1 << 30) < plait::cuda::kMessageChannels);
-  const ProbedRank small(kSlice, 2, "", slots.data());  // Its blocks have no space for more.
+  const ProbedRank small(kSlice, 2, "", slots.data());  // The blocks have no space for more.
   CHECK(blocks(small, 1 << 30) < kAll);
 }

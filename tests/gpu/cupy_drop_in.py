@@ -1,7 +1,7 @@
 """Checks CuPy's NCCL calls over the drop-in; run with the drop-in preloaded.
 
-First one process for two GPUs (initAll, groups), then one process per GPU. Prints a JSON line for
-each. Exit status 1 = a result was wrong.
+First a single process for two GPUs (initAll, groups), then a process per GPU. Prints a JSON line
+for each. Exit status 1 = a result was wrong.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CupyRank:
 
 
 def one_process(ranks: int) -> bool:
-    """Tests one thread that drives all GPUs."""
+    """Tests a single thread that drives all GPUs."""
     comms = nccl.NcclCommunicator.initAll(ranks)
     everyone = [CupyRank(comm, rank, ranks) for rank, comm in enumerate(comms)]
     good = True
@@ -85,7 +85,7 @@ def one_process(ranks: int) -> bool:
 
 
 def process(unique: tuple[int, ...], rank: int, ranks: int) -> None:
-    """Tests one process per GPU."""
+    """Tests a process per GPU."""
     cupy.cuda.Device(rank).use()
     mine = CupyRank(nccl.NcclCommunicator(ranks, unique, rank), rank, ranks)
     good = True

@@ -41,9 +41,9 @@ struct EngineVariant {
   Tuning tuning = {};
 };
 
-/// Compares a collective with the first plan proposed for it, run by the reference. Returns the
-/// bytes that differ on this rank, eager and replayed from a graph. variant_of(captured) makes the
-/// call.
+/// Compares a collective with the first plan proposed for the call, run by the reference. Returns
+/// the bytes that differ on this rank, eager and replayed from a graph. variant_of(captured) makes
+/// the call.
 inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_place,
                                   const std::function<EngineVariant(bool)>& variant_of,
                                   unsigned seed) {
@@ -87,7 +87,7 @@ inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_pla
   return wrong;
 }
 
-/// Adds the first plan whose bits the contract fixes.
+/// Adds the first plan with bits fixed by the contract.
 inline void add_exact_plan(std::vector<Plan>& plans, const Topology& topology,
                            const Request& request) {
   std::vector<Plan> proposed = propose(topology, checked(request, topology));

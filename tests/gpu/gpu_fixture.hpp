@@ -33,15 +33,15 @@ inline int gpus_to_use() {
   return found >= 8 ? 8 : found >= 4 ? 4 : found;
 }
 
-/// Ranks as threads: one per GPU, or two that share a single GPU. 0 = no GPU.
+/// Ranks as threads: a rank per GPU, or two that share a single GPU. 0 = no GPU.
 inline int ranks_to_use() {
   const int gpus = gpus_to_use();
   return gpus == 1 ? 2 : gpus;
 }
 
 /// Number of GPUs, queried in a child, because a process that has used CUDA cannot fork ranks that
-/// do. 0 = fewer than `least`: processes take turns on a shared GPU, so ranks that wait for each
-/// other need one each.
+/// do. 0 = fewer than `least`: processes take turns on a shared GPU, hence ranks that wait for each
+/// other need a GPU each.
 inline int gpus_for_processes(int least = 2) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(gpus_to_use());
@@ -82,17 +82,17 @@ inline Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   return data;
 }
 
-/// Host memory of all ranks, with HostFlags and the slots of long messages behind it.
+/// Host memory of all ranks, with HostFlags and the slots of long messages behind the flags.
 inline std::byte* shared_rings(int ranks) {
   return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + kHostFlagsBytes +
                               kMessageHostBytes);
 }
 
-/// A rank with its own buffers.
+/// A rank with separate buffers.
 class GpuFixture {
  public:
-  /// page: for ranks that agree on a host share of large calls; their inbox is then large enough
-  /// for one. overlap_compute: as under NCCL.
+  /// page: for ranks that agree on a host share of large calls; the inbox is then large enough for
+  /// a share. overlap_compute: as under NCCL.
   GpuFixture(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
              AgreedNumber::NumberPage* page = nullptr, bool overlap_compute = false)
       : board(shared), rank(my_rank) {
@@ -128,8 +128,8 @@ class GpuFixture {
       return this->board->exchange(this->rank, mine);
     });
     PLAIT_CUDA_CALL(context_push, cuda->context());
-    // Ranks create streams one after the other: streams of ranks that share a GPU must not share a
-    // hardware queue, or one rank's kernel could queue behind a kernel that waits for another rank.
+    // Ranks create streams in turn: streams of ranks that share a GPU must not share a hardware
+    // queue, or a rank's kernel could queue behind a kernel that waits for another rank.
     for (int turn = 0; turn < board->ranks; ++turn) {
       board->barrier();
       if (turn == rank) PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
@@ -168,7 +168,7 @@ class GpuFixture {
   DevicePointer input = 0, output = 0;
 };
 
-/// Buffers for long calls, and the number of wrong values in their results.
+/// Buffers for long calls, and the number of wrong values in the results.
 class LongCalls {
  public:
   LongCalls(GpuFixture& gpu, std::uint64_t most_bytes) : gpu_(gpu) {
@@ -187,7 +187,7 @@ class LongCalls {
   LongCalls(const LongCalls&) = delete;
   LongCalls& operator=(const LongCalls&) = delete;
 
-  /// Enqueues a sum or a broadcast of data made on the GPU, into a poisoned output, and its check.
+  /// Enqueues a sum or a broadcast of data made on the GPU, into a poisoned output, and the check.
   void enqueue(const std::string& engine, Request request) {
     const bool sums = reduces(request.collective);
     int me = gpu_.rank, first = sums ? 0 : request.root, ranks = sums ? request.ranks : 1;
@@ -214,9 +214,9 @@ class LongCalls {
   }
 
  private:
-  /// Loads code before the test. Code loaded at first use would wait for other ranks' kernels on
-  /// this GPU, and these for this rank. A communicator loads its own code, but not the driver's and
-  /// the checks'.
+  /// Loads code before the test. Code loaded at first use would wait for the other ranks' kernels
+  /// on this GPU, and the kernels for this rank. A communicator loads the communicator's code, but
+  /// not the driver's and the checks'.
   void load_code(std::uint64_t most_bytes) {
     for (const std::uint64_t bytes : {most_bytes, most_bytes / 13, most_bytes - 2})
       PLAIT_CUDA_CALL(memory_set_async, output_, 0, bytes, gpu_.stream);

@@ -1,4 +1,4 @@
-"""Finds the drop-in's test programs and runs them."""
+"""Finds the drop-in's test programs and runs the programs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shim_env import ROOT, plain_env
 
 
 def _built() -> Path | None:
-    """Returns the newest build of the test programs. Skips sanitized builds, whose runtime must be
-    preloaded too; SHIM_TESTS names another build."""
+    """Returns the newest build of the test programs. Skips sanitized builds, since the sanitizer's
+    runtime must be preloaded too; SHIM_TESTS names another build."""
     if named := os.environ.get("SHIM_TESTS"):
         return Path(named)
     programs = ROOT.glob("build/*/tests_shims/nccl_linked")
@@ -47,7 +47,7 @@ def run_case(built: Path) -> Run:
         env: dict[str, str] | None = None,
         shim: bool = True,
     ) -> Rows:
-        # A sanitizer's runtime is preloaded first: SHIM_RUNTIME names it.
+        # A sanitizer's runtime is preloaded first: SHIM_RUNTIME names the runtime.
         first = [os.environ["SHIM_RUNTIME"]] if "SHIM_RUNTIME" in os.environ else []
         extra = {"LD_PRELOAD": ":".join([*first, str(built / "libplait_nccl.so")])} if shim else {}
         done = subprocess.run(

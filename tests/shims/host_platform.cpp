@@ -45,15 +45,15 @@ struct TaskState {
   ~TaskState() { ::munmap(segment, sizeof(standin::Segment)); }
 };
 
-/// Length of one engine second in s; STANDIN_SECOND makes deadlines short.
+/// Length of an engine second in s; STANDIN_SECOND makes deadlines short.
 double second() {
   const char* given = std::getenv("STANDIN_SECOND");
   return given == nullptr ? 1 : std::atof(given);
 }
 
-/// Runs this rank's part of a call in stream order. `stopped` ends its waits; the stream then
+/// Runs this rank's part of a call in stream order. `stopped` ends the waits; the stream then
 /// fails, unless the program has aborted, as with kernels. Tasks that need not wait do not check
-/// it.
+/// `stopped`.
 void push_call(Stream stream, const std::shared_ptr<TaskState>& shared,
                std::function<void(const std::function<bool()>& stopped)> call) {
   standin::push(stream, [stream, shared, call = std::move(call)] {
@@ -127,7 +127,7 @@ void compute(const Request& request, int rank, const std::vector<char>& all, voi
 struct MessageProgress {
   MessageEnd message;
   std::uint64_t at = 0;
-  /// Moves a piece if possible; returns whether it did.
+  /// Moves a piece if possible; returns true if the piece moved.
   bool step(TaskState& shared) {
     const int me = shared.options.rank.rank, from = message.sends ? me : message.peer,
               to = message.sends ? message.peer : me;
@@ -148,7 +148,7 @@ struct MessageProgress {
   }
 };
 
-/// Moves all messages of a group concurrently; those between the same two ranks in order.
+/// Moves all messages of a group concurrently; messages between the same two ranks in order.
 void move_all(TaskState& shared, const std::vector<MessageEnd>& messages,
               const std::function<bool()>& stopped) {
   std::map<std::pair<int, bool>, std::deque<MessageProgress>> queues;
@@ -226,10 +226,11 @@ class HostEngine : public CommEngine {
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     if (wants_large_arena(request) && !has_large_arena_.load())
       throw Error(ErrorCode::internal, "a large call, and no room for it");
-    // STANDIN_LAZY: code is loaded at first use, which waits for all running work, as in CUDA.
+    // STANDIN_LAZY: code is loaded at first use, and the load waits for all running work, as in
+    // CUDA.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
-    // STANDIN_BREAKS: this rank's call fails while it is enqueued, as if a driver refused a launch.
+    // STANDIN_BREAKS: this rank's call fails while being enqueued, as if a driver refused a launch.
     if (wished("STANDIN_BREAKS", shared_->options.rank.device))
       throw Error(ErrorCode::driver_error, "the test wants this call refused");
     shared_->sent += input_bytes(request, shared_->options.rank.rank);
@@ -361,7 +362,7 @@ class HostMarker : public Marker {
     else if (records)
       standin::move_behind(stream, number_of(calls.record), ends);
   }
-  bool is_ahead() const noexcept override { return false; }  // the engine counts its tasks
+  bool is_ahead() const noexcept override { return false; }  // the engine counts the tasks
 
  private:
   static cuda::GraphNode node_of(std::size_t number) {
@@ -421,7 +422,7 @@ class HostPlatform : public Platform {
     if (wished("STANDIN_OTHER_GPU", device)) gpu = "NVIDIA H100 PCIe";
     return {host == nullptr ? "here" : host, text("device ", device), gpu};
   }
-  /// Devices 0 and 1 are joined by NVLink; all others have the largest distance.
+  /// Devices 0 and 1 are joined by NVLink; all remaining devices have the largest distance.
   cuda::Distance distance(const std::string& device, const std::string& other) override {
     const bool joined = device != "device 2" && other != "device 2";
     return joined ? cuda::Distance::nvl : cuda::Distance::sys;

@@ -1,5 +1,4 @@
-"""Paths and environments of the tests. Not in conftest.py, whose name is ambiguous among
-folders."""
+"""Paths and environments of the tests. Not in conftest.py: that name is ambiguous among folders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests non-blocking communicators over the stand-in libnccl, which follows NCCL's source: their
-work runs in a thread, and ncclCommGetAsyncError joins it."""
+"""Tests non-blocking communicators over the stand-in libnccl. The stand-in follows NCCL's source:
+the work runs in a thread, joined by ncclCommGetAsyncError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHILDREN = {"split_later": 1, "shrink_later": 1, "shrink_abort_later": 1, "group
 
 
 def _whole(rows):
-    """Checks sums, and that no two threads were inside NCCL for one communicator."""
+    """Checks sums, and that no two threads were inside NCCL for the same communicator."""
     return all(row["wrong"] == 0 and row["crowded"] == 0 for row in rows)
 
 
@@ -41,7 +41,7 @@ def test_children_attach_before_the_program_has_their_handles(run_case, mode, ca
 @pytest.mark.parametrize("late", ["0", "1"])
 @pytest.mark.parametrize("case", ["split_later", "shrink_later"])
 def test_a_rank_whose_thread_returns_late_does_not_attach_alone(run_case, case, late):
-    """The late rank sees the handle when ncclCommSplit returns; the other ranks do not."""
+    """The late rank sees the handle when ncclCommSplit returns; the remaining ranks do not."""
     rows = run_case(case, 3, env={"STANDIN_RETURNS_LATE": late})
     assert _whole(rows)
     assert all(row["served"] == 2 and row["passed"] == 0 for row in rows[1:])

@@ -34,7 +34,7 @@ exit 0
 
 @pytest.fixture
 def programs(tmp_path):
-    """A folder with one program, and a library that may be preloaded."""
+    """A folder with a program, and a library that may be preloaded."""
     program = tmp_path / "all_reduce_perf"
     program.write_text(PROGRAM)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)

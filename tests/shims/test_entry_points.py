@@ -1,4 +1,4 @@
-"""Each entry point under programs that link libnccl, open it by name, or open it by path."""
+"""Each entry point under programs that link libnccl, or open the library by name or path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the drop-in over the stand-in libnccl: which library serves a call, and results."""
+"""Tests the drop-in over the stand-in libnccl: the serving library of each call, and results."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_is_served_first_waits_for_what_was_passed_on(run_case, mode, case)
 
 def test_only_plait_reduces_bf16(run_case):
     assert all(row["wrong"] == 0 and row["async"] == 0 for row in run_case("bf16"))
-    # Without plait the stand-in refuses the type, so plait served the case above.
+    # Without plait the stand-in refuses the type, hence plait served the case above.
     assert all(row["wrong"] > 0 for row in run_case("bf16", shim=False))
 
 
@@ -158,7 +158,7 @@ def test_abort_releases_who_waits(run_case):
 
 
 def test_a_late_rank_is_waited_for_as_nccl_does(run_case):
-    # The engine's seconds are milliseconds, so 1.5 s exceed every deadline.
+    # The engine's seconds are milliseconds, hence 1.5 s exceed every deadline.
     for row in run_case("comes_late", 3, env={"STANDIN_SECOND": "0.001"}):
         assert row["wrong"] == 0 and row["failed"] == 0 and row["async"] == 0, row
 
@@ -187,7 +187,7 @@ def test_a_rank_whose_call_breaks_off_is_lost_to_the_others(run_case):
     assert broken["async"] == 1 and broken["next"] == 1
     assert all(row["async"] == 6 and row["next"] == 6 for row in others), rows  # ncclRemoteError
     assert all(row["noticed_ms"] < 3000 for row in others), rows
-    # The loss may be known before their call, or only after it.
+    # The loss may be known before the peers' call, or only after the call.
     assert all((row["first"], row["failed"]) in ((0, 1), (6, 0)) for row in others), rows
     assert re.search(r"rank 2 \(process \d+\) broke a call off", run_case.stderr)
 
@@ -221,7 +221,7 @@ def test_one_thread_for_all_ranks(run_case, case):
 
 
 def test_one_thread_with_several_calls_a_rank(run_case):
-    """Loading code on one GPU must not wait for a call whose peers are not yet launched."""
+    """Loading code on one GPU must not wait for a call with peers not yet launched."""
     env = {"STANDIN_LAZY": "1", "STANDIN_PATIENCE_S": "3"}
     rows = run_case("several_each", 3, "processes", env=env)
     assert rows[0]["wrong"] == 0 and rows[0]["served"] == 9 and rows[0]["passed"] == 0
@@ -447,7 +447,7 @@ def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_measured_elsewhere_says_nothing_here(run_case, mode, gpu, ranks, named):
-    """Choices measured on the GPUs of choices.def do not hold for other GPUs or mixed ones."""
+    """Choices measured on the GPUs of choices.def do not hold for different GPUs or mixed ones."""
     for row in run_case("all_reduce", ranks, mode, env={"PLAIT_DEBUG": "WARN", **gpu}):
         assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
     assert named in run_case.stderr and "`plait tune`" in run_case.stderr
@@ -528,7 +528,8 @@ def test_pretend_nodes(run_case, ranks, size):
 
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
 def test_short_all_reduces_over_nodes_are_nccls(run_case, ranks, size):
-    """NCCL is faster for them; all counts of the case except 40000 fp64 are below 256 KiB."""
+    """NCCL is faster for these types; all counts of the case except 40000 fp64 are below 256
+    KiB."""
     env = {"PLAIT_NODE_SIZE": str(size), "PLAIT_DEBUG": "EXPLAIN"}
     for row in run_case("all_reduce", ranks, env=env):
         assert row["wrong"] == 0 and row["served"] == 2 and row["passed"] == 62
@@ -616,7 +617,7 @@ def test_what_nccl_ended_early_between_nodes_is_no_result(run_case, turn):
 
 
 def test_communicators_that_do_not_block_destroyed_unseen(run_case):
-    # AddressSanitizer quarantines freed memory, so handles are not reused.
+    # AddressSanitizer quarantines freed memory, hence handles are not reused.
     keeps = "quarantine_size_mb=0:thread_local_quarantine_size_kb=0"
     env = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:{keeps}"}
     for row in run_case("unseen", 2, env=env):
@@ -625,8 +626,8 @@ def test_communicators_that_do_not_block_destroyed_unseen(run_case):
 
 @pytest.mark.alone
 def test_a_death_is_noticed_after_a_thousand_communicators(run_case):
-    """A long life does not make plait deaf. A page's thousands of places are not used up here: that
-    they are given back is test_liveness_page.cpp's."""
+    """A long life does not make plait deaf. A page's thousands of places are not used up here:
+    test_liveness_page.cpp checks that places are given back."""
     for row in run_case("many_lives", 2):
         assert row["wrong"] == 0 and row["heard"] == 1 and row["noticed_ms"] < 3000
 
@@ -641,14 +642,14 @@ def test_what_a_process_shows_cannot_be_shortened_under_the_others(run_case):
 def test_memory_is_freed_after_all_ranks_have_left(run_case):
     *first, last = run_case("leave_soon", 3)
     assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
-    assert all(row["took_ms"] > 600 for row in first)  # they waited for the last rank
+    assert all(row["took_ms"] > 600 for row in first)  # all waited for the last rank
 
 
 @pytest.mark.alone
 def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
     *first, last = run_case("leave_late", 3)
     assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
-    # The last rank comes after 6 s; the others continued before, with nothing freed.
+    # The last rank comes after 6 s; the peers continued before, with nothing freed.
     assert all(row["took_ms"] > 1900 and row["freed"] == 0 for row in first)
 
 

@@ -1,4 +1,4 @@
-"""Tests `plait run --bitwise`: sums in rank order or errors, and its messages."""
+"""Tests `plait run --bitwise`: sums in rank order or errors, and the messages of the command."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_profile_has_what_nccl_carries_between_nodes(built, tmp_path):
     done = _plait("profile", *options, "--", *command, env=env)
     assert done.returncode == 0, done
     found = profile.bytes_of_path(profile.load(tmp_path))
-    assert found["nccl"] == 4 * 2 * 20000 * 4 // 2  # bytes: one shard a sum and rank
+    assert found["nccl"] == 4 * 2 * 20000 * 4 // 2  # bytes: a shard per sum and rank
 
 
 def test_counters_of_a_running_program():

@@ -1,4 +1,4 @@
-// C API on device memory (gpu_calls.c), one process per GPU; skips itself with fewer than two GPUs.
+// C API on device memory (gpu_calls.c), a process per GPU; skipped with fewer than two GPUs.
 // Processes are forked before CUDA starts, because CUDA does not survive a fork.
 #include <doctest/doctest.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // Cases of non-blocking communicators, used as NCCL requires: the program polls a communicator
-// until it is ready, and a child's handle is valid when the parent is ready.
+// until ready, and a child's handle is valid when the parent is ready.
 #include <chrono>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kCount = 4096;
 
-/// Polls until the communicator is ready; returns its result.
+/// Polls until the communicator is ready; returns the result.
 Result settled(Comm comm) {
   Result state = ncclInProgress;
   for (int polls = 0; state == ncclInProgress; ++polls) {
@@ -44,12 +44,13 @@ std::uint64_t wrong_sums(Comm comm, int ranks) {
   return wrong;
 }
 
-/// Returns how often two threads were inside NCCL for one communicator, which corrupts it.
+/// Returns how often two threads were inside NCCL for a communicator: this corrupts the
+/// communicator.
 std::string crowded() { return number("crowded", standin_calls("two threads inside NCCL")); }
 
 }  // namespace
 
-/// Queries a communicator before it is ready, then uses it.
+/// Queries a communicator before readiness, then uses the communicator.
 std::string nonblocking(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm comm = made(job, rank, result);
@@ -103,7 +104,7 @@ std::string child_later(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// Adds the last rank to a communicator of the others.
+/// Adds the last rank to a communicator of all earlier ranks.
 std::string grow_later(const TestJob& job, int rank) {
   const TestRank all(job, rank);
   const int joins = job.ranks - 1;

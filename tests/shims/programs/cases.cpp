@@ -1,4 +1,4 @@
-// Cases of NCCL calls, checked against computed values. Ranks report wrong elements and who served.
+// Cases of NCCL calls, checked against computed values. Ranks report wrong elements and the server.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ std::string all_reduce(const TestJob& job, int rank) {
          number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// Makes empty calls, which NCCL serves.
+/// Makes empty calls: NCCL serves these calls.
 std::string empty(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(r, 0, kFloat, kSum, false);
@@ -68,7 +68,7 @@ std::string served_late(const TestJob& job, int rank) {
   if (in_group) pass_around(r, mine, word, other);
   MUST(nccl().ncclAllReduce(received.data(), sum.data(), kCount, kInt32, kSum, r.comm, serving));
   if (in_group) MUST(nccl().ncclGroupEnd());
-  standin_stream_destroy(serving);  // waits for what is on it
+  standin_stream_destroy(serving);  // waits for the stream's work
   std::uint64_t wrong = 0;
   for (std::size_t at = 0; at < kCount; ++at)
     wrong += sum[at] != expected<std::int32_t>(kSum, r.ranks, at);
@@ -86,7 +86,7 @@ std::string big(const TestJob& job, int rank) {
          number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// Sums bf16, which the stand-in cannot reduce, so plait served it. 1.0 = 0x3f80.
+/// Sums bf16: the stand-in cannot reduce bf16, hence plait served. 1.0 = 0x3f80.
 std::string bf16(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::vector<std::uint16_t> values(100, 0x3f80);
@@ -185,7 +185,7 @@ std::string groups(const TestJob& job, int rank) {
          ", " + number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// Sums the parent's ranks in a child and destroys it; null = this rank is not in it.
+/// Sums the parent's ranks in a child and destroys the child; null = this rank is not a member.
 std::uint64_t wrong_in_child(const TestRank& r, Comm child, int rank, int sum) {
   if (child == nullptr) return 0;
   std::vector<std::int32_t> value{rank};
@@ -247,7 +247,7 @@ std::string failed(Stream stream) {
   return number("failed", static_cast<std::uint64_t>(standin_stream_failed(stream)));
 }
 
-/// Rank 0 never calls; the others wait until another thread of theirs aborts.
+/// Rank 0 never calls; all other ranks wait until a second thread of each aborts.
 std::string abort_waiting(const TestJob& job, int rank) {
   TestRank r(job, rank);
   std::vector<float> value(100, 1.f);
@@ -266,7 +266,7 @@ std::string abort_waiting(const TestJob& job, int rank) {
   return number("late", took > 5) + ", " + failed(r.stream) + ", " + counted("all_reduce");
 }
 
-/// Rank 1 makes three calls 1.5 s after the others.
+/// Rank 1 makes three calls 1.5 s after the peers.
 std::string comes_late(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
@@ -285,16 +285,16 @@ std::string comes_late(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("async", error) + ", " + failed(r.stream);
 }
 
-/// The last rank exits without a message; ncclCommGetAsyncError of the others must show it.
+/// The last rank exits without a message; ncclCommGetAsyncError of the peers must show the loss.
 std::string dies(const TestJob& job, int rank) {
   TestRank r(job, rank);
-  if (rank == r.ranks - 1) {  // while the others are in their call
+  if (rank == r.ranks - 1) {  // while the peers are in the call
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     ::kill(::getpid(), SIGKILL);
   }
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
-  // The loss may be known before the call, or only after it.
+  // The loss may be known before the call, or only after the call.
   const Result first =
       nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
   if (first != ncclRemoteError) MUST(first);
@@ -311,11 +311,11 @@ std::string dies(const TestJob& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
-/// The last rank's first call fails while it is enqueued (STANDIN_BREAKS); others wait in theirs.
+/// The last rank's first call fails while being enqueued (STANDIN_BREAKS); the peers wait.
 std::string breaks_off(const TestJob& job, int rank) {
   const auto begun = std::chrono::steady_clock::now();
   TestRank r(job, rank);
-  // The failure of a rank fails ncclCommInitRank of a rank that is still in it.
+  // The failure of a rank fails ncclCommInitRank of a rank still inside the function.
   for (++*job.attached; *job.attached < job.ranks && seconds_since(begun) < 60;)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto start = std::chrono::steady_clock::now();
@@ -336,7 +336,7 @@ std::string breaks_off(const TestJob& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
-/// The last rank is killed in a call; the others poll for errors as watchdogs do, and abort.
+/// The last rank is killed in a call; the peers poll for errors as watchdogs do, and abort.
 std::string dies_and_others_abort(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == r.ranks - 1) {  // while the others are in their call
@@ -359,7 +359,7 @@ std::string dies_and_others_abort(const TestJob& job, int rank) {
          failed(r.stream);
 }
 
-/// The last rank destroys its communicator and exits, without an error on the others.
+/// The last rank destroys its communicator and exits, without an error on the peers.
 std::string leaves(const TestJob& job, int rank) {
   auto r = std::make_unique<TestRank>(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(*r, 100, kFloat, kSum, false);
@@ -373,7 +373,7 @@ std::string leaves(const TestJob& job, int rank) {
   return number("async", error) + ", " + number("wrong", wrong);
 }
 
-/// Uses four communicators at once, one a thread, in every rank.
+/// Uses four communicators at once, each in a thread, in every rank.
 std::string many_threads(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   constexpr int kComms = 4;
@@ -399,7 +399,7 @@ std::string many_threads(const TestJob& job, int rank) {
   return number("wrong", wrong.load()) + ", " + counted("all_reduce");
 }
 
-/// One thread drives all ranks; only the first "rank" of the job does so.
+/// A single thread drives all ranks, in the first "rank" of the job only.
 std::string init_all(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
@@ -425,7 +425,7 @@ std::string init_all(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// One thread makes three calls of each rank in one group, rank by rank.
+/// A single thread makes three calls of each rank in a single group, rank by rank.
 std::string several_each(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
@@ -483,7 +483,7 @@ std::string limited(const TestJob& job, int rank) {
   return number("wrong", 0);
 }
 
-/// One thread makes the communicators of all ranks in a group.
+/// A single thread makes the communicators of all ranks in a group.
 std::string init_in_group(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
@@ -576,7 +576,7 @@ double cold_ns(const std::function<void()>& call) {
 }
 
 /// Times calls that NCCL answers at once, in ns: a group pair, a refused call, and a refused send
-/// in a group of one and of eight; cold: a group of a send and a receive.
+/// in a group of 1 and of 8; cold: a group of a send and a receive.
 std::string overhead(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   if (rank != 0) return "";

@@ -21,7 +21,7 @@ std::uint64_t ms_since(Clock::time_point start) {
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count());
 }
 
-/// Waits until the communicator reports an error; returns false if it never does.
+/// Waits until the communicator reports an error; returns false if no error comes.
 bool await_error(Comm comm) {
   const auto start = Clock::now();
   for (Result error = ncclSuccess; error == ncclSuccess; sleep_ms(1)) {
@@ -42,7 +42,8 @@ bool await_freed(std::uint64_t count) {
 
 }  // namespace
 
-/// The last rank destroys a communicator late; until then its writes must find the others' memory.
+/// The last rank destroys a communicator late; until then the rank's writes must find the peers'
+/// memory.
 std::string leave_late(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm child = nullptr;
@@ -57,8 +58,8 @@ std::string leave_late(const TestJob& job, int rank) {
          number("freed", freed) + ", " + number("later", later);
 }
 
-/// The others destroy a communicator whose call waits for the last rank, before or after that rank
-/// dies: the call ends and its stream fails.
+/// The peers destroy a communicator whose call waits for the last rank, before or after that rank
+/// dies: the call ends and the stream fails.
 std::string let_go_and_die(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == r.ranks - 1) {
@@ -100,8 +101,8 @@ std::string leave_new(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// The last rank dies while plait attaches. Reports the others' result of making the communicator,
-/// and its time.
+/// The last rank dies while plait attaches. Reports the peers' result and time of making the
+/// communicator.
 std::string dies_attaching(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ::setenv("STANDIN_DIES", std::to_string(r.ranks - 1).c_str(), 1);
@@ -112,7 +113,7 @@ std::string dies_attaching(const TestJob& job, int rank) {
          number("took_ms", ms_since(start));
 }
 
-/// All ranks abort a communicator (or all survivors of the last rank); its memory is freed.
+/// All ranks abort a communicator (or all survivors of the last rank); the memory is freed.
 std::string abort_frees(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm child = nullptr;
@@ -129,8 +130,8 @@ std::string abort_frees(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("took_ms", took_ms) + ", " + number("later", later);
 }
 
-/// Rank 1 dies, then rank 2, which shares another communicator with rank 0. Reports rank 0's
-/// errors, and its aborts of NCCL's communicator between nodes.
+/// Rank 1 dies, then rank 2, a member of a second communicator with rank 0. Reports rank 0's
+/// errors, and the rank's aborts of NCCL's communicator between nodes.
 std::string node_deaths(const TestJob& job, int rank) {
   TestRank r(job, rank);
   Comm other = nullptr;
@@ -159,7 +160,7 @@ std::string node_deaths(const TestJob& job, int rank) {
          number("again", standin_calls("ncclCommAbort again"));
 }
 
-/// Non-blocking communicators, each destroyed by a call that plait does not see; NCCL reuses their
+/// Non-blocking communicators, each destroyed by a call that plait does not see; NCCL reuses the
 /// handles.
 std::string unseen(const TestJob& job, int rank) {
   const TestRank r(job, rank);
@@ -214,7 +215,8 @@ std::string many_lives(const TestJob& job, int rank) {
          number("noticed_ms", noticed_ms);
 }
 
-/// Rank 0 truncates its liveness page, if it can; the others must not read beyond its end.
+/// Rank 0 truncates the rank's liveness page, if possible; the peers must not read beyond the
+/// page's end.
 std::string short_page(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks), pages = 0;
@@ -235,8 +237,8 @@ std::string short_page(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("pages", pages);
 }
 
-/// Finalizes while a call waits for rank 1, which is late: all calls have ended when
-/// ncclCommFinalize returns, or when a non-blocking communicator is ready again.
+/// Finalizes while a call waits for rank 1, a late rank: all calls have ended when ncclCommFinalize
+/// returns, or when a non-blocking communicator is ready again.
 std::string finalize(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, job.name == "finalize"};
@@ -260,8 +262,8 @@ std::string finalize(const TestJob& job, int rank) {
          number("took_ms", took_ms) + ", " + counted("all_reduce");
 }
 
-/// Aborts a communicator while an open group holds a call of it, in the group's thread or another:
-/// at once; its memory is freed when the group ends.
+/// Aborts a communicator while an open group holds a call of the communicator, in the group's
+/// thread or another: at once; the memory is freed when the group ends.
 std::string abort_in_group(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm child = nullptr;
@@ -285,8 +287,8 @@ std::string abort_in_group(const TestJob& job, int rank) {
          number("ended", ended) + ", " + number("later", later);
 }
 
-/// plait attaches inside NCCL's first connection, which never completes. Reports how long
-/// ncclCommAbort of another thread takes, and the result of making the communicator.
+/// plait attaches inside NCCL's first connection, and the connection never completes. Reports how
+/// long ncclCommAbort of another thread takes, and the result of making the communicator.
 std::string abort_attaching(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ::setenv("STANDIN_STUCK", "1", 1);

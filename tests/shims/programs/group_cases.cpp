@@ -1,4 +1,4 @@
-// Cases of groups on several streams, which synchronise all of them, and of other orders that NCCL
+// Cases of groups on several streams (synchronised by the group), and of further orders that NCCL
 // keeps across streams.
 #include <atomic>
 #include <chrono>
@@ -53,9 +53,9 @@ class Look {
 
 }  // namespace
 
-/// A group with one call on each of two streams; the second call's input is late. Work after the
+/// A group with a call on each of two streams; the second call's input is late. Work after the
 /// group on the first stream must see the second result. Both calls are sums; or the second is a
-/// broadcast, which PLAIT_OPS may leave to NCCL; or each is a send and a receive. "later": on a
+/// broadcast, possibly left to NCCL by PLAIT_OPS; or each is a send and a receive. "later": on a
 /// non-blocking communicator.
 std::string group_streams(const TestJob& job, int rank) {
   TestRank r(job, rank);
@@ -102,8 +102,8 @@ std::string group_streams(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted(nullptr);
 }
 
-/// Two communicators with launchOrderImplicit: a call of the first on a slow stream, then one of
-/// the second on another. A child of the second inherits it.
+/// Two communicators with launchOrderImplicit: a call of the first on a slow stream, then a call of
+/// the second on another. A child of the second inherits the setting.
 std::string launch_order(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   char config[120];

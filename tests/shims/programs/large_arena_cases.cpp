@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLarge = 300000;  // 1.2 MB
 
-/// A large all_reduce with values of its own.
+/// A large all_reduce with values of this call alone.
 struct LargeCall {
   LargeCall(int rank, int number) : number_(number), values(filled<std::int32_t>(rank, kLarge)) {
     for (std::int32_t& value : values) value += number;
@@ -39,7 +39,7 @@ std::string counts(std::uint64_t wrong) {
          number("large_arenas", standin_calls("large arena made"));
 }
 
-/// Makes large calls until plait serves one or the limit is reached.
+/// Makes large calls until plait serves a call or the limit is reached.
 std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < most; ++turn) {
@@ -51,7 +51,7 @@ std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
   return wrong;
 }
 
-/// Simulates a group on one rank only.
+/// Simulates a group on a single rank.
 void simulate_one(const TestRank& r) {
   LargeCall dropped(r.rank, 0);
   MUST(nccl().ncclGroupStart());
@@ -59,7 +59,7 @@ void simulate_one(const TestRank& r) {
   MUST(nccl().ncclGroupSimulateEnd(nullptr));
 }
 
-/// Passes misaligned memory on one rank, which refuses it locally.
+/// Passes misaligned memory on a single rank, refused there locally.
 void misalign_one(const TestRank& r) {
   constexpr int kInvalidArgument = 4;
   std::vector<std::int32_t> sums(kLarge + 1);
@@ -71,7 +71,7 @@ void misalign_one(const TestRank& r) {
 
 }  // namespace
 
-/// Small calls, then large ones, one of them after a simulation or an error of rank 0 alone.
+/// Small calls, then large calls, among them a call after a simulation or an error of rank 0 alone.
 std::string large_arena(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
@@ -82,7 +82,7 @@ std::string large_arena(const TestJob& job, int rank) {
   return counts(wrong) + ", " + number("early", early);
 }
 
-/// Captures one call before the arena is ready and one after; replays both alternately.
+/// Captures a call before the arena is ready and a second call after; replays both alternately.
 std::string large_arena_captured(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   LargeCall before(rank, 1), after(rank, 2);
@@ -107,7 +107,7 @@ std::string large_arena_captured(const TestJob& job, int rank) {
   return counts(wrong) + ", " + number("early", early);
 }
 
-/// Ranks use two communicators in opposite orders, each on its own stream.
+/// Ranks use two communicators in opposite orders, each on a separate stream.
 std::string large_arena_crossed(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm other = nullptr;
@@ -128,7 +128,7 @@ std::string large_arena_crossed(const TestJob& job, int rank) {
   return counts(wrong);
 }
 
-/// One thread drives all ranks, in groups.
+/// A single thread drives all ranks, in groups.
 std::string large_arena_of_one_thread(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
@@ -151,7 +151,7 @@ std::string large_arena_of_one_thread(const TestJob& job, int rank) {
   return counts(wrong);
 }
 
-/// Rank 0 starts its allocation; all ranks close before the others make a large call.
+/// Rank 0 starts the allocation; all ranks close before the peers make a large call.
 std::string large_arena_closed_early(const TestJob& job, int rank) {
   {
     const TestRank r(job, rank);

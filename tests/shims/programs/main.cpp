@@ -1,5 +1,5 @@
 // Usage: CASE RANKS processes|threads [name or path of libnccl]. Runs a case on all ranks and
-// prints one JSON line a rank. Exits 1 if a rank fails.
+// prints a JSON line per rank. Exits 1 if a rank fails.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ std::string library = "libnccl.so.2";
 NcclTable load() {
   NcclTable table;
 #ifdef PROGRAM_NCCL_LINKED
-  // Direct calls, not addresses, so that the loader binds them as in real programs.
+  // Direct calls, not addresses, so that the loader binds the names as in real programs.
 #define PROGRAM_CALL(name, arguments, names) \
   table.name = [] arguments -> Result { return ::program::name names; };
   PROGRAM_FUNCTIONS(PROGRAM_CALL)

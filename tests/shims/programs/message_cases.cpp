@@ -8,16 +8,16 @@
 namespace program {
 namespace {
 
-/// Returns the count of message `which` from one rank to another: two messages a pair, one to
-/// itself.
+/// Returns the count of message `which` from a rank to another: two messages a pair, a single
+/// message to the same rank.
 std::size_t sent_count(int from, int to, int which) {
   return static_cast<std::size_t>((from * 5 + to * 3 + which) % 4) * 3000 + (from == to ? 7u : 0u);
 }
 
 void pause_of(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
-/// All-to-all of different sizes, also to itself; sends on one stream, receives on another, and a
-/// third used before and after.
+/// All-to-all of different sizes, including the same rank; sends on a stream, receives on a second,
+/// and a third used before and after.
 std::uint64_t all_to_all_once(const TestRank& r, Stream out, Stream in) {
   struct PeerTraffic {
     int peer;
@@ -56,8 +56,8 @@ std::uint64_t all_to_all_once(const TestRank& r, Stream out, Stream in) {
 
 }  // namespace
 
-/// Sends and receives: in groups over several streams, in groups whose other ends are single calls,
-/// and between collectives.
+/// Sends and receives: in groups over several streams, in groups matched by single calls, and
+/// between collectives.
 std::string messages(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const auto& api = nccl();

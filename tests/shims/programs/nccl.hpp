@@ -1,5 +1,5 @@
 // NCCL for test programs: a table filled by linking, or by dlopen of a name or path.
-// PROGRAM_NCCL_LINKED selects it at build time (main.cpp).
+// PROGRAM_NCCL_LINKED selects the way at build time (main.cpp).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -85,10 +85,10 @@ struct TestJob {
   int ranks = 2;
   bool threads = false;
   UniqueId id{};
-  std::atomic<int>* attached = nullptr;  ///< ranks whose communicator is ready; shared by processes
+  std::atomic<int>* attached = nullptr;  ///< ranks with a ready communicator; shared by processes
 };
 
-/// Runs one rank of a case; returns the members of a JSON object. Throws if a call fails
+/// Runs a rank of a case; returns the members of a JSON object. Throws if a call fails
 /// unexpectedly.
 std::string run_case(const TestJob& job, int rank);
 

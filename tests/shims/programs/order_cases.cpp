@@ -1,6 +1,6 @@
-// Cases of calls of one communicator on several streams, in and outside of captures, without waits:
-// they run one after the other in call order. Streams are delayed at different points on each rank,
-// so unordered calls give wrong sums or hang.
+// Cases of calls of a communicator on several streams, in and outside of captures, without waits:
+// calls run in turn, in call order. Streams are delayed at different points on each rank, to make
+// unordered calls give wrong sums or hang.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace program {
 
-/// One communicator on three streams in turn, without waits: calls of NCCL and plait.
+/// A communicator on three streams in turn, without waits: calls of NCCL and plait.
 std::string streams(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   constexpr std::size_t kCalls = 60, kCount = 3000;
@@ -27,7 +27,7 @@ std::string streams(const TestJob& job, int rank) {
         nccl().ncclAllReduce(sums[i].data(), sums[i].data(), kCount, kInt32, kSum, r.comm, stream));
     if (i % 4 == 0) pass_around(r, mine, received[i], turns[i % 3]);
   }
-  for (Stream stream : turns) standin_stream_destroy(stream);  // waits for its work
+  for (Stream stream : turns) standin_stream_destroy(stream);  // waits for the stream's work
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < kCalls; ++i) {
     for (std::size_t at = 0; at < kCount; ++at)
@@ -48,7 +48,7 @@ void dawdle(Stream stream, int rank, int turn) {
       stream, [](void*) { std::this_thread::sleep_for(std::chrono::microseconds(700)); }, nullptr);
 }
 
-/// An all_reduce whose values depend on its number.
+/// An all_reduce with values that depend on the call's number.
 struct NumberedSum {
   NumberedSum(int rank, int number) : number_(number), input(filled<std::int32_t>(rank, kCount)) {
     for (std::int32_t& value : input) value += number;
@@ -70,7 +70,7 @@ struct NumberedSum {
   std::vector<std::int32_t> input, output = std::vector<std::int32_t>(kCount, -1);
 };
 
-/// Forks a capture on `main` to other streams and joins them.
+/// Forks a capture on `main` to other streams and joins the streams.
 class Fork {
  public:
   explicit Fork(Stream main) : main_(main) {}
@@ -145,14 +145,14 @@ std::string lost_streams(const TestJob& job, int rank) {
   }
   NumberedSum last(rank, kCalls);
   last.enqueue(r, r.stream);
-  r.wait();  // it runs behind all others
+  r.wait();  // runs behind all earlier calls
   std::uint64_t wrong = last.wrong(r.ranks);
   for (int i = is_late ? 20 : 0; i < kCalls; ++i)
     wrong += sums[static_cast<std::size_t>(i)].wrong(r.ranks);
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Captures fork, a call on each stream, join; replays it a thousand times.
+/// Captures fork, a call on each stream, join; replays the graph a thousand times.
 std::string forked_capture(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (job.name != "forked_capture") use_graphs_as(r, job.name == "forked_capture_mixed" ? 2 : 1);
@@ -233,7 +233,7 @@ std::string mixed_graphs(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// A call of each of two communicators on its own stream, the first one late: reports whether the
+/// A call of each of two communicators on a stream each, the first call late: reports whether the
 /// second ends first. NEW_STAYS: NCCL keeps the second communicator.
 std::string two_communicators(const TestJob& job, int rank) {
   const TestRank r(job, rank);

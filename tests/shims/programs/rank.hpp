@@ -22,7 +22,7 @@ inline void require(int result, const char* what) {
 }
 #define MUST(call) require(call, #call)
 
-/// Returns what the drop-in has served and forwarded; -1 without it.
+/// Returns the drop-in's counts of served and forwarded calls; -1 without the drop-in.
 inline std::string counted(const char* name) {
   using Read = int (*)(plait::CounterRow*, int);
   void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -81,7 +81,7 @@ T expected(int op, int ranks, std::size_t i) {
   return static_cast<T>(op == kAvg ? total / ranks : total);
 }
 
-/// Sends to the next rank and receives from the previous one, as one group.
+/// Sends to the next rank and receives from the previous rank, as a single group.
 inline void pass_around(const TestRank& r, const std::vector<std::int32_t>& mine,
                         std::vector<std::int32_t>& got, Stream stream) {
   MUST(nccl().ncclGroupStart());

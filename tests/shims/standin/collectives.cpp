@@ -62,7 +62,7 @@ bool reduce_any(CommTag* comm, const std::vector<char>& all, std::size_t stride,
   }
 }
 
-/// Returns this rank's scalar of a user-defined op; if it lies in memory, read when the call runs.
+/// Returns this rank's scalar of a user-defined op; a scalar in memory is read when the call runs.
 double scalar_of(CommTag* comm, int op, int type) {
   const auto index = static_cast<std::size_t>(op - kBuiltInOps);
   const void* stream_state = comm->scalar_places.at(index);
@@ -214,7 +214,7 @@ STANDIN_API Result ncclAllReduceConfig(const void* input, void* output, std::siz
   return ncclAllReduce(input, output, elements, type, op, comm, stream);
 }
 
-/// Signals only take their place in the order of calls.
+/// Signals only take a place in the order of calls.
 STANDIN_API Result ncclSignal(int, int, int, unsigned, Comm comm, Stream stream) {
   return submit(comm, stream, [] {});
 }

@@ -88,7 +88,7 @@ Result make_child(CommTag* parent, CommTag* made, Comm* child, std::function<Res
     if (found == ncclSuccess) __atomic_store_n(child, made, __ATOMIC_RELEASE);
     return found;
   });
-  // STANDIN_RETURNS_LATE: the thread of a rank is delayed before it returns.
+  // STANDIN_RETURNS_LATE: the thread of a rank is delayed before returning.
   const char* const late = std::getenv("STANDIN_RETURNS_LATE");
   if (late != nullptr && std::atoi(late) == parent->rank && made != nullptr)
     while (__atomic_load_n(child, __ATOMIC_ACQUIRE) == nullptr) std::this_thread::yield();
@@ -129,7 +129,7 @@ STANDIN_API Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, in
   return made->blocks ? result : state_of(made);
 }
 
-/// Makes the communicator at once, even a non-blocking one.
+/// Makes the communicator at once, even if non-blocking.
 STANDIN_API Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
   const Result result = ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
   while (result == ncclInProgress && state_of(*comm) == ncclInProgress) std::this_thread::yield();
@@ -159,7 +159,7 @@ STANDIN_API Result ncclCommSplit(Comm comm, int color, int key, Comm* child, voi
 STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, Comm* child,
                                   void* config, int) {
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
-  // The remaining ranks use a segment of the first of them, whose handle goes by the parent's
+  // The remaining ranks use a segment of the first remaining rank. The handle goes by the parent's
   // messages.
   std::vector<int> left;
   for (int rank = 0; rank < comm->ranks; ++rank)
@@ -187,7 +187,8 @@ STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, 
   });
 }
 
-/// Returns an id for ncclCommGrow: one rank of the parent gets it and gives it to the new ranks.
+/// Returns an id for ncclCommGrow: a rank of the parent gets the id and passes the id to the new
+/// ranks.
 STANDIN_API Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
   comm->grown_at = make_segment();
@@ -248,7 +249,7 @@ STANDIN_API Result ncclCommAbort(Comm comm) {
     std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(waits)));
   comm->job = nullptr;  // joined
   static std::mutex guard;
-  static auto* const kept = new std::vector<Comm>;  // tasks may still read it
+  static auto* const kept = new std::vector<Comm>;  // tasks may still read the value
   const std::lock_guard<std::mutex> hold(guard);
   kept->push_back(comm);
   return ncclSuccess;

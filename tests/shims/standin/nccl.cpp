@@ -25,7 +25,7 @@ plait::nccl::CommTag::~CommTag() {
 namespace standin {
 namespace {
 
-struct GroupTask {               // work of a group at its end
+struct GroupTask {               // work at the end of a group
   std::function<Result()> make;  // set for a new communicator; comm waits for it
   std::shared_ptr<CommTag> comm;
   Stream stream = nullptr;
@@ -52,8 +52,8 @@ void run_guarded(CommTag& comm, const std::function<void()>& task) {
   }
 }
 
-/// Moves all messages of a communicator's group concurrently, a piece each in turn, so that none
-/// blocks another; those between the same two ranks in order.
+/// Moves all messages of a communicator's group concurrently, a piece each in turn, so that no
+/// message blocks another; messages between the same two ranks in order.
 void run_messages(std::vector<GroupTask>& tasks) {
   const auto step = [](GroupTask& task) { return task.message.step(*task.comm); };
   wait_for(
@@ -76,8 +76,8 @@ void order(Stream first, Stream then) {
   wait(then, reached, false);
 }
 
-/// Enqueues a call. As in NCCL, calls of one communicator run one after the other on all streams;
-/// in captures, the capture alone orders them.
+/// Enqueues a call. As in NCCL, calls of a communicator run in turn on all streams; in captures,
+/// the capture alone orders them.
 void push_call(CommTag& comm, Stream stream, Task task) {
   const bool is_eager = stream_state(stream).capture == 0;
   if (is_eager) wait(stream, comm.last, false);
@@ -87,13 +87,13 @@ void push_call(CommTag& comm, Stream stream, Task task) {
 
 void launch_messages(const std::vector<GroupTask>& tasks) {
   push_call(*tasks[0].comm, tasks[0].stream, [list = tasks] {
-    std::vector<GroupTask> in_flight = list;  // a graph repeats it
+    std::vector<GroupTask> in_flight = list;  // a graph repeats the task
     run_guarded(*list[0].comm, [&] { run_messages(in_flight); });
   });
 }
 
-/// Joins the streams of one communicator's calls in a group: calls begin after all earlier work of
-/// these streams, and later work waits for all calls.
+/// Joins the streams of a communicator's calls in a group: calls begin after all earlier work of
+/// the streams, and later work waits for all calls.
 class JoinedStreams {
  public:
   explicit JoinedStreams(const std::vector<GroupTask>& tasks) {
@@ -112,7 +112,7 @@ class JoinedStreams {
   std::set<Stream> streams_;
 };
 
-/// Launches one communicator's calls of a group.
+/// Launches a communicator's calls of a group.
 void launch(const std::vector<GroupTask>& tasks) {
   const JoinedStreams joined(tasks);
   std::vector<GroupTask> messages;
@@ -125,7 +125,7 @@ void launch(const std::vector<GroupTask>& tasks) {
   if (!messages.empty()) launch_messages(messages);
 }
 
-/// Makes communicators concurrently, those of one parent in sequence; then launches calls.
+/// Makes communicators concurrently, children of the same parent in sequence; then launches calls.
 Result run(const std::vector<GroupTask>& tasks) {
   std::map<CommTag*, std::vector<GroupTask>> makes, calls;
   for (const GroupTask& task : tasks) (task.make ? makes : calls)[task.comm.get()].push_back(task);
@@ -162,7 +162,7 @@ Result run_now_or_later(std::vector<GroupTask> tasks) {
 
 Result end_group() { return run_now_or_later(std::exchange(group(), StandinGroup{}).tasks); }
 
-/// Adds the task to the open group, or runs it now.
+/// Adds the task to the open group, or runs the task now.
 Result add(GroupTask task) {
   if (group().depth == 0) return run_now_or_later({std::move(task)});
   group().tasks.push_back(std::move(task));
@@ -171,7 +171,8 @@ Result add(GroupTask task) {
 
 }  // namespace
 
-/// Checks the state by NCCL's public function, as NCCL does; the drop-in must not intercept it.
+/// Checks the state by NCCL's public function, as NCCL does; the drop-in must not intercept this
+/// call.
 bool ready(CommTag* comm) {
   Result error = ncclSuccess;
   return comm != nullptr && ncclCommGetAsyncError(comm, &error) == ncclSuccess &&

@@ -1,5 +1,6 @@
-// Communicator of the stand-in, and how its calls become tasks. A non-blocking communicator behaves
-// like NCCL's (init.cc, group.cc): its work runs in a thread, which ncclCommGetAsyncError joins.
+// Communicator of the stand-in, and the way from calls to tasks. A non-blocking communicator
+// behaves like NCCL's (init.cc, group.cc): the work runs in a thread, joined by
+// ncclCommGetAsyncError.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -13,8 +14,8 @@
 
 namespace plait::nccl {
 
-/// Work that a group of non-blocking communicators has started; each of them holds it until it is
-/// joined. Each communicator has its own result.
+/// Work that a group of non-blocking communicators has started; each communicator holds the work
+/// until the thread is joined. Each communicator has a separate result.
 struct GroupJob {
   std::thread thread;
   ~GroupJob() {
@@ -26,7 +27,7 @@ struct CommTag {
   int rank = 0;
   int ranks = 1;
   int device = 0;
-  bool blocks = true;  ///< from its configuration; children inherit it
+  bool blocks = true;  ///< from the configuration; children inherit it
   std::shared_ptr<GroupJob> job;
   std::atomic<int> inside{0};       ///< threads that read the job now
   standin::SegmentHandle grown_at;  ///< segment of ncclCommGrow; set on the root only
@@ -34,7 +35,7 @@ struct CommTag {
   bool is_split = false;
   std::atomic<bool> aborted{false};
   std::atomic<Result> error{ncclSuccess};
-  std::vector<double> scalars;  // of pre-multiplied sums; NaN = the scalar lies at `scalar_places`
+  std::vector<double> scalars;  // per pre-multiplied sum; NaN = the scalar lies at `scalar_places`
   std::vector<const void*> scalar_places;
   standin::StreamEvent last;      ///< end of the last call outside of captures
   std::shared_ptr<CommTag> self;  ///< until the program destroys it; running calls hold it too
@@ -47,7 +48,7 @@ namespace standin {
 
 using namespace plait::nccl;
 
-/// One side of a send/receive pair.
+/// A side of a send/receive pair.
 struct StandinMessage {
   bool sends = false;
   int peer = 0;
@@ -64,7 +65,7 @@ inline void count(const char* name) { standin_count(name); }
 Result submit(CommTag* comm, Stream stream, std::function<void()> collective);
 Result submit(CommTag* comm, Stream stream, const StandinMessage& message);
 /// Runs `make` at the end of the open group, or now. If `waiting` (the new communicator, or the
-/// parent of a split or shrunk one) does not block, runs it in a thread, and `waiting` is in
+/// parent of a split or shrunk one) does not block, runs the work in a thread, and `waiting` is in
 /// progress meanwhile. Returns NCCL's immediate result.
 Result make_now_or_later(CommTag* waiting, std::function<Result()> make);
 /// Returns the state for ncclCommGetAsyncError, and joins finished work.

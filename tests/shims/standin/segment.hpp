@@ -1,5 +1,5 @@
-// Shared memory of a stand-in communicator: a memfd that other ranks open by pid and descriptor, so
-// it has no name. One set of slots for making communicators, one for streams.
+// Shared memory of a stand-in communicator: a memfd that other ranks open by pid and descriptor,
+// without a name. A set of slots for making communicators, and a set for streams.
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,18 +21,18 @@ inline constexpr int kMaxRanks = 8;
 inline constexpr std::size_t kSlotBytes = 64 << 10;
 inline constexpr std::size_t kMailBytes = 16 << 10;
 
-/// Returns how long a rank waits before it counts a peer as lost, in s.
+/// Returns how long a rank waits before the rank counts a peer as lost, in s.
 inline double patience_s() {
   const char* given = std::getenv("STANDIN_PATIENCE_S");
   return given == nullptr ? 30 : std::atof(given);
 }
 
 struct RankBoard {
-  std::atomic<std::uint64_t> arrived[kMaxRanks];  // one writer each, monotonic
+  std::atomic<std::uint64_t> arrived[kMaxRanks];  // a single writer each, monotonic
   char slots[kMaxRanks][kSlotBytes];
 };
 
-/// Message slot from one rank to another: counts of pieces written and read, and one piece.
+/// Message slot from a rank to another: counts of pieces written and read, and a piece.
 struct MessageSlot {
   std::atomic<std::uint64_t> written, read;
   std::size_t bytes;
@@ -46,8 +46,8 @@ struct Segment {
   alignas(16) char paths[kMaxRanks][128 << 10];  // memory for the path check
 };
 
-/// Waits until done(); throws if stopped() or the time is over. As kernels do, it checks stopped()
-/// only after some polls.
+/// Waits until done(); throws if stopped() or the time is over. As kernels do, the function checks
+/// stopped() only after some polls.
 inline void wait_for(const std::function<bool()>& done, const std::function<bool()>& stopped) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s());
   for (int spins = 0; !done(); ++spins) {

@@ -1,5 +1,5 @@
 // Stand-in for a GPU runtime, used with the stand-in libnccl.so.2. Streams are threads that run
-// tasks in order, so calls are as asynchronous as on a GPU; ranks are processes or threads.
+// tasks in order, hence calls are as asynchronous as on a GPU; ranks are processes or threads.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,13 +19,13 @@ STANDIN_API int standin_stream_failed(void* stream);
 STANDIN_API int standin_stream_idle(void* stream);
 /// Runs task(argument) in stream order; stream null = the process's default stream.
 STANDIN_API void standin_stream_push(void* stream, void (*task)(void*), void* argument);
-/// Destroys the stream at once; work on it continues.
+/// Destroys the stream at once; the stream's work continues.
 STANDIN_API void standin_stream_let_go(void* stream);
 STANDIN_API void* standin_event_create();
 STANDIN_API void standin_event_destroy(void* event);
 STANDIN_API void standin_event_record(void* event, void* stream);
 STANDIN_API void standin_event_wait(void* stream, void* event);
-/// Capture as in CUDA: events lead other streams in and back.
+/// Capture as in CUDA: events lead further streams in and back.
 STANDIN_API void standin_capture_begin(void* stream);
 STANDIN_API void* standin_capture_end(void* stream);
 STANDIN_API std::size_t standin_graph_nodes(void* graph);

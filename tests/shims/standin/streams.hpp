@@ -16,7 +16,7 @@ namespace standin {
 
 using Task = std::function<void()>;  ///< run once, or at each replay
 
-/// A point in a stream's work that it reaches once.
+/// A point in a stream's work, reached once.
 class Completion {
  public:
   void reach() {
@@ -52,13 +52,13 @@ struct Capture {
 
 struct StreamEvent {
   std::shared_ptr<Completion> last;  ///< recorded outside of captures, or by a replay
-  std::shared_ptr<Capture> capture;  ///< of its last record; null = none
+  std::shared_ptr<Capture> capture;  ///< capture of the last record; null = none
   std::vector<std::size_t> ends;     ///< nodes of that capture
 };
 
 struct Graph {
   std::vector<GraphNode> nodes;
-  std::shared_ptr<Completion> last;  ///< end of its last replay
+  std::shared_ptr<Completion> last;  ///< end of the last replay
 };
 
 class Queue {
@@ -81,13 +81,13 @@ class Queue {
   bool busy_ = false;
   bool ends_ = false;
   const std::uint64_t number_;
-  std::thread worker_;  // last member: it uses all others
+  std::thread worker_;  // last member: the thread uses all earlier members
 };
 
 #define STANDIN_SHOWN [[gnu::visibility("default")]]
 
 /// Runs a task in stream order; stream null = the process's default stream. A failed stream runs no
-/// more tasks: a trapped kernel takes down all GPU work of its process.
+/// more tasks: a trapped kernel takes down all GPU work of the process.
 STANDIN_SHOWN void push(void* stream, Task task);
 /// at_replay: the node uses the event outside of the graph.
 STANDIN_SHOWN void record(StreamEvent& event, void* stream, bool at_replay);
