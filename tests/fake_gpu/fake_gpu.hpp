@@ -23,7 +23,7 @@ struct FakeGpu {
   int multiprocessor_bytes = 228 << 10;  ///< Shared memory of a multiprocessor.
   int multiprocessor_threads = 2048;
   int made_for = 90;  ///< Architecture of the code; 0 = no code.
-  char number = 0;    ///< Every byte of its UUID.
+  char number = 0;    ///< Every byte of the UUID.
 };
 
 struct FakeLaunch {
@@ -49,14 +49,14 @@ struct FakeNccl {
 };
 
 /// Streams that make no progress, as behind an NCCL call that waits for a rank, and events recorded
-/// on them since.
+/// on the streams since.
 struct FakeStill {
   std::atomic<bool> is_wanted{false};  ///< Applies to streams of NCCL calls.
   std::mutex guard;
   std::set<const void*> streams, events;
 };
 
-/// One recorded item of a stream, in call order: a kernel, an NCCL call, or an event's record or
+/// A recorded item of a stream, in call order: a kernel, an NCCL call, or an event's record or
 /// wait.
 struct FakeNote {
   std::string what;
@@ -86,14 +86,14 @@ class FakeNotes {
   std::vector<FakeNote> all_;
 };
 
-/// Copies of one driver call.
+/// Copies of a single driver call.
 struct FakeBatch {
   std::vector<std::size_t> bytes;
   unsigned flags;
   int source_order;
 };
 
-/// Makes the n-th call from now on of one function of cuda::Api fail.
+/// Makes the n-th call from now on of a function of cuda::Api fail.
 class FakeRefusal {
  public:
   /// function: "" counts calls of all functions. n: 1 = the next call; 0 = none.

@@ -11,7 +11,7 @@
 
 namespace plait_test {
 #ifdef __SANITIZE_THREAD__
-extern "C" {  // Functions of the CUDA runtime library, which has no header for them.
+extern "C" {  // Functions of the CUDA runtime library without a header.
 void AnnotateIgnoreSyncBegin(const char* file, int line);
 void AnnotateIgnoreSyncEnd(const char* file, int line);
 void AnnotateIgnoreReadsBegin(const char* file, int line);
@@ -83,7 +83,7 @@ void begin_proof(const PathArgs& args) {
   proofs[reinterpret_cast<DevicePointer>(args.inboxes[args.rank])] = {args};
 }
 
-/// Fills in what a rank's memory holds after a round in which every path works.
+/// Fills in what a rank's memory holds after a round with all paths working.
 void read_proof(const FakeProof& proof, PathInbox& words) {
   const auto fill = [&](PathBody& body, int writer, PathMethod way) {
     for (unsigned unit = 0; unit < kPathThreads; ++unit)
@@ -268,9 +268,10 @@ void emulate_batches(Api& api) {
   };
 }
 
-/// Serializes calls of the fake driver, which many threads use. The lock must not order the
-/// program's own accesses, so ThreadSanitizer does not see it or the emulation under it.
-/// orders nothing of the program's: ThreadSanitizer is not to see it, nor what is played meanwhile.
+/// Serializes calls of the fake driver, used by many threads. The lock must not order the program's
+/// own accesses, hence ThreadSanitizer sees neither the lock nor the emulation under the lock.
+/// orders nothing of the program's: ThreadSanitizer is not to see the lock, nor the work played
+/// meanwhile.
 class OneCall {
  public:
   OneCall() {

@@ -1,5 +1,4 @@
-// Fake libnccl.so.2 that records its calls beside the fake driver's launches, event records and
-// waits.
+// Fake libnccl.so.2 that records calls beside the fake driver's launches, event records and waits.
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -61,7 +60,8 @@ FAKE_NCCL ncclCommInitRank(Comm* comm, int ranks, UniqueId, int rank) {
 }
 FAKE_NCCL ncclCommInitAll(Comm*, int, const int*) { return ncclInvalidUsage; }
 FAKE_NCCL ncclCommDestroy(Comm comm) { return delete comm, ++fake().destroyed, ncclSuccess; }
-/// Another thread may still be in a call of the communicator, so it is freed at the end only.
+/// Another thread may still be in a call of the communicator, hence the communicator is freed at
+/// the end only.
 FAKE_NCCL ncclCommAbort(Comm comm) {
   static std::mutex guard;
   static std::vector<std::unique_ptr<CommTag>> aborted;

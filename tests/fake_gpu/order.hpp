@@ -12,8 +12,8 @@
 
 namespace plait_test {
 
-/// Items of a call and their order: a stream keeps its order, and a wait comes after the last
-/// record of its event.
+/// Items of a call and the items' order: a stream keeps its order, and a wait comes after the last
+/// record of the event.
 class Order {
  public:
   explicit Order(std::vector<FakeNote> notes) : notes_(std::move(notes)) {

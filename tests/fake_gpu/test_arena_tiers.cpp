@@ -1,5 +1,5 @@
-// Device memory of communicators: how much is allocated, when, and that all of it is freed. One
-// rank over a driver that hands out addresses; its peers are emulated by their set-up records.
+// Device memory of communicators: how much is allocated, when, and that all memory is freed. One
+// rank over a driver that hands out addresses; the peers are emulated by set-up records.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ CudaRankOptions drop_in(int ranks) {
   return options;
 }
 
-/// A rank whose peers' records repeat its own.
+/// A rank with peers' records equal to the rank's own.
 std::unique_ptr<CudaRank> made(const CudaRankOptions& options) {
   fake_cuda().gpu = {};
   return std::make_unique<CudaRank>(options, [&](const std::string& mine) {
@@ -53,7 +53,7 @@ std::unique_ptr<CudaRank> made(const CudaRankOptions& options) {
   });
 }
 
-/// The other ranks of a page; each repeats what rank 0 does there.
+/// The peers of rank 0 on a page; each repeats rank 0's actions there.
 class FakePeers {
  public:
   FakePeers(LazyArenaPage& page, int ranks) {
@@ -82,7 +82,7 @@ class FakePeers {
   std::vector<std::thread> threads_;
 };
 
-/// A rank with its page and its peers.
+/// A rank with a page and peers.
 struct Growing {
   Growing(std::unique_ptr<LazyArenaPage> page_, std::unique_ptr<CudaRank> rank_)
       : page(std::move(page_)), rank(std::move(rank_)) {}
@@ -174,7 +174,7 @@ TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each
   const int streams_before = fake_cuda().streams;
   std::vector<std::unique_ptr<Growing>> all;
   for (int i = 0; i < 10; ++i) {
-    // No call asks for the large arena, so no peers are needed.
+    // No call asks for the large arena, hence no peers are needed.
     auto page = std::make_unique<LazyArenaPage>();
     CudaRankOptions options = drop_in(2);
     options.lazy_arena = page.get();

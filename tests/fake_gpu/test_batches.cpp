@@ -1,4 +1,4 @@
-// Copies to several peers: one driver call eagerly, one call per copy in a capture.
+// Copies to several peers: a single driver call eagerly, a call per copy in a capture.
 #include <doctest/doctest.h>
 
 #include <map>

@@ -1,6 +1,6 @@
-// GPU calls of the NCCL drop-in with two processes over a fake driver: which requests are served,
-// which wait for the large arena, and that host memory comes with that arena. With four ranks:
-// calls that use another engine in a graph.
+// GPU calls of the NCCL drop-in with two processes over a fake driver: requests served, requests
+// that wait for the large arena, and host memory along with that arena. With four ranks: calls that
+// use another engine in a graph.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
 
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 
-/// Enqueues the request and returns the engine that serves it; null = a plan.
+/// Enqueues the request and returns the serving engine; null = a plan.
 const cuda::Engine* served_by(GpuCalls& calls, const Request& request) {
   const int place = calls.enqueue_taken(request, kMemory, kMemory, nullptr);
   return place < 0 ? nullptr : cuda::engines()[static_cast<std::size_t>(place)];
@@ -330,7 +330,7 @@ TEST_CASE("long all_reduces of four ranks use another engine in a graph") {
       kFour);
   on_ranks(
       options, {},
-      [&](GpuCalls& calls) {  // Captured without the large arena, then with it.
+      [&](GpuCalls& calls) {  // Captured without the large arena, then with the arena.
         enqueue(calls, large, true);
         require_counted(calls, 0, 0);
         enqueue(calls, large, false);
@@ -375,7 +375,7 @@ TEST_CASE("on GPUs that were not measured a plan serves calls it is predicted to
       [&](GpuCalls& calls) {
         const Request small = all_reduce(kMib, kFour);
         Request large = all_reduce(64 * kMib, kFour);
-        large.collective = Collective::broadcast;  // By engines over one link of three.
+        large.collective = Collective::broadcast;  // By engines over a single link of three.
         require(!calls.rank().full_group().runs(cuda::KernelFamily::tiled), "tiled kernels");
         calls.enqueue(small, kMemory, kMemory, nullptr, {});
         calls.enqueue(large, kMemory, kMemory, nullptr, {});

@@ -34,14 +34,14 @@ void require(bool holds, const std::string& what) {
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
 
-/// A rank with its node's communicator and the one over nodes.
+/// A rank with the node's communicator and the communicator over nodes.
 struct Side {
   bench::Board* board;
   Nodes nodes;
   std::unique_ptr<GpuCalls> calls;
   std::mutex guard;
   std::optional<Error> failure;
-  std::optional<Error> others;    ///< Failure reported by ranks of the other node, once heard.
+  std::optional<Error> others;    ///< Failure reported by ranks of the second node, once heard.
   std::vector<std::string> told;  ///< Failures that this rank has reported.
   std::function<void()> at_hearing, at_failure;  ///< Hooks that run in the test's threads.
   const std::thread::id test = std::this_thread::get_id();
@@ -94,7 +94,7 @@ struct Side {
     if (!failure) failure = error;
   }
   int rank() const { return nodes.peers()[static_cast<std::size_t>(nodes.place)]; }
-  /// Repeats the call until it throws; returns the error and the seconds that all calls took.
+  /// Repeats the call until the call throws; returns the error and the seconds that all calls took.
   std::pair<std::string, double> run_caught(const Request& request) {
     const auto began = std::chrono::steady_clock::now();
     const auto took = [&] {
@@ -153,7 +153,7 @@ std::vector<FakeNote> notes() {
   return found;
 }
 
-/// Recorded items of a call, which is made once before, so that its preparation is not among them.
+/// Recorded items of a call, made once before, so that the items contain no preparation.
 Order order_of(Side& side, const Request& request, const CallOptions& options = {},
                cuda::Stream stream = nullptr) {
   for (int turn = 0; turn < 2; ++turn) {
@@ -195,7 +195,7 @@ TEST_CASE("a piece crosses nodes while the next one is reduced inside them") {
 TEST_CASE("every collective by rails, and by NCCL among all ranks") {
   struct Row {
     Collective collective;
-    std::size_t kernels;  // Kernels of one rank, with two nodes of two ranks.
+    std::size_t kernels;  // Kernels of a single rank, with two nodes of two ranks.
     const char* across;
     const char* library;
   };

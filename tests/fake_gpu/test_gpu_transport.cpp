@@ -1,5 +1,6 @@
-// Communicators over nodes with GPUs, as programs make them: one process per rank on two pretended
-// nodes, over a fake driver and a fake libnccl that record calls, and a transport in memory.
+// Communicators over nodes with GPUs, in the form made by programs: a process per rank on two
+// pretended nodes, over a fake driver and a fake libnccl that record calls, and a transport in
+// memory.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -24,8 +25,7 @@ using plait_test::fake_cuda;
 
 namespace {
 
-/// Messages between ranks in memory that all map: the bytes sent so far, one message behind
-/// another.
+/// Messages between ranks in memory that all map: the bytes sent so far, message behind message.
 struct Mail {
   static constexpr int kRanks = 4;
   static constexpr std::size_t kBytes = 32 << 20;
@@ -127,7 +127,7 @@ std::size_t noted(const std::string& begin) {
   return found;
 }
 
-/// Runs two nodes with as many ranks each; every rank has its own GPU.
+/// Runs two nodes with as many ranks each; every rank has a separate GPU.
 int run_each(int ranks,
              const std::function<void(const CommunicatorOptions&, bench::Board&)>& body) {
   fake_cuda().gpu = {};

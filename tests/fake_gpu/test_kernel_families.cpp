@@ -32,8 +32,8 @@ const FakeGpu kSlice{"NVIDIA H100 MIG 1g", 9, 0, 16, 227 << 10, 228 << 10, 2048,
 const FakeGpu kV100{"Tesla V100", 7, 0, 80, 96 << 10, 96 << 10, 2048, 0};
 constexpr std::uint64_t kMib = 1 << 20;
 
-/// Rank 0 of several whose GPUs are all `gpu`; the last one may report other probes in the first
-/// round.
+/// Rank 0 of several with `gpu` as every rank's GPU; the last rank may report other probes in the
+/// first round.
 struct ProbedRank {
   explicit ProbedRank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "",
                       std::byte* message_slots = nullptr) {
@@ -95,7 +95,7 @@ std::string refusal(const ProbedRank& rank, const std::string& kernel) {
   return "";
 }
 
-/// Makes one call of every collective, type and op at many sizes, with the rank's choice of engine.
+/// Makes a call of every collective, type and op at many sizes, with the rank's choice of engine.
 void call_all(const ProbedRank& rank, int ranks) {
   const cuda::Stream stream = ProbedRank::stream();
   char* const memory = reinterpret_cast<char*>(0x10000);  // Never read.

@@ -1,6 +1,6 @@
 // Launches of engines, from the request to the kernel arguments, run on host threads. Calls are
-// prepared once and use other buffers each time, as in a communicator. Tests of single kernels fill
-// in arguments themselves, so without this test a GPU would be the first to see an engine's
+// prepared once and use new buffers each time, as in a communicator. Tests of single kernels fill
+// in arguments directly, hence without this test a GPU would be the first to see an engine's
 // arguments.
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "conformance/device_on_host.hpp"
-// Included after the host emulation, which defines the device's properties.
+// Included after the host emulation: the emulation defines the device's properties.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/tile_threads.hpp"
@@ -41,7 +41,7 @@ using Words = std::vector<ulonglong2>;  // Aligned.
 
 constexpr int kSum = static_cast<int>(ReduceOp::sum);
 
-/// A kernel with a copy of its arguments, as a GPU would run it.
+/// A kernel with a copy of the arguments, as a GPU would run it.
 using Maker = std::function<Body(const void* arguments)>;
 template <class Args>
 Maker made_of(void (*kernel)(const Args&)) {
@@ -106,14 +106,14 @@ const std::map<std::string, Maker>& kernels() {
   return all;
 }
 
-/// Launches that a rank has put on its stream.
+/// Launches that a rank has put on the rank's stream.
 struct Launched {
   std::string kernel;
   unsigned blocks, threads;
   Body body;
 };
 
-/// Memory of all ranks, as each rank maps it.
+/// Memory of all ranks, as mapped by each rank.
 struct Gpus {
   explicit Gpus(const Group& all) : group(all) {
     for (int rank = 0; rank < group.ranks; ++rank) {
@@ -130,7 +130,7 @@ struct Gpus {
   std::vector<Words> flag_packets, sentinel_packets, tiles;
 };
 
-/// One of these ranks as its engines see it.
+/// A rank from the view of the rank's engines.
 class HostRank : public EngineRank {
  public:
   HostRank(Gpus& gpus, cuda::Kernels& found, int rank)
@@ -171,7 +171,7 @@ class HostRank : public EngineRank {
   const int rank_;
 };
 
-/// Arena for a small message at once and for a larger one in pieces, on a GPU with few SMs.
+/// Arena for a small message at once and for a larger message in pieces, on a GPU with few SMs.
 Group group_of(int ranks) {
   Group group;
   group.ranks = ranks;
@@ -181,7 +181,7 @@ Group group_of(int ranks) {
   return group;
 }
 
-/// One call of all ranks; in place the smaller buffer lies inside the larger one, as in NCCL.
+/// A call of all ranks; in place the smaller buffer lies inside the larger buffer, as in NCCL.
 struct Call {
   Call(const Request& what, const Plan& plan, bool in_its_place, std::uint64_t seed)
       : request(what), in_place(in_its_place) {
@@ -223,7 +223,7 @@ struct Call {
   std::vector<Bytes> expected;
 };
 
-/// All ranks of one engine with prepared calls.
+/// All ranks of an engine with prepared calls.
 class Launches {
  public:
   Launches(const Engine& engine, const Group& group, const Tuning& tuning)
@@ -235,7 +235,7 @@ class Launches {
     ready_.clear();
     for (const auto& rank : ranks_) ready_.push_back(engine_.prepare(request, tuning_, *rank));
   }
-  /// Runs calls in a row without a wait between them. Returns the kernels that ran.
+  /// Runs calls in a row without a wait in between. Returns the kernels that ran.
   std::set<std::string> run(const std::vector<Call*>& calls) {
     std::vector<std::vector<Launched>> queues(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -260,7 +260,7 @@ class Launches {
   }
 
  private:
-  /// Redirects launches to a function while it lives.
+  /// Redirects launches to a function during the object's life.
   struct Noted {
     explicit Noted(std::function<void(const std::string&, unsigned, unsigned, const void*)> by) {
       fake_cuda().on_launch = std::move(by);
@@ -308,7 +308,7 @@ std::set<std::string> check_request(Launches& launches, const Topology& topology
 }
 
 /// Short requests and some that need pieces, of both types, with either end as the root. Chains and
-/// two_shot take the longest of these at once, so they get a longer one.
+/// two_shot take the longest of these at once, hence get a longer request.
 std::vector<Request> requests_of(Collective collective, int ranks, std::uint64_t longest = 0) {
   std::vector<Request> all;
   for (const DataType type : {DataType::fp32, DataType::uint8})

@@ -1,5 +1,5 @@
-// A driver that refuses a call in the middle of one of plait's. Peers count a call once a part of
-// it is on streams, so a rank that continued would send them data of the wrong call.
+// A driver that refuses a call in the middle of a plait call. Peers count a call once a part of the
+// call is on streams, hence a rank that continued would send the peers data of the wrong call.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ void* const kOutput = reinterpret_cast<void*>(std::uintptr_t{1} << 36);
 const char* const kFunctions[] = {"launch", "event_record", "stream_wait_event",
                                   "memory_copy_async", "memory_copy_batch"};
 
-/// A rank with both arena tiers from the start, and host memory as peers would map it.
+/// A rank with both arena tiers from the start, and host memory as mapped by peers.
 class OneRank {
  public:
   explicit OneRank(int ranks, unsigned most_blocks = 0, bool orders_calls = true) {
@@ -77,8 +77,8 @@ class OneRank {
   }
 
  private:
-  /// This rank's record, with another process id if it starts with one, because peers are other
-  /// processes.
+  /// This rank's record, with another process id if the record starts with this id, because peers
+  /// are other processes.
   static std::string record_of(int peer, std::string record) {
     std::int64_t process = 0;
     std::memcpy(&process, record.data(), std::min(record.size(), sizeof process));
@@ -154,7 +154,7 @@ const std::vector<CallVariant>& call_variants() {
   return all;
 }
 
-/// Error text that `work` throws; "" if it throws nothing.
+/// Error text that `work` throws; "" without a throw.
 std::string thrown_by(const std::function<void()>& work) {
   try {
     work();
@@ -186,7 +186,7 @@ TEST_CASE("a call that fails half-way: streams fail, and later calls are refused
       const std::function<void()> call = variant.prepare(*one.rank);
       fake_cuda().refuses.of(function, n);
       const std::string refused = thrown_by(call);
-      if (fake_cuda().refuses.is_ahead()) {  // The call has no such step.
+      if (fake_cuda().refuses.is_ahead()) {  // The call has no n-th step.
         CHECK(refused == "");
         return false;
       }

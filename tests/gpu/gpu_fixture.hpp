@@ -236,7 +236,7 @@ class LongCalls {
   unsigned seed_ = 0;
 };
 
-/// True if there are too few GPUs for a test with `ranks` ranks; prints the reason.
+/// True if a test with `ranks` ranks has too few GPUs; prints the reason.
 inline bool skipped(int ranks, const std::string& why = "") {
   if (ranks == 0) MESSAGE("skipped: needs more GPUs. " << why);
   return ranks == 0;

@@ -1,4 +1,4 @@
-"""Programs that GPU tests run on several ranks, one GPU each, as program(task, emit)."""
+"""Programs that GPU tests run on several ranks, a GPU each, as program(task, emit)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Bench:
         return array
 
     def finish(self) -> None:
-        """Waits for the stream. The communicator reports why it failed, and does so before the
-        driver, which takes up to some seconds to fail a stream."""
+        """Waits for the stream. The communicator reports the reason of the failure before the
+        driver. The driver takes up to some seconds to fail a stream."""
         try:
             while not self.gpu.is_done(self.stream):
                 self.comm.check()
@@ -56,7 +56,7 @@ class Bench:
         return False
 
     def after(self, call: Callable[[], None], output: int, count: int, kind: str) -> Any:
-        """Output of the call, which all ranks make; the output is poisoned before."""
+        """Output of the call of all ranks; the output is poisoned before."""
         size = DTYPE_OF_TYPE[kind].itemsize
         if output == self.output:
             self.gpu.fill(output, POISON, count * size + 64, self.stream)
@@ -66,7 +66,7 @@ class Bench:
         return self.get(output, count, kind)
 
     def replayed(self, call: Callable[[], None], replays: int) -> Callable[[], None]:
-        """Wraps `call` into a call that launches a graph of it `replays` times."""
+        """Wraps `call` into a call that launches a graph of the call `replays` times."""
         self.gpu.begin_capture(self.stream)
         call()
         graph = self.gpu.end_capture(self.stream)
@@ -79,7 +79,7 @@ class Bench:
 
 
 def in_place_offsets(request: plait.Request, rank: int) -> tuple[int, int] | None:
-    """Byte offsets of input and output in one buffer, as NCCL lays them out; None = none."""
+    """Byte offsets of input and output in one buffer, in NCCL's layout; None = none."""
     part = request.count * DTYPE_OF_TYPE[request.type].itemsize * rank
     return {
         "all_reduce": (0, 0),
@@ -93,7 +93,8 @@ def in_place_offsets(request: plait.Request, rank: int) -> tuple[int, int] | Non
 
 
 def collectives(task: dict[str, Any], emit: Emit) -> None:
-    """Runs every request on device memory and compares it with float64 and with host memory.
+    """Runs every request on device memory and compares the result with float64 and with host
+    memory.
 
     The comparison with host memory is bit by bit. Each request runs out of place, in place, and
     three times replayed from a graph. Emits the errors and the paths that plans took.
@@ -158,7 +159,7 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
 
 
 class Floats:
-    """fp32 numbers on this rank's GPU, as other libraries describe theirs."""
+    """fp32 numbers on this rank's GPU, in the form used by other libraries."""
 
     def __init__(self, device: gpu.Gpu, count: int) -> None:
         self.device, self.count, self.address = device, count, device.allocate(max(count, 1) * 4)
@@ -179,7 +180,7 @@ class Floats:
 
 
 class Sends:
-    """Sends to other ranks one at a time; returns the errors in received messages."""
+    """Sends to other ranks in turn; returns the errors in received messages."""
 
     def __init__(self, bench: Bench, count: int) -> None:
         self.bench, self.comm, self.me = bench, bench.comm, bench.rank
@@ -240,7 +241,7 @@ def pairs(task: dict[str, Any], emit: Emit) -> None:
 
 
 def many_communicators(task: dict[str, Any], emit: Emit) -> None:
-    """Three communicators of the same ranks, their calls interleaved on streams of their own."""
+    """Three communicators of the same ranks, with calls interleaved on separate streams."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = gpu.Gpu(rank)
     comms = [
@@ -270,10 +271,10 @@ def many_communicators(task: dict[str, Any], emit: Emit) -> None:
 
 
 def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
-    """Calls of two communicators one behind the other, eagerly or each in a graph.
+    """Calls of two communicators in turn, eagerly or each in a graph.
 
-    If task["crosses"] is set, every other rank calls the second communicator first. No communicator
-    may keep the other's kernels from starting.
+    If task["crosses"] is set, every second rank calls the second communicator first. No
+    communicator may keep the other's kernels from starting.
     """
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device, count, captured = gpu.Gpu(rank), task["count"], task["captured"]
@@ -354,7 +355,7 @@ def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
 
 
 def a_rank_that_does_not_come(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 0 calls alone; its stream fails at the deadline, or ends at its abort."""
+    """Rank 0 calls alone; the stream fails at the deadline, or ends at the rank's abort."""
     bench = Bench(4096, arrive_s=task["arrive_s"])
     request = plait.Request("all_reduce", 1000, "fp32", "sum", bench.comm.ranks)
     start, outcome = time.monotonic(), {"class": "", "error": ""}
@@ -439,7 +440,7 @@ def _mistake(comm: plait.Communicator, mine: Any, kind: str, torch: Any, rank: i
 
 
 def random_calls(task: dict[str, Any], emit: Emit) -> None:
-    """Enqueues batches of random calls without a wait between them, then checks the results."""
+    """Enqueues batches of random calls without a wait in between, then checks the results."""
     each = 4 << 20  # bytes of a call's input and output
     bench = Bench(task["batch"] * (each + 512))
     comm, ranks = bench.comm, bench.comm.ranks

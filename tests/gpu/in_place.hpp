@@ -1,4 +1,4 @@
-// Tells which calls a test may make with one buffer inside the other.
+// Tells which calls a test may make with the smaller buffer inside the larger.
 #pragma once
 #include "plait/plan.hpp"
 

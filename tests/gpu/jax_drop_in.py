@@ -1,6 +1,6 @@
 """Checks JAX's collectives over the drop-in, run by `plait run --via ...`.
 
-One process for two GPUs; with --processes, one process each. Prints a JSON line for each. Exit
+A single process for two GPUs; with --processes, a process each. Prints a JSON line for each. Exit
 status 1 = a result was wrong. JAX finds NCCL by handle, so LD_PRELOAD alone does not reach it.
 """
 
@@ -28,13 +28,13 @@ ROUNDS = 3
 
 
 def values(ranks: int, count: int) -> np.ndarray[Any, Any]:
-    """Integers below 13, one row per rank."""
+    """Integers below 13, a row per rank."""
     places = np.arange(count)[None, :] * 7 + np.arange(ranks)[:, None] * 3 + 1
     return (places % 13).astype(np.float32)
 
 
 def programs(ranks: int) -> dict[str, tuple[Any, Any]]:
-    """By name: the call of each rank on its row, and the expected rows of all ranks."""
+    """By name: the call of each rank on the rank's row, and the expected rows of all ranks."""
     ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
     blocks = (ranks, ranks, -1)  # rows as (rank, block, element)
     return {
@@ -83,14 +83,14 @@ def check_all(what: str) -> bool:
     wrong = [one for count in COUNTS for one in check(mesh, count)]
     jnp.zeros(1).block_until_ready()
     calls = served()
-    good = not wrong and (calls == [] or calls[0] > 0)  # no drop-in, or one that serves calls
+    good = not wrong and (calls == [] or calls[0] > 0)  # no drop-in, or a drop-in that serves calls
     row = {"check": what, "ok": good, "gpus": mesh.devices.size, "served": calls}
     print(json.dumps(row | ({"wrong": wrong[:8]} if wrong else {})), flush=True)
     return good
 
 
 def as_process(rank: int, ranks: int, port: int) -> bool:
-    """This process's part of a job of one process a GPU."""
+    """This process's part of a job with a process per GPU."""
     jax.distributed.initialize(f"127.0.0.1:{port}", ranks, rank, local_device_ids=[rank])
     good = check_all(f"jax, a process a GPU, rank {rank}")
     jax.distributed.shutdown()

@@ -1,9 +1,9 @@
-"""Kills a rank of a PyTorch job during its calls and checks how the others end.
+"""Kills a rank of a PyTorch job during its calls and checks the end of the remaining ranks.
 
     python3 tests/gpu/killed_rank.py --gpus 4 --drop-in libplait_nccl.so
 
-Starts the ranks itself, since torchrun would end the others on its own. Without --drop-in the job
-uses NCCL alone, whose ranks hang. Prints a JSON line. Exit status 1 = with the drop-in a survivor
+Starts the ranks itself, since torchrun would end the remaining ranks too. Without --drop-in the job
+uses NCCL alone, and the ranks hang. Prints a JSON line. Exit status 1 = with the drop-in a survivor
 did not end in time or did not name the lost rank.
 """
 
@@ -21,7 +21,7 @@ import time
 
 
 def rank_main(rounds: int) -> None:
-    """One rank: sums in a loop; the last rank kills itself on the way."""
+    """A rank: sums in a loop; the last rank kills itself on the way."""
     import torch
     import torch.distributed as dist
 
@@ -56,7 +56,7 @@ def start(rank: int, ranks: int, port: int, drop_in: str) -> subprocess.Popen[st
 
 
 def main() -> int:
-    """Runs the job and watches it."""
+    """Runs the job and watches the job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--drop-in", default="")

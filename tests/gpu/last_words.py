@@ -2,13 +2,12 @@
 
     python3 tests/gpu/last_words.py --drop-in libplait_nccl.so
 
-One process, two GPUs, one thread each. `stores`: rank 0 sends a message, which completes before
-rank 1 receives it, destroys its communicator and fills all memory it can allocate. Rank 1's stores
-during the receive must not appear in that memory. `waits`: while another stream of GPU 0 is busy
-for seconds, destroying must not wait for that stream. This runs once with plait's own communicators
-and once under NCCL, whose own part may wait: there the limit is NCCL's time alone. Prints a JSON
-line for each. Exit status 1 = one failed. Needs torch. Without --drop-in only plait's own
-communicators run.
+One process, two GPUs, a thread each. `stores`: rank 0 sends a message, which completes before rank
+1 receives it, destroys the communicator and fills all available memory. Rank 1's stores during the
+receive must not appear in that memory. `waits`: while another stream of GPU 0 is busy for seconds,
+destroying must not wait for that stream. This runs once with plait's own communicators and once
+under NCCL. NCCL's part may wait, and then the limit is NCCL's time alone. Prints a JSON line for
+each. Exit status 1 = a failure. Needs torch. Without --drop-in only plait's own communicators run.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 UINT8, FLOAT, SUM = 1, 7, 0  # numbers of nccl.h
-BYTES = 128 << 10  # of the message: it fits the receiver's LL packets
+BYTES = 128 << 10  # of the message, within the receiver's LL packets
 BUSY_S = 4.0
 DEADLINE_S = 300.0
 
@@ -70,7 +69,7 @@ class Nccl:
         self.call("ncclAllReduce", at, at, count, FLOAT, SUM, self.comm, on)
 
     def message(self, function: str, value: Any, stream: Any) -> None:
-        """ncclSend or ncclRecv with the other rank."""
+        """ncclSend or ncclRecv with the peer."""
         at, count = ctypes.c_void_p(value.data_ptr()), ctypes.c_size_t(value.numel())
         peer = 1 if function == "ncclSend" else 0
         on = ctypes.c_void_p(stream.cuda_stream)
@@ -94,7 +93,7 @@ class Own:
         self.comm.all_reduce(value, out=value, stream=stream)
 
     def close(self) -> None:
-        """Destroys it by dropping the only reference."""
+        """Destroys the communicator by dropping the only reference."""
         del self.comm
 
 
@@ -152,7 +151,7 @@ def stores(rounds: int) -> dict[str, Any]:
             stream.synchronize()
             both.wait(DEADLINE_S)
             if rank == 1:
-                closed.wait(DEADLINE_S)  # rank 0's memory may belong to others from here on
+                closed.wait(DEADLINE_S)  # rank 0's memory may have new owners from here on
                 comm.message("ncclRecv", value, stream)
                 stream.synchronize()
                 received = received and bool((value == 7).all())
@@ -178,7 +177,7 @@ def stores(rounds: int) -> dict[str, Any]:
 
 
 def waits(make: Callable[[int], Any], allowed_s: float = BUSY_S / 2) -> dict[str, Any]:
-    """Seconds each rank took to destroy its communicator while another stream of GPU 0 was busy."""
+    """Seconds each rank took to destroy the communicator while another stream of GPU 0 was busy."""
     import torch
 
     took = [0.0, 0.0]
@@ -209,13 +208,13 @@ def waits(make: Callable[[int], Any], allowed_s: float = BUSY_S / 2) -> dict[str
 
 
 def by_nccl() -> Callable[[int], Nccl]:
-    """Makes a rank of one communicator."""
+    """Makes a rank of a communicator."""
     name = Nccl.new_id()
     return lambda rank: Nccl(name, rank)
 
 
 def nccl_alone_s() -> float:
-    """Seconds that destroying takes without the drop-in, measured in a process of its own."""
+    """Seconds that destroying takes without the drop-in, measured in a separate process."""
     maps = Path("/proc/self/maps").read_text().split()  # torch's NCCL is loaded by now
     library = next(word for word in maps if Path(word).name.startswith("libnccl.so"))
     env = dict(os.environ, LD_PRELOAD=library)
@@ -238,7 +237,7 @@ def main() -> int:
         return 0
     if args.drop_in and args.drop_in not in os.environ.get("LD_PRELOAD", ""):
         env = dict(os.environ, LD_PRELOAD=os.path.abspath(args.drop_in))
-        # Makes plait serve these calls, whatever a tuning table says.
+        # Makes plait serve the calls, whatever a tuning table says.
         env |= {"PLAIT_BITWISE": "1", "PLAIT_TUNING": "none", "NCCL_NVLS_ENABLE": "0"}
         preloaded = [*sys.argv[:1], "--drop-in", os.path.abspath(args.drop_in)]
         preloaded += ["--rounds", str(args.rounds)]
@@ -256,7 +255,7 @@ def main() -> int:
     if args.drop_in:
         ctypes.CDLL(
             "libnccl.so.2", mode=ctypes.RTLD_GLOBAL
-        )  # torch's library, whose symbols are not global
+        )  # torch's library, with symbols that are not global
         alone = nccl_alone_s()
         rows.append({"case": "waits", "door": "nccl", "nccl_alone_s": alone})
         rows[-1] |= waits(by_nccl(), max(BUSY_S / 2, alone + 1))

@@ -1,9 +1,10 @@
 """A rank that is late, over the drop-in: run under torchrun with the drop-in preloaded.
 
-Makes eager calls and graph replays while rank 1 is 3 s late. Without `PLAIT_ARRIVE_S` they wait,
-and every result is right. With `PLAIT_ARRIVE_S` below 3 the waiting rank's stream fails, and rank
-1's may fail: no result is wrong if `torch.cuda.synchronize` returns. Each rank prints a JSON line
-per call. Exit status 1 = a call was neither right nor failed, or ended otherwise than expected.
+Makes eager calls and graph replays while rank 1 is 3 s late. Without `PLAIT_ARRIVE_S` the ranks
+wait, and every result is right. With `PLAIT_ARRIVE_S` below 3 the waiting rank's stream fails, and
+rank 1's may fail: no result is wrong if `torch.cuda.synchronize` returns. Each rank prints a JSON
+line per call. Exit status 1 = a call was neither right nor failed, or ended otherwise than
+expected.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import time
 from collections.abc import Callable
 
 if "PLAIT_ARRIVE_S" in os.environ:
-    # PyTorch's watchdog would end the process at a failed stream, before it can report its calls.
+    # PyTorch's watchdog would end the process at a failed stream, before the process can report its
+    # calls.
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
 
 import torch
@@ -26,7 +28,7 @@ COUNT = 70_000
 
 
 def outcome(call: Callable[[], None], out: torch.Tensor, wanted: float) -> str:
-    """Outcome of a call by its stream: right, wrong or failed."""
+    """Outcome of a call by the call's stream: right, wrong or failed."""
     try:
         call()
         torch.cuda.synchronize()
@@ -67,7 +69,7 @@ def main() -> int:
             break
     has_deadline = float(os.environ.get("PLAIT_ARRIVE_S", "inf")) < LATE_S
     if has_deadline:
-        # A waiting rank fails. Rank 1 waits for no rank when it comes, unless the others are gone.
+        # A waiting rank fails. Rank 1 waits for no rank on arrival, unless the peers are gone.
         good = "wrong" not in found and (rank == 1 or "failed" in found)
     else:
         good = found == ["right"] * 6

@@ -5,8 +5,8 @@ Then calls are timed against a program without plait: copies to pinned memory, a
 
     LD_PRELOAD=.../libplait_mpi.so mpirun -n 2 python tests/gpu/mpi_buffers.py
 
-Ranks share GPUs if there are fewer GPUs; then no kernels of plait's run, and buffers are staged.
-Rank 0 prints a JSON line per row and one for all. Exit status 1 = a result was wrong.
+Ranks share GPUs if GPUs are fewer; then no kernels of plait's run, and buffers are staged. Rank 0
+prints a JSON line per row and a line for all. Exit status 1 = a result was wrong.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def ring(seed: int, count: int) -> bool:
 
 
 def persistent(seed: int, count: int) -> bool:
-    """Each rank starts the calls in its own order, with a blocking call among them."""
+    """Each rank starts the calls in a different order, with a blocking call in between."""
     part = max(1, count // RANKS)
     ins = [data(seed + at, RANK, part * RANKS) for at in range(4)]
     outs = [poisoned(part * RANKS) for _ in ins]
@@ -172,7 +172,7 @@ def persistent(seed: int, count: int) -> bool:
 
 
 def columns(seed: int, count: int) -> bool:
-    """Receives a matrix column from each rank and writes the gaps between them meanwhile."""
+    """Receives a matrix column from each rank and writes the gaps in between meanwhile."""
     rows, width = max(1, min(count, 2000)), RANKS + 1
     grid = torch.full((rows, width), float("nan"), device="cuda")
     column = MPI.FLOAT.Create_vector(rows, 1, width).Commit()

@@ -5,11 +5,12 @@ Needs 4 GPUs or more.
     NCCL_NVLS_ENABLE=0 PLAIT_NODE_SIZE=2 [PLAIT_ALGO=multi_node] LD_PRELOAD=libplait_nccl.so \\
         torchrun --nproc-per-node 4 tests/gpu/nodes_drop_in.py [--csv rows.csv]
 
-PLAIT_NODE_SIZE ranks count as a node, for plait and (NCCL_HOSTID) for NCCL, which then uses sockets
+PLAIT_NODE_SIZE ranks count as a node, for plait and (NCCL_HOSTID) for NCCL; NCCL then uses sockets
 between nodes. The program checks every collective, eager and in a graph, and sends and receives
-around all ranks. In nodes of one rank plait may serve no all_reduce. In nodes of two it must serve
-some, but none below 256 KiB. In larger nodes the measured rows decide which longer ones it serves.
-With PLAIT_ALGO=multi_node plait serves all that its engines serve in a node, short all_reduces too.
+around all ranks. In nodes of a single rank plait may serve no all_reduce. In nodes of two plait
+must serve some, but none below 256 KiB. In larger nodes the measured rows decide which longer calls
+plait serves. With PLAIT_ALGO=multi_node plait serves all requests that the engines serve in a node,
+short all_reduces too.
 
 Then all_reduces alternate with NCCL's own: a process group of the same ranks left to NCCL. Rank 0
 prints a JSON line per finding. Exit status 1 = a check failed, 3 = at some size NCCL took less than
@@ -54,7 +55,7 @@ def total(count: int) -> torch.Tensor:
 
 
 def gathered(count: int) -> torch.Tensor:
-    """All ranks' values, one behind another."""
+    """All ranks' values, in rank order."""
     return torch.cat([values(count, rank) for rank in range(dist.get_world_size())])
 
 
@@ -62,7 +63,7 @@ Call = Callable[[], None]
 
 
 def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
-    """By collective: the call, its output, and the expected values."""
+    """By collective: the call, the output, and the expected values."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     root = ranks - 1
     mine, wide = values(count, rank), values(count * ranks, rank)
@@ -124,7 +125,7 @@ def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
 
 
 def in_graph(call: Call) -> Callable[[], None]:
-    """Captures the call into a graph and replays it."""
+    """Captures the call into a graph and replays the graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
@@ -132,7 +133,7 @@ def in_graph(call: Call) -> Callable[[], None]:
 
 
 def is_wrong_choice(taken: set[int]) -> bool:
-    """True if plait served all_reduces that it must not serve, or missed those it must."""
+    """True if plait served all_reduces that plait must not serve, or missed required calls."""
     may = bool(served()) and NODE_SIZE > 1
     must = may and (IS_NAMED or NODE_SIZE == 2)
     is_short = any(4 * count < LEAST_BYTES for count in taken)
@@ -165,7 +166,7 @@ def check() -> int:
 
 
 def took_us(data: torch.Tensor, group: dist.ProcessGroup) -> float:
-    """Time of one all_reduce, from a few in a row."""
+    """Time of an all_reduce, from a few in a row."""
     calls = 5
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     dist.barrier()
@@ -184,7 +185,7 @@ def compare(csv: str) -> dict[int, float]:
     """
     leave_new(True)
     left = dist.new_group(list(range(dist.get_world_size())))
-    dist.all_reduce(torch.ones(1, device="cuda"), group=left)  # creates its communicator now
+    dist.all_reduce(torch.ones(1, device="cuda"), group=left)  # creates the communicator now
     torch.cuda.synchronize()
     leave_new(False)
     groups = {"plait": dist.group.WORLD, "nccl": left}

@@ -6,7 +6,7 @@
 The program waits for nothing between calls, and ranks are slow at different places. Calls without
 an order would run in a different order on each rank, and give wrong sums or hang. A deadline ends
 hung calls (PLAIT_ARRIVE_S, 20 s unless set), and five minutes end the program. Rank 0 prints a JSON
-line per check; exit status 1 = one failed.
+line per check; exit status 1 = a failure.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def dawdle(turn: int) -> None:
 
 
 class Sum:
-    """A call that refreshes its input each time, so that replays give the same output."""
+    """A call that refreshes the input each time, so that replays give the same output."""
 
     def __init__(self, number: int) -> None:
         self.input, self.total = input_of(number), total_of(number)
         self.data = torch.zeros_like(self.input)
 
     def enqueue(self, reduce: Reduce, stream: torch.cuda.Stream, turn: int) -> None:
-        """Enqueues it on the stream."""
+        """Enqueues the call on the stream."""
         with torch.cuda.stream(stream):
             dawdle(turn)
             self.data.copy_(self.input)
@@ -94,7 +94,7 @@ def capture(
 
 
 def forked_capture(reduce: Reduce) -> bool:
-    """Two streams of one capture, replayed a thousand times."""
+    """Two streams of the same capture, replayed a thousand times."""
     sides = [torch.cuda.Stream(), torch.cuda.Stream()]
     sums = [Sum(1), Sum(2)]
     graph = capture(reduce, sums, sides)
@@ -147,7 +147,7 @@ def begun_capture(reduce: Reduce) -> bool:
 
 
 def lost_streams(reduce: Reduce) -> bool:
-    """Each call on a stream of its own, which is destroyed at once."""
+    """Each call on a separate stream, destroyed at once."""
     driver = ctypes.CDLL("libcuda.so.1")
     sums = [Sum(number) for number in range(100)]
     torch.cuda.synchronize()
@@ -163,7 +163,7 @@ def lost_streams(reduce: Reduce) -> bool:
 
 
 def by_group() -> Reduce:
-    """torch's group: calls on its own stream and on the current one in turn."""
+    """torch's group: calls on the group's stream and on the current stream in turn."""
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     calls = [0]
 

@@ -1,7 +1,7 @@
 // Messages between single ranks on real GPUs: random groups of any size and alignment, to and from
-// any peers including the rank itself, eager and replayed; calls whose other endpoints are in other
-// groups; a peer that never comes. Skipped with fewer than two GPUs. Ranks are forked, so this file
-// sorts before tests that use CUDA in this process.
+// any peers including the rank itself, eager and replayed; calls matched by endpoints in other
+// groups; a peer that never comes. Skipped with fewer than two GPUs. Ranks are forked, hence this
+// file sorts before tests that use CUDA in this process.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMostMessage = 3ull << 20;
 
-/// One message of a group, known to all ranks.
+/// A message of a group, known to all ranks.
 struct Planned {
   int from, to;
   std::uint64_t bytes;
@@ -53,7 +53,7 @@ std::vector<Planned> random_group(int ranks, std::mt19937& random) {
   return group;
 }
 
-/// This rank's endpoints; the order of those that do not match each other is random.
+/// This rank's endpoints; the order of endpoints that do not match each other is random.
 std::vector<MessageEnd> ends_of(const GpuFixture& gpu, const std::vector<Planned>& group) {
   std::vector<MessageEnd> ends;
   for (const Planned& one : group) {
@@ -71,7 +71,7 @@ void upload(const GpuFixture& gpu, const std::vector<Planned>& group) {
       GpuFixture::to_gpu(gpu.input + one.from_at, random_bytes(one.bytes, one.seed));
 }
 
-/// Received bytes are right, and no other byte of the output was written.
+/// Received bytes are right, and no further byte of the output was written.
 std::size_t wrong_bytes(const GpuFixture& gpu, const std::vector<Planned>& group) {
   Bytes expected(kBufferBytes, 0xa5);
   for (const Planned& one : group) {
@@ -89,7 +89,7 @@ std::size_t wrong_bytes(const GpuFixture& gpu, const std::vector<Planned>& group
 void poison(GpuFixture& gpu) {
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, kBufferBytes, gpu.stream);
   gpu.finish();
-  gpu.board->barrier();  // On a shared GPU one rank's upload would wait for the other's kernel.
+  gpu.board->barrier();  // On a shared GPU a rank's upload would wait for the peer's kernel.
 }
 
 void replay(GpuFixture& gpu, const std::vector<MessageEnd>& ends, const MessageTuning& tuning) {
@@ -151,8 +151,8 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;
   on_gpus(2, true, [](GpuFixture& gpu, GpuFindings& found) {
-    // Eight messages that fit the slots: one rank sends all at once and then receives all; the
-    // other receives three at a time and sends in between.
+    // Eight messages that fit the slots: a rank sends all at once and then receives all; the peer
+    // receives three at a time and sends in between.
     constexpr std::uint64_t kEach = 300000;
     std::vector<Planned> group;
     for (unsigned i = 0; i < 8; ++i)
@@ -182,7 +182,7 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
 
 TEST_CASE("processes: a receive without a send ends at a deadline that names the peer") {
   if (skipped(gpus_for_processes())) return;
-  // Separate processes: a process whose stream has failed cannot use the GPU any more.
+  // Separate processes: a process with a failed stream cannot use the GPU any more.
   for (const std::uint64_t bytes : {1000u, 4u << 20}) {
     bench::Board* board = bench::make_board(2);
     std::byte* rings = shared_rings(2);

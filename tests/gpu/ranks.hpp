@@ -1,5 +1,5 @@
-// N ranks as threads or processes, one GPU each, with a board in shared memory for barriers and
-// exchange of bytes and numbers. For GPU benchmarks and tests, which need no rendezvous.
+// N ranks as threads or processes, a GPU each, with a board in shared memory for barriers and
+// exchange of bytes and numbers. For GPU benchmarks and tests without rendezvous.
 #pragma once
 #include <execinfo.h>
 #include <sched.h>
@@ -104,7 +104,7 @@ inline Board* make_board(int ranks) {
   return board;
 }
 
-/// Runs body(i) in one process each, forked before any CUDA call; returns 0 if all returned 0.
+/// Runs body(i) in a process each, forked before any CUDA call; returns 0 if all returned 0.
 inline int in_processes(int count, const std::function<int(int)>& body) {
   std::vector<pid_t> children;
   std::fflush(nullptr);  // Buffered output must not be printed again by each child.

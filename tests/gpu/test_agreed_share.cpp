@@ -1,5 +1,5 @@
-// Each rank measures its own host share of large calls, and all ranks must use the same one. Ranks
-// are forked, so this file sorts before tests that use CUDA in this process.
+// Each rank measures a host share of large calls, and all ranks must use the same share. Ranks are
+// forked, hence this file sorts before tests that use CUDA in this process.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ void check_shares(GpuFixture& gpu, GpuFindings& findings) {
     }
     if (random() % 2 == 0) ::usleep(static_cast<unsigned>(random() % 3000));
     calls.enqueue(request.ranks == 2 ? "rotation" : "tiled", request);
-    if (random() % 4 == 0) gpu.finish();  // So that one rank knows its times before the other.
+    if (random() % 4 == 0) gpu.finish();  // So that a rank knows the times before the peer.
   }
   if (const auto wrong = calls.wrong(); wrong != 0)
     findings.add(gpu.rank, text(wrong, " values wrong\n"));

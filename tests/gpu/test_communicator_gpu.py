@@ -1,4 +1,4 @@
-"""Communicator on device memory with one process per GPU; skipped with fewer than two GPUs."""
+"""Communicator on device memory with a process per GPU; skipped with fewer than two GPUs."""
 
 from __future__ import annotations
 
@@ -139,7 +139,8 @@ def test_communicators_that_cross(tmp_path, collective, count, kind, budgets):
 
 @pytest.mark.skipif(GPUS >= 4, reason="two ranks' engines; CUDA_VISIBLE_DEVICES=0,1 runs it")
 @pytest.mark.parametrize(
-    # Two graphs of 40 such calls each hung if ranks launched them in different orders.
+    # Two graphs of 40 calls of this kind each hung if ranks launched the graphs in different
+    # orders.
     ("captured", "crosses", "calls"),
     [(False, True, 40), (True, True, 4), (True, False, 40)],
 )

@@ -71,7 +71,8 @@ def test_types_same_gpu_and_cupy():
 
 @pytest.mark.parametrize("without", [None, MASK])
 def test_stream_order_and_copies_in_a_row(without):
-    """Writes a source just before its copy and reads a target just after it, on side streams."""
+    """Writes a source just before the copy and reads a target just after the copy, on side
+    streams."""
     size = 200 << 20
     streams = [torch().cuda.Stream(device) for device in (0, 1)]
     source = torch().empty(size, dtype=torch().uint8, device="cuda:0")

@@ -48,7 +48,7 @@ TEST_CASE(
   check_lonely("rotation", 0, 900);  // A part by CPU cores.
 }
 
-/// Engines of two ranks' all_reduces of these sizes in MiB.
+/// Engines of two ranks' all_reduces of the given sizes in MiB.
 std::string choices(const CudaRank& rank, const std::vector<std::uint64_t>& mib) {
   std::string said;
   for (const std::uint64_t one : mib) {
@@ -118,7 +118,7 @@ std::size_t wrong_bytes(GpuFixture& gpu, const FusedCase& c, unsigned seed) {
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, bytes + 256, gpu.stream);
   gpu.finish();
   GpuFixture::to_gpu(in, inputs[static_cast<std::size_t>(gpu.rank)]);
-  gpu.board->barrier();  // On a shared GPU one rank's upload would wait for the other's kernel.
+  gpu.board->barrier();  // On a shared GPU a rank's upload would wait for the peer's kernel.
   Tuning tuning = c.tuning;
   tuning.blocks = std::min(tuning.blocks, static_cast<int>(gpu.most_blocks));
   bench::run(*gpu.cuda, c.kernel, c.request,
@@ -135,7 +135,7 @@ std::size_t wrong_bytes(GpuFixture& gpu, const FusedCase& c, unsigned seed) {
   return wrong;
 }
 
-/// with_host: parts of some calls go through host memory, which needs a GPU per rank.
+/// with_host: parts of some calls go through host memory, and this needs a GPU per rank.
 std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& kernels,
                                    bool with_host) {
   std::vector<FusedCase> cases;
@@ -168,7 +168,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
     c.request.count = kBufferBytes / 4 - 1;
     c.tuning.host_permille = 0;
     if (kernel != "two_shot") continue;
-    // Flag packets that are reused, at sizes for which tiles would be faster.
+    // Flag packets that are reused, at sizes where tiles would be faster.
     c.tuning.blocks = 48;
     cases.push_back(c);
     c.tuning = {.threads = 256, .host_permille = 0};  // On all SMs.
@@ -264,7 +264,7 @@ TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   on_gpus(most, false, check_long);
 }
 
-/// True if a part of the call may go through host memory. If ranks share a GPU, one rank's waits
+/// True if a part of the call may go through host memory. If ranks share a GPU, a rank's waits
 /// could be queued before work that another rank waits for.
 bool takes_share(const GpuFixture& gpu, const std::string& kernel, const Request& request) {
   if (gpu.shares_gpu) return false;
@@ -291,8 +291,8 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
     return wrong;
   };
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, expected.size() + 1, gpu.stream);
-  // Allocation waits for all GPUs of the process, and an upload waits for work on its GPU, even
-  // another rank's. So no rank starts before all are ready.
+  // Allocation waits for all GPUs of the process, and an upload waits for work on the same GPU,
+  // even another rank's. Hence no rank starts before all are ready.
   gpu.board->barrier();
   const char* only = std::getenv("ONLY_ENGINE");  // Finds the engine of a failure.
   std::size_t wrong = 0;
@@ -301,7 +301,7 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
     wrong += compare();
   }
   // The driver creates a stream only after all kernels on the GPU have ended. On a shared GPU the
-  // peer's kernel is among them, and it waits for this rank.
+  // peer's kernel is in this work, and waits for this rank.
   if (gpu.board->ranks == 2 && !gpu.shares_gpu &&
       (only == nullptr || std::string(only) == "copy")) {
     enqueue(CopiedBy::copy_engines);
@@ -415,7 +415,7 @@ void check_collectives(int ranks, bool processes) {
       }
   });
   MESSAGE(all->checked.load() << " calls checked on " << ranks << " GPUs");
-  CHECK(all->checked.load() > 700 * ranks);  // Every op among them.
+  CHECK(all->checked.load() > 700 * ranks);  // Includes every op.
 }
 
 TEST_CASE("every collective that is enqueued gives the reference's bytes") {
@@ -424,7 +424,7 @@ TEST_CASE("every collective that is enqueued gives the reference's bytes") {
   check_collectives(ranks, false);
 }
 
-/// A call with its own buffers.
+/// A call with separate buffers.
 struct Queued {
   const Plan* plan;
   Example example;
@@ -446,7 +446,7 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
 }
 
 /// Poisons the output and calls, in stream order, in pieces of 64 KiB, so that slots are reused.
-/// direct_ll serves what a chain does not take.
+/// direct_ll serves requests that a chain does not take.
 void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& call,
                       int host_permille) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
@@ -460,15 +460,16 @@ void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& 
              gpu.stream, tuning);
 }
 
-/// Every collective, again and again without a wait, with one rank late in turn, and a graph of
-/// some of them replayed in between. So ranks are at different calls, and slots and flags are
-/// reused. Copy engines alternate with tiled kernels, whose slots exchanges of two ranks borrow.
+/// Every collective, again and again without a wait, with a rank late in turn, and a graph of some
+/// of the calls replayed in between. Hence ranks are at different calls, and slots and flags are
+/// reused. Copy engines alternate with tiled kernels. Exchanges of two ranks borrow the kernels'
+/// slots.
 void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
   const GpuFindings* all =
       on_gpus(ranks, kernel == "rotation", [&](GpuFixture& gpu, GpuFindings& findings) {
         const std::vector<Queued> calls = queued_calls(plans, gpu.rank);
-        gpu.board->barrier();  // On a shared GPU uploads are refused while one rank captures.
+        gpu.board->barrier();  // On a shared GPU uploads are refused while a rank captures.
         Graph graph = nullptr;
         GraphExec exec = nullptr;
         PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
@@ -505,9 +506,9 @@ TEST_CASE("calls of more ranks than GPUs that overlap keep out of each other's w
   if (ranks > 2) check_overlapping(ranks, "ll_chain");
 }
 
-/// End of rank 0's stream, and its error, if it calls alone: with this `wait_s`, and abort() after
-/// `abort_after_s`. In processes of their own, because a failed stream ends all GPU work of its
-/// process.
+/// End of rank 0's stream, and the stream's error, if rank 0 calls alone: with this `wait_s`, and
+/// abort() after `abort_after_s`. In separate processes, because a failed stream ends all GPU work
+/// of the process.
 std::string lonely_error(const std::string& kernel, int host_permille, int host_cpu_permille,
                          double wait_s, double abort_after_s) {
   bench::Board* board = bench::make_board(2);

@@ -27,7 +27,7 @@ bool await_end(CudaRank& rank) {
   return true;
 }
 
-/// Keeps a stream busy until it is told to end, or long enough.
+/// Keeps a stream busy until told to end, or long enough.
 struct Busy {
   std::atomic<bool> over{false};
   static void hold(void* self) {
@@ -38,7 +38,7 @@ struct Busy {
   }
 };
 
-/// Rank 0 calls, and rank 1 later. Meanwhile rank 0 has not ended; soon after it has.
+/// Rank 0 calls, and rank 1 later. Meanwhile rank 0 has not ended; soon after rank 0 has ended.
 void call_apart(GpuFixture& gpu, GpuFindings& findings, const char* what,
                 const std::function<void()>& call) {
   if (gpu.rank == 0) {
@@ -58,7 +58,7 @@ void call_apart(GpuFixture& gpu, GpuFindings& findings, const char* what,
 
 constexpr std::uint64_t kHostBytes = 16ull << 20;
 
-/// Driver calls that allocate the large arena, with their times in ms and results.
+/// Driver calls that allocate the large arena, with times in ms and results.
 struct Asked {
   double allocated = -1, filled = -1, shown = -1, registered = -1;
   DevicePointer memory = 0;
@@ -98,9 +98,9 @@ void give_back(const Asked& asked) {
   api().memory_free(asked.memory);
 }
 
-/// Rank 0's kernel waits for rank 1's, which is launched once the driver has answered rank 0's
-/// requests, or a second later. In the second case the driver waits, which LazyArena does not
-/// expect.
+/// Rank 0's kernel waits for rank 1's. Rank 1's kernel is launched once the driver has answered
+/// rank 0's requests, or a second later. In the second case the driver waits, and LazyArena does
+/// not expect this.
 void query_alongside_a_waiting_kernel(GpuFixture& gpu, GpuFindings& findings) {
   Request request;
   request.count = 1000;

@@ -44,7 +44,7 @@ std::vector<EngineVariant> schedules() {
   return found;
 }
 
-/// Calls of every schedule that serves them, in place too.
+/// Calls of every schedule that serves the request, in place too.
 void check_schedules(int ranks) {
   std::vector<Plan> plans = exact_plans(ranks);
   std::erase_if(plans, [](const Plan& plan) {

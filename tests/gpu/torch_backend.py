@@ -2,10 +2,10 @@
 
     torchrun --standalone --nproc-per-node 2 tests/gpu/torch_backend.py [CHECK...] [--device cpu]
 
-Every check has its own group from new_group, so that a failure does not affect the next check.
+Every check has a separate group from new_group, so that a failure does not affect the next check.
 Ranks report results to rank 0 through torch's store; rank 0 prints a JSON line per check. Exit
 status 1 = one failed. A check that takes longer than --limit-s ends the job, and every rank prints
-its threads' stacks. --device cpu runs the checks that apply to host memory.
+the threads' stacks. --device cpu runs the checks that apply to host memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckJob:
     def values(
         self, count: int, rank: int | None = None, dtype: torch.dtype = torch.float32
     ) -> torch.Tensor:
-        """Integers below 13, so that sums are exact in every type. rank: None = this one."""
+        """Integers below 13, so that sums are exact in every type. rank: None = this rank."""
         places = torch.arange(count, device=self.device)
         whose = self.rank if rank is None else rank
         return ((places * 7 + whose * 3 + 1) % 13).to(dtype)
@@ -182,7 +182,7 @@ def moves(job: CheckJob) -> None:
 
 
 def part_of(source: int, target: int, scale: int) -> int:
-    """Elements that one rank sends another; zero for some."""
+    """Elements that a rank sends another; zero for some."""
     return (source * 3 + target * 5 + 1) % 4 * scale
 
 
@@ -232,7 +232,7 @@ def unfit(job: CheckJob) -> None:
 
 
 def sparse(job: CheckJob) -> None:
-    """A sum of sparse tensors, such as gradients of embeddings."""
+    """A sum of sparse tensors, for example gradients of embeddings."""
     rows = torch.tensor([[job.rank, job.ranks]], device=job.device)
     values = torch.ones(2, 3, device=job.device) * (job.rank + 1)
     mine = torch.sparse_coo_tensor(rows, values, (job.ranks + 1, 3), check_invariants=True)
@@ -243,7 +243,7 @@ def sparse(job: CheckJob) -> None:
 
 
 def objects(job: CheckJob) -> None:
-    """Pickled objects, whose sizes are exchanged first."""
+    """Pickled objects, with sizes exchanged first."""
     told: list[Any] = [None] * job.ranks
     dist.all_gather_object(told, {"rank": job.rank, "text": "x" * job.rank}, group=job.group)
     want([one["rank"] for one in told] == list(range(job.ranks)), f"found {told}")
@@ -253,7 +253,7 @@ def objects(job: CheckJob) -> None:
 
 
 def asynchronous(job: CheckJob) -> None:
-    """Many calls in flight; works, their futures, waits with a timeout."""
+    """Many calls in flight; works, the works' futures, waits with a timeout."""
     every = [job.values(5000 + i) for i in range(64)]
     works = [dist.all_reduce(one, group=job.group, async_op=True) for one in every]
     future = works[-1].get_future().then(lambda done: done.value()[0] * 2)
@@ -267,7 +267,7 @@ def asynchronous(job: CheckJob) -> None:
 
 
 def nobody_waits(job: CheckJob) -> None:
-    """A call keeps its tensors alive until it has ended, even if its work is dropped."""
+    """A call keeps the tensors alive until the call has ended, even if the work is dropped."""
     count = 1 << 20
     first = job.values(count)
     dist.all_reduce(first, group=job.group, async_op=True).wait()
@@ -285,7 +285,7 @@ def nobody_waits(job: CheckJob) -> None:
 
 
 def coalesced(job: CheckJob) -> None:
-    """Several calls as one work, with and without coalescing."""
+    """Several calls as a single work, with and without coalescing."""
     every = [job.values(3000 + i) for i in range(8)]
     with dist._coalescing_manager(job.group, job.device, async_ops=True) as manager:
         for one in every:
@@ -341,7 +341,8 @@ def messages(job: CheckJob) -> None:
 
 
 def streams(job: CheckJob) -> None:
-    """Calls of two streams in turn; an event behind one call orders another stream behind it."""
+    """Calls of two streams in turn; an event behind a call orders another stream behind the
+    call."""
     two = [torch.cuda.Stream(), torch.cuda.Stream()]
     for turn in range(50):
         with torch.cuda.stream(two[turn % 2]):
@@ -364,7 +365,7 @@ def streams(job: CheckJob) -> None:
 
 
 def captured(job: CheckJob) -> None:
-    """Blocking and async calls in one graph, replayed between eager ones."""
+    """Blocking and async calls in a single graph, replayed between eager calls."""
     group, mine, out = job.group, job.values(70_000), job.empty(70_000)
     dist.all_reduce(mine.clone(), group=group)  # creates the communicator
     dist.all_reduce(mine.clone(), group=group, async_op=True).wait()
@@ -387,7 +388,7 @@ def captured(job: CheckJob) -> None:
 
 
 def captured_first(job: CheckJob) -> None:
-    """A group's very first call inside a capture is an error, and the group works after it."""
+    """A group's very first call inside a capture is an error, and the group works afterwards."""
     mine = job.values(100)
     job.end()
     try:
@@ -402,7 +403,7 @@ def captured_first(job: CheckJob) -> None:
 
 
 def barrier(job: CheckJob) -> None:
-    """A barrier of ranks that come at different times; earlier GPU work has ended after it."""
+    """A barrier of ranks that come at different times; earlier GPU work has ended afterwards."""
     mine = job.values(1 << 22)
     dist.all_reduce(mine, group=job.group, async_op=True).wait()
     time.sleep(0.2 * job.rank)
@@ -473,7 +474,7 @@ def fsdp(job: CheckJob) -> None:
     trained(job, wrap)
 
 
-# Groups, and how they end.
+# Groups, and the end of groups.
 
 
 def several_groups(job: CheckJob) -> None:
@@ -524,7 +525,7 @@ def late_rank(job: CheckJob) -> None:
 
 
 def raises(call: Callable[[], Any]) -> str:
-    """Text of its RuntimeError."""
+    """Text of the RuntimeError of `call`."""
     try:
         call()
     except RuntimeError as error:
@@ -552,7 +553,7 @@ def aborted(job: CheckJob) -> None:
 
 
 def shut_down(job: CheckJob) -> None:
-    """Calls made before the group is destroyed end well; later ones are errors."""
+    """Calls made before the group is destroyed end well; later calls are errors."""
     group = job.new_group()
     mine = job.values(1 << 22)
     work = dist.all_reduce(mine, group=group, async_op=True)
@@ -565,7 +566,7 @@ def shut_down(job: CheckJob) -> None:
 
 
 def world(job: CheckJob) -> None:
-    """The default group, and another one bound to a GPU from the start."""
+    """The default group, and another group bound to a GPU from the start."""
     mine = job.values(1000)
     dist.all_reduce(mine)
     same(mine, job.total(1000), "the default group's sum")
@@ -584,7 +585,7 @@ EVERYWHERE = [
     *(asynchronous, coalesced, messages, barrier, ddp, several_groups, aborted, shut_down),
 ]
 ON_GPUS = [nobody_waits, streams, captured, captured_first, fsdp]
-# The process of a rank that waited in vain cannot use its GPU afterwards: its stream has failed.
+# The process of a rank that waited in vain cannot use the GPU afterwards: the stream has failed.
 LAST = [late_rank]
 
 
@@ -597,7 +598,7 @@ class Runner:
         self.failed = 0
 
     def run(self, check: Callable[[CheckJob], None]) -> None:
-        """Runs one check to its end within its time limit."""
+        """Runs a check to the end within the time limit."""
         timer = threading.Timer(self.limit_s, self._give_up, [check.__name__])
         timer.daemon = True
         timer.start()

@@ -56,7 +56,7 @@ def asynchronous() -> bool:
 
 
 def coalesced() -> bool:
-    """One group of calls."""
+    """A group of calls."""
     mine = [values(3000 + i, dist.get_rank()) for i in range(8)]
     with dist._coalescing_manager(device=torch.device("cuda"), async_ops=True) as manager:
         for one in mine:
@@ -66,7 +66,7 @@ def coalesced() -> bool:
 
 
 def captured() -> bool:
-    """A graph of calls, replayed between eager ones."""
+    """A graph of calls, replayed between eager calls."""
     mine, out = values(70_000, dist.get_rank()), torch.empty(70_000, device="cuda")
     dist.all_reduce(mine.clone())
     torch.cuda.synchronize()
@@ -188,7 +188,7 @@ def pipeline() -> bool:
 
 
 def crossing() -> bool:
-    """Messages of two groups and sums of a third, which ranks reach in different orders."""
+    """Messages of two groups and sums of a third, reached by ranks in different orders."""
     rank, world = dist.get_rank(), dist.get_world_size()
     groups = [dist.new_group() for _ in range(3)]
     ring = [((rank + 1) % world, (rank - 1) % world), ((rank - 1) % world, (rank + 1) % world)]

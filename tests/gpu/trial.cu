@@ -24,7 +24,7 @@ __device__ unsigned bits_of(float value) { return __float_as_uint(value); }
 __device__ unsigned bits_of(std::uint16_t value) { return value; }
 __device__ unsigned bits_of(std::uint32_t value) { return value; }
 
-/// The same as a number of the type; integers use all of their bits.
+/// The same as a number of the type; integers use all bits.
 template <DataType kType>
 __device__ typename DeviceNumber<kType>::Stored stored_value(unsigned seed, int rank,
                                                              unsigned long long index) {
@@ -91,7 +91,7 @@ struct LinkArgs {
 template <bool kPush>
 __device__ void move_units(const LinkArgs& args) {
   const unsigned blocks = gridDim.x / args.peers;
-  if (blockIdx.x / args.peers >= blocks) return;  // Too few blocks left for one per peer.
+  if (blockIdx.x / args.peers >= blocks) return;  // Too few blocks left for a block per peer.
   const unsigned long long stride = static_cast<unsigned long long>(blocks) * blockDim.x;
   ulonglong2* remote = args.remote[blockIdx.x % args.peers];
   ulonglong2* local = args.local + blockIdx.x % args.peers * args.units;
@@ -115,7 +115,7 @@ extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args
   move_units<false>(args);
 }
 #if PLAIT_SM_90
-/// One thread per block moves pieces by bulk copies to (or from) each peer in turn, as a tiled
+/// A single thread per block moves pieces by bulk copies to (or from) each peer in turn, as a tiled
 /// kernel pushes. GPUs run without synchronization.
 template <bool kPush>
 __device__ void move_in_bulk(const LinkArgs& args) {
@@ -159,8 +159,8 @@ extern "C" __global__ void plait_link_pull_bulk(const __grid_constant__ LinkArgs
 }
 #endif  // PLAIT_SM_90
 
-/// Barrier of GPUs, one warp per GPU. word[r]: where rank r reads this rank's arrival. A wait is
-/// given up after two seconds, and `late` counts it.
+/// Barrier of GPUs, a warp per GPU. word[r]: address read by rank r for this rank's arrival. A wait
+/// is given up after two seconds, and `late` counts the wait.
 struct GateArgs {
   unsigned* word[plait::cuda::kMaxCudaRanks];
   unsigned* mine;  // By rank: number of arrivals.

@@ -1,5 +1,5 @@
-// Kernels of trial.cu, linked into test_gpu and bench_gpu only: test data, its check, and link
-// speed.
+// Kernels of trial.cu, linked into test_gpu and bench_gpu only: test data, the check of the data,
+// and link speed.
 #pragma once
 #include <string>
 

@@ -1,8 +1,8 @@
 """Checks the drop-in with a tuning table: run under torchrun, preloaded, PLAIT_TUNING a table.
 
-NCCL must serve the rows in which the table has NCCL faster, and plait all other rows, whatever the
+NCCL must serve the rows with NCCL faster in the table, and plait all other rows, whatever the
 built-in choices say. Results must be right; the kernel is not checked. Rank 0 prints a JSON line
-per row; exit status 1 = one failed.
+per row; exit status 1 = a failure.
     python tests/gpu/tuned_drop_in.py --write FILE --gpus N    writes a table made up for this, by
                                                                plait's package
 """
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
 from drop_in import served
 
 # (collective, bytes up to, kernel, us, NCCL's us): kernels that are not built in there, and both
-# ways round of what the built-in choices take.
+# ways round of the built-in choices.
 ROWS = (
     ("all_reduce", 4 << 10, "tiled", 1.0, 2.0),
     ("all_reduce", 64 << 10, "one_shot", 3.0, 2.0),
@@ -47,7 +47,7 @@ def table(ranks: int) -> dict[str, Any]:
 
 
 def run(collective: str, size: int) -> bool:
-    """Makes one call of this many bytes, counted as in nccl-tests; returns whether it is right."""
+    """Makes a call of this many bytes, counted as in nccl-tests; returns true if right."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     count = size // FLOAT_BYTES
     places = torch.arange(count, device="cuda") % 13
