@@ -7,13 +7,13 @@ namespace plait::cuda {
 
 inline constexpr int kRotationSlots = 2;  ///< pieces in flight between two ranks
 
-/// Flags in a rank's memory that peers raise, each with one writer. They count the pieces of all
-/// calls by copy engines, so nothing is reset. Even and odd pieces have separate slots and
+/// Flags in a rank's memory that peers raise, each with a single writer. The flags count the pieces
+/// of all calls by copy engines and are never reset. Even and odd pieces have separate slots and
 /// therefore separate flags.
 struct EngineFlags {
-  std::uint32_t arrived[kRotationSlots][kMaxCudaRanks];  ///< by sender: its part is in my inbox
+  std::uint32_t arrived[kRotationSlots][kMaxCudaRanks];  ///< by sender: the part is in my inbox
   std::uint32_t handled[kRotationSlots][kMaxCudaRanks];  ///< by owner: my part was taken out
-  std::uint32_t shared[kRotationSlots][kMaxCudaRanks];   ///< by owner: its result is in my inbox
+  std::uint32_t shared[kRotationSlots][kMaxCudaRanks];   ///< by owner: the result is in my inbox
   std::uint32_t placed[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was taken out
   /// By step, then by the rank that left the port: the port is mine for this step. Counts sweeps.
   std::uint32_t ports[kMaxCudaRanks][kMaxCudaRanks];
@@ -21,16 +21,16 @@ struct EngineFlags {
   std::uint32_t pieces;    ///< my own: pieces of finished calls
   std::uint32_t poisoned;  ///< 1 + rank of a peer that gave up: later copies of that peer are
                            ///< invalid
-  // Flags of pair exchanges and of parts through host memory. Each kind has one flag, since pieces
-  // and chunks keep an order.
+  // Flags of pair exchanges and of parts through host memory. Each kind has a single flag, since
+  // pieces and chunks keep an order.
   std::uint32_t link_arrived[kMaxCudaRanks];  ///< by sender: pieces in my inbox
-  std::uint32_t link_handled[kMaxCudaRanks];  ///< by owner: pieces taken out of its inbox
-  std::uint32_t host_arrived[kMaxCudaRanks];  ///< by sender: chunks in its host memory
+  std::uint32_t link_handled[kMaxCudaRanks];  ///< by owner: pieces taken out of the owner's inbox
+  std::uint32_t host_arrived[kMaxCudaRanks];  ///< by sender: chunks in the sender's host memory
   std::uint32_t host_taken[kMaxCudaRanks];    ///< by reader: chunks copied out of my host memory
   std::uint32_t exchanged;                    ///< my own: pieces of finished calls
   std::uint32_t chunks;                       ///< my own: chunks of finished calls
   std::uint32_t host_chunks;                  ///< my own: chunks that CPU cores reduced
-  std::uint32_t ring_barrier[kMaxCudaRanks];  ///< by rank: ring barriers that it has reached
+  std::uint32_t ring_barrier[kMaxCudaRanks];  ///< by rank: ring barriers reached
   std::uint32_t ring_barriers;                ///< my own: ring barriers of finished calls
 };
 
@@ -41,13 +41,13 @@ struct EngineWait {
   std::uint32_t value;
 };
 
-/// One step: waits and signals, in this order unless signals_first. Signals store the count of
+/// A step: waits and signals, in this order unless signals_first. Signals store the count of
 /// earlier calls + signal_value to signal[r].
 struct EngineStep {
   DeviceState* state;
   StopPage* stop_page;
   std::uint64_t wait_ns;
-  const std::uint32_t* counted;  ///< the count of earlier calls: one of my own flags
+  const std::uint32_t* counted;  ///< the count of earlier calls: a flag of this rank
   EngineWait waits[2];
   std::uint32_t* signal[kMaxCudaRanks];
   std::uint32_t signal_value;
@@ -64,7 +64,7 @@ struct EngineEnd {
   std::uint32_t more[2];
 };
 
-/// A reduction of whole buffers, or a copy if there is one source. Buffers may have any alignment.
+/// A reduction of whole buffers, or a copy of a single source. Buffers may have any alignment.
 struct PieceArgs {
   DeviceState* state;
   const char* source[kMaxCudaRanks];  ///< in rank order

@@ -24,7 +24,7 @@ class ExchangeReady : public PreparedCall {
     rank.fill_call(call_, request);
   }
 
-  /// Two ranks use all slots as one inbox each.
+  /// Two ranks use all slots as a single inbox each.
   void enqueue(const CallBuffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
@@ -43,7 +43,7 @@ class ExchangeReady : public PreparedCall {
   }
 
  private:
-  /// The receiver sees both paths to their ends.
+  /// The receiver sees both paths to the end.
   std::uint32_t takers() const {
     return (sends(shape_, 2, 1, 0) ? 1u : 0u) | (sends(shape_, 2, 0, 1) ? 2u : 0u);
   }

@@ -1,4 +1,4 @@
-// Records one call of all ranks as a plan.
+// Records a call of all ranks as a plan.
 #include "exec/cuda/copies/copy_plans.hpp"
 
 #include <algorithm>

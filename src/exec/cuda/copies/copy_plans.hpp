@@ -1,5 +1,5 @@
 // Plans of calls by copy engines, made without a GPU: each engine's own code prepares and enqueues
-// the call for all ranks on queues that record it (plan_queue.hpp).
+// the call for all ranks on queues that record the call (plan_queue.hpp).
 #pragma once
 #include <functional>
 #include <map>
@@ -15,11 +15,10 @@ namespace plait::cuda {
 /// Returns "" if the group has everything that engines by copies need.
 std::string why_no_copies(const Group& group);
 
-/// Returns the queue of a rank; a test may return a queue of its own that damages the call.
+/// Returns the queue of a rank; a test may return a queue that damages the call.
 using QueueOf = std::function<EngineQueue&(PlanBook& book, int rank)>;
 
-/// A rank that records calls in a book as a graph would hold them: no share depends on earlier
-/// calls.
+/// A rank that records calls in a book as in a graph: no share depends on earlier calls.
 class WritingRank : public EngineRank {
  public:
   WritingRank(PlanBook& book, const Group& group, int rank, EngineQueue& queue)
@@ -50,7 +49,7 @@ using PrepareOn = std::function<std::unique_ptr<PreparedCall>(EngineRank& rank)>
 void write_down(PlanBook& book, const Group& group, const PrepareOn& prepare,
                 const QueueOf& through);
 
-/// Serves engines all of whose work goes through the queue. `request`: checked, and not refused.
+/// Serves engines that put all work on the queue. `request`: checked, and not refused.
 Plan plan_of_copies(const Engine& engine, const Topology& topology, const Request& request,
                     const Tuning& tuning, const Group& group, const QueueOf& through = nullptr);
 
@@ -72,7 +71,7 @@ class CopyEngine : public Engine {
   }
 };
 
-/// Returns the parameters of a plan that say how its call is cut.
+/// Returns the parameters of a plan that say how the call is cut.
 std::map<std::string, std::int64_t> cut_params(const Tuning& tuning);
 
 }  // namespace plait::cuda

@@ -20,7 +20,7 @@ inline constexpr std::size_t kHostEvents = 8;
 
 /// Memory, streams and events of calls by copy engines; created once per communicator.
 struct EnginePath {
-  std::vector<char*> slots;         ///< by rank: its slots as this process maps them
+  std::vector<char*> slots;         ///< by rank: slots as this process maps them
   std::vector<EngineFlags*> flags;  ///< by rank
   std::uint64_t slot_bytes = 0;     ///< size of a slot of the rotation; 0 = no slots
   std::uint64_t inbox_bytes = 0;  ///< size of all slots of a rank, the inbox of exchanges and rings
@@ -35,7 +35,7 @@ struct EnginePath {
   std::vector<Stream> host_streams;  ///< kHostStreams
   std::vector<Event> host_events;    ///< kHostEvents
   unsigned blocks = 0;               ///< most thread blocks of a kernel that reduces a piece
-  unsigned moving_blocks = 0;        ///< of a kernel that moves a piece; 0 = copy engines move it
+  unsigned moving_blocks = 0;        ///< blocks that move a piece; 0 = copy engines move it
 };
 
 class EngineCall {
@@ -48,12 +48,12 @@ class EngineCall {
   EngineFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
   /// Returns a step without waits or signals. `counted`: this rank's count of earlier calls.
   EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
-  /// Returns a barrier step: raises this rank's flag in `word` of every other rank, then waits for
-  /// the flags of all other ranks.
+  /// Returns a barrier step: raises this rank's flag in `word` of every peer, then waits for the
+  /// flags of all peers.
   EngineStep barrier_step(std::uint32_t EngineFlags::* counted, FlagRow word,
                           std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
-  /// Launches the last step of a call, which then adds `more` to each of these counts of this rank.
+  /// Launches the last step of a call: the step then adds `more` to each given count of this rank.
   struct CounterGrowth {
     std::uint32_t EngineFlags::* which;
     std::uint32_t more;
@@ -65,7 +65,7 @@ class EngineCall {
   /// Moves bytes in this GPU by a kernel, so that copy engines are free for copies to other GPUs.
   /// Uses a copy engine if `moving_blocks` is 0 or a pointer is not aligned to 16 bytes.
   void move(Stream stream, char* dst, const char* src, std::uint64_t bytes);
-  /// Reduces `args`, whose sources, dst and bytes are filled in.
+  /// Reduces `args`, with sources, dst and bytes filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
   void begin_on_host(Stream stream, const HostJob& job) { queue_.begin_on_host(stream, job); }
   void record(Event event, Stream stream) { queue_.record(event, stream); }

@@ -1,5 +1,5 @@
-// Queue that calls by copy engines put their work on: the driver's streams, or the queue of a plan
-// or a test without a GPU. Work on one stream runs in order; events join streams.
+// Queue that calls by copy engines put work on: the driver's streams, or the queue of a plan or a
+// test without a GPU. Work on one stream runs in order; events join streams.
 #pragma once
 #include <memory>
 #include <vector>
@@ -25,12 +25,12 @@ class EngineQueue {
   virtual void copy_all(Stream stream, const std::vector<OneCopy>& copies) {
     for (const OneCopy& one : copies) copy(stream, one.dst, one.src, one.bytes);
   }
-  /// Waits for flags of peers and raises theirs.
+  /// Waits for flags of peers, and raises flags at peers.
   virtual void step(Stream stream, const EngineStep& step) = 0;
   virtual void end(Stream stream, const EngineEnd& end) = 0;
   /// Reduces a piece by a kernel of `blocks` blocks.
   virtual void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) = 0;
-  /// Starts a job of CPU cores, which synchronises with the GPU's steps by flags in host memory.
+  /// Starts a job of CPU cores that synchronises with the GPU's steps by flags in host memory.
   virtual void begin_on_host(Stream stream, const HostJob& job) = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual void follow(Stream stream, Event event) = 0;
@@ -43,8 +43,7 @@ class DriverQueue : public EngineQueue {
   DriverQueue(Kernels& kernels, HostReducer* reducer);
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
-  /// Uses one batched copy of the driver if the driver has that call and the stream is not
-  /// captured.
+  /// Uses a batched copy of the driver if the driver has that call and the stream is not captured.
   void copy_all(Stream stream, const std::vector<OneCopy>& copies) override;
   void step(Stream stream, const EngineStep& step) override;
   void end(Stream stream, const EngineEnd& end) override;

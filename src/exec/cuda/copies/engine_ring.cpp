@@ -17,7 +17,7 @@ bool EngineRing::pushes(std::uint32_t step) const {
 
 bool EngineRing::takes(std::uint32_t step) const {
   const RingPiece kept = kept_by(cut_, call_.rank, step);
-  const bool keeps = kept.bytes != 0 && in_output(kept) != own(kept);  // otherwise it is in place
+  const bool keeps = kept.bytes != 0 && in_output(kept) != own(kept);  // otherwise in place
   return keeps || pushed_by(cut_, before(step), step).bytes != 0;
 }
 
@@ -65,7 +65,7 @@ void EngineRing::enqueue(Event fork, Stream stream_of_call) {
   launch(stream(kBarrier),
          barrier_step(&EngineFlags::ring_barriers, &EngineFlags::ring_barrier, kBegun));
   record(passed_barrier(kBegun), stream(kBarrier));
-  // Pushes first, barriers next: a graph then puts each kind in one branch.
+  // Pushes first, barriers next: a graph then puts each kind in a single branch.
   for (std::uint32_t i = 0; i < cut_.steps + 2; ++i) {
     if (i < cut_.steps) push(i);
     if (i >= 1 && i - 1 < cut_.steps) barrier(i - 1);

@@ -1,7 +1,7 @@
 // Collectives round a ring of ranks by copy engines: all_gather, broadcast along the ring, sends to
-// the next rank, and all_to_all. In each step a rank pushes to one other rank only, so no two
-// senders share a port. Every rank takes each piece out of its inbox, and pushes it on from there
-// if other ranks want it too. Small kernels hold a barrier with the ranks that a rank pushes to and
+// the next rank, and all_to_all. In each step a rank pushes to a single peer, so no two senders
+// share a port. Every rank takes each piece out of the inbox, and pushes it on from there if
+// further ranks want it. Small kernels hold a barrier with the ranks that a rank pushes to and
 // receives from. Source: the ring all-gather, the pipelined broadcast, the pairwise exchange.
 // docs/design/copy_engines.md explains why engines, and why a ring.
 #pragma once
@@ -12,14 +12,15 @@
 
 namespace plait::cuda {
 
-/// One call. The barrier of a step signals first what the same step of other ranks waits for, and
-/// steps have one order on all ranks. So no rank waits for ever, even with a single hardware queue.
+/// A call. The barrier of a step signals first what the same step of other ranks waits for, and
+/// steps have the same order on all ranks. Hence no rank waits for ever, even with a single
+/// hardware queue.
 class EngineRing : private EngineCall {
  public:
   EngineRing(EngineQueue& queue, const EnginePath& path, const RingCut& cut, const CallArgs& call)
       : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call) {}
 
-  /// Enqueues the call behind what `stream` holds; later work on `stream` runs after all of the
+  /// Enqueues the call behind the work on `stream`; later work on `stream` runs after all of the
   /// call.
   void enqueue(Event fork, Stream stream);
 

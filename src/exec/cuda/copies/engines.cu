@@ -1,5 +1,5 @@
 // Instances of the kernels in calls by copy engines: a step that waits and signals, the end of a
-// call, and reductions of pieces (one per type for any op, more for sums of the common floats).
+// call, and reductions of pieces (1 per type for any op, more for sums of the common floats).
 #include "exec/cuda/copies/copy_args.hpp"
 #include "exec/cuda/copies/engines.cuh"
 
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(1, 1)
   }
 }
 
-/// Moves a piece out of its slot.
+/// Moves a piece out of a slot.
 extern "C" __global__ void __launch_bounds__(512)
     plait_piece_move(const __grid_constant__ plait::cuda::PieceArgs args) {
   if (args.state == nullptr) return;  // an empty launch

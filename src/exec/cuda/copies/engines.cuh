@@ -1,6 +1,6 @@
 // Device code of calls by copy engines: waiting for flags, raising flags and handling pieces, which
-// copy engines cannot do. One small block waits and signals, so that no SM is occupied while copies
-// run. Pieces are reduced by a kernel that starts when the whole piece has arrived.
+// copy engines cannot do. A single small block waits and signals, so that no SM is occupied while
+// copies run. Pieces are reduced by a kernel that starts when the whole piece has arrived.
 #pragma once
 #include "exec/cuda/copies/copy_args.hpp"
 #include "exec/cuda/device/memory.cuh"
@@ -36,7 +36,8 @@ __device__ inline bool engine_wait(const EngineStep& step) {
   return __any_sync(~0u, broken ? 1 : 0) == 0;
 }
 
-/// Raises the flags. A peer that sees a flag also sees what this stream copied and wrote before.
+/// Raises the flags. A peer that sees a flag also sees all that this stream copied and wrote
+/// before.
 __device__ inline void engine_signal(const EngineStep& step) {
   __threadfence_system();
   if (threadIdx.x < kMaxCudaRanks && step.signal[threadIdx.x] != nullptr)
@@ -44,8 +45,8 @@ __device__ inline void engine_signal(const EngineStep& step) {
 }
 
 /// Waits and signals. Copies cannot be called back: copies that follow a wait given up may
-/// overwrite what a peer still needs. So the peers are poisoned first; then the stream fails here,
-/// and no peer completes the call either.
+/// overwrite data that a peer still needs. The peers are therefore poisoned first; then the stream
+/// fails here, and no peer completes the call either.
 __device__ inline void engine_step(const EngineStep& step) {
   bool broken = engine_is_broken(step);
   if (!broken && step.signals_first != 0) engine_signal(step);

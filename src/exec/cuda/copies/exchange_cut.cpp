@@ -1,6 +1,6 @@
-// Cuts large pieces, since every copy costs some microseconds whatever its size; one is copied
-// while the one before is handled. The last data is at most half an inbox, and its last quarter is
-// cut off, because nothing is copied while that is reduced. A message that fits there as a whole
+// Cuts large pieces, since every copy costs some microseconds whatever the size; a piece is copied
+// while the piece before is handled. The last data is at most half an inbox, and the last quarter
+// is cut off, because nothing is copied while that is reduced. A message that fits there as a whole
 // goes in even pieces. Source: E-0035, E-0038.
 #include "exec/cuda/copies/exchange_cut.hpp"
 
@@ -87,11 +87,11 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   std::uint32_t count = 0;
   while (room_for < link) room_for += slots.at(count++).bytes;
   const bool in_even_pieces = room.cuts < 0 && count == 1;
-  std::vector<std::uint32_t> ends;  // by slot: pieces up to its last one
+  std::vector<std::uint32_t> ends;  // by slot: pieces up to the last
   std::uint64_t from = 0;
   for (std::uint32_t i = 0; from < link; ++i) {
     const InboxSlot slot = slots.at(i);
-    // Fills all slots equally: a very small piece would cost a step of its own.
+    // Fills all slots equally: a very small piece would cost a separate step.
     const std::uint64_t whole = std::min(slot.bytes, share_of(slot.bytes, link, room_for));
     const std::uint64_t end = i + 1 < count ? std::min(link, from + whole) : link;
     const std::uint32_t before = slots.before(i);

@@ -12,16 +12,15 @@ inline constexpr std::uint32_t kChunkSlots = 4;
 
 /// The fastest share on HGX H200, for 256 MiB to 1 GiB with PCIe idle.
 inline constexpr std::uint32_t kBestHostPermille = 90;
-/// Least bytes of a part for a share through host memory; a smaller part gains nothing by it.
+/// Least bytes of a part for a share through host memory; a smaller part gains nothing.
 inline constexpr std::uint64_t kLeastSharedBytes = 384ull << 20;
 /// Least bytes of an inbox for a share through host memory. Beside a share each piece costs 10 to
 /// 17 us instead of 4, and chunks take memory from pieces: 1 GiB takes 2.65 ms instead of 2.84 with
-/// 128 MiB, and 3.29 ms instead of 2.89 with 40 MiB (E-0211). Sizes between these were not
-/// measured.
+/// 128 MiB, and 3.29 ms instead of 2.89 with 40 MiB (E-0211). Sizes in between were not measured.
 inline constexpr std::uint64_t kLeastSharingInbox = 96ull << 20;
 
-/// The part of a message that goes through host memory: its end, in whole chunks but for the last
-/// one.
+/// The part of a message that goes through host memory: the message's end, in whole chunks but for
+/// the last.
 struct HostCut {
   std::uint64_t bytes = 0;      ///< of the message
   std::uint64_t host_from = 0;  ///< from here to the end of the message, in chunks
@@ -44,7 +43,7 @@ HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32
 /// Memory and wishes of an exchange; the same on both ranks.
 struct ExchangeSpace {
   std::uint64_t inbox_bytes = 0;
-  std::uint64_t ring_bytes = 0;      ///< host memory of one rank; 0 = no share through the host
+  std::uint64_t ring_bytes = 0;      ///< host memory of a rank; 0 = no share through the host
   std::uint64_t piece_bytes = 0;     ///< most bytes of the first pieces; 0 = half of the inbox
   std::uint32_t host_permille = 0;   ///< of the message
   int cuts = -1;                     ///< cuts of the last piece; -1 = chosen
@@ -57,7 +56,7 @@ struct ExchangePiece {
   std::uint64_t at;           ///< in the inbox, or in the borrowed memory if `borrowed`
   std::uint32_t after;        ///< leading pieces that must have been handled before
   bool awaited;               ///< a later piece uses this slot
-  bool last;  ///< one of those that the last piece was cut into, or the last of even pieces
+  bool last;                  ///< a piece cut from the last one, or the last of even pieces
   bool borrowed;
 };
 

@@ -1,4 +1,4 @@
-// Enqueues the steps of one exchange: bytes, streams and events.
+// Enqueues the steps of an exchange: bytes, streams and events.
 #include "exec/cuda/copies/pair_exchange.hpp"
 
 namespace plait::cuda {
@@ -30,8 +30,8 @@ const char* PairExchange::sent(std::uint64_t from) const {
   return static_cast<const char*>(call_.input) + part + from;
 }
 
-/// Copies data that stays on this rank, up to byte `upto`, piece by piece: one copy of everything
-/// would run before the pushes.
+/// Copies data that stays on this rank, up to byte `upto`, piece by piece: a single copy of
+/// everything would run before the pushes.
 void PairExchange::keep(std::uint64_t upto) {
   if (shape_.own_bytes == 0) return;  // otherwise as many bytes as go to the peer
   copy(stream(kHandle), static_cast<char*>(call_.output) + shape_.own_to + kept_,
@@ -39,7 +39,7 @@ void PairExchange::keep(std::uint64_t upto) {
   kept_ = upto;
 }
 
-/// Handles data of the peer: places it, or reduces it with the own input in rank order.
+/// Handles data of the peer: places the data, or reduces it with the own input in rank order.
 void PairExchange::take_range(ExchangeStream role, const char* came, std::uint64_t from,
                               std::uint64_t bytes, unsigned blocks) {
   if (!takes_) return;
@@ -86,7 +86,7 @@ void PairExchange::handle(std::uint32_t piece) {
     record(event(kHandle, piece), stream(kHandle));
   }
   // One piece ahead, so that the copy beside the last piece runs while that piece is pushed; the
-  // last one includes the host's share.
+  // last copy includes the host's share.
   const std::size_t after_next = piece + 2;
   keep(after_next < cut_.pieces.size() ? cut_.pieces[after_next].from : cut_.bytes);
 }
@@ -99,7 +99,7 @@ void PairExchange::bring_down(std::uint32_t chunk) {
   record(event(kDown, chunk), stream(kDown));
 }
 
-/// Brings a chunk up. Its space beside the inbox was freed before the chunk came down.
+/// Brings a chunk up. The space beside the inbox was freed before the chunk came down.
 void PairExchange::bring_up(std::uint32_t chunk) {
   follow(stream(kCross), event(kDown, chunk));
   launch(stream(kCross), barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
@@ -117,8 +117,8 @@ void PairExchange::take(std::uint32_t chunk) {
   record(event(kTake, chunk), stream(kTake));
 }
 
-/// Enqueues chunks: one is brought down while the one before comes up and the one before that is
-/// reduced.
+/// Enqueues chunks: a chunk is brought down while the chunk before comes up and the chunk before
+/// that is reduced.
 void PairExchange::enqueue_chunks(std::uint32_t upto) {
   for (; chunk_steps_ < upto; ++chunk_steps_) {
     const std::uint32_t chunk = chunk_steps_;
@@ -128,7 +128,7 @@ void PairExchange::enqueue_chunks(std::uint32_t upto) {
   }
 }
 
-/// Ends the call: both ranks have handled everything, so the buffers of sent data are free.
+/// Ends the call: both ranks have handled everything, and the buffers of sent data are free.
 void PairExchange::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream(kHandle));
@@ -146,7 +146,7 @@ void PairExchange::join(Stream stream_of_call) {
 void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
   // An empty stream would add redundant edges; a graph with redundant edges runs pushes and takes
-  // one after the other.
+  // in turn.
   follow(stream(sends_ ? kPush : kHandle), fork);
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());

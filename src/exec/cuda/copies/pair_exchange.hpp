@@ -1,9 +1,9 @@
-// A large collective of two ranks by copy engines, in one hop. Each rank pushes what the other
-// needs into its inbox, piece by piece, and both reduce or place what arrives. A share may go
-// through host memory: one copy engine brings it down into the sender's ring, the peer's brings it
-// up. An all_reduce thus moves as many bytes over the link as reduce-scatter and all-gather, in one
-// hop less, and only by pushes. Source: E-0032, E-0035 (pulls are slower, a copy costs 4 us, paths
-// side by side).
+// A large collective of two ranks by copy engines, in a single hop. Each rank pushes what the peer
+// needs into the peer's inbox, piece by piece, and both reduce or place what arrives. A share may
+// go through host memory: a copy engine brings the share down into the sender's ring, the peer's
+// engine brings it up. An all_reduce thus moves as many bytes over the link as reduce-scatter and
+// all-gather, in one hop less, and only by pushes. Source: E-0032, E-0035 (pulls are slower, a copy
+// costs 4 us, paths side by side).
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -12,17 +12,17 @@
 
 namespace plait::cuda {
 
-/// One call. Both ranks enqueue the same steps in the same order, and a step that waits signals
-/// first what the peer's same step waits for. So the earliest unfinished step never waits for ever,
-/// whatever streams share a hardware queue. Copies of a kind are back to back on one stream, so
-/// that no engine idles while flags are raised. When a call has ended, the peer has handled all
+/// A call. Both ranks enqueue the same steps in the same order, and a step that waits signals first
+/// what the peer's same step waits for. The earliest unfinished step therefore never waits for
+/// ever, whatever streams share a hardware queue. Copies of a kind are back to back on one stream,
+/// so that no engine idles while flags are raised. When a call has ended, the peer has handled all
 /// that this rank sent. The next call may use the slots in any way, even tiled kernels, whose slots
-/// are borrowed from the peer as soon as it is known to be in this call.
+/// are borrowed from the peer as soon as the peer is known to be in this call.
 class PairExchange : private EngineCall {
  public:
-  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which need memory bandwidth
-  /// too; the last pieces are reduced by all blocks. batches: a piece is pushed in several copies
-  /// at once. marks: times to record; null = none.
+  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, since copies need memory
+  /// bandwidth too; the last pieces are reduced by all blocks. batches: a piece is pushed in
+  /// several copies at once. marks: times to record; null = none.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
                const DirectShape& shape, const CallArgs& call, DataType type, unsigned blocks,
                bool batches, const PathMarks* marks)
@@ -36,12 +36,12 @@ class PairExchange : private EngineCall {
         sends_(sends(shape, 2, call.rank, 1 - call.rank)),
         takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
 
-  /// Enqueues the call behind what `stream` holds; later work on `stream` runs after all of the
+  /// Enqueues the call behind the work on `stream`; later work on `stream` runs after all of the
   /// call.
   void enqueue(Event fork, Stream stream);
 
  private:
-  /// One stream each; also the kinds of events.
+  /// A stream each; also the kinds of events.
   enum ExchangeStream : std::size_t { kPush, kHandle, kDown, kCross, kUp, kTake };
 
   Stream stream(ExchangeStream role) const { return path_.streams[role]; }

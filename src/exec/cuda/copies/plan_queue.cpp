@@ -1,5 +1,5 @@
-// Translates what is put on queues into ops on lanes: addresses become regions, flags of memory
-// become flags of the plan, and events become flags of the rank itself.
+// Translates queued work into ops on lanes: addresses become regions, flags of memory become flags
+// of the plan, and events become flags of the rank itself.
 #include "exec/cuda/copies/plan_queue.hpp"
 
 #include <algorithm>
@@ -141,7 +141,7 @@ int PlanBook::path_index(const Path& path) {
   return entry->second;
 }
 
-/// A ring lies halfway on a path between two GPUs through host memory, so the way down is hop 0 and
+/// A ring lies halfway on a path between two GPUs through host memory: the way down is hop 0 and
 /// the way up is hop 1.
 int PlanBook::path_between(const Region& dst, const Region& src, int& hop) {
   const auto device = [&](int rank) {
@@ -220,7 +220,7 @@ std::uint32_t PlanBook::base(int rank, int counter) const {
 
 void PlanBook::grow(int rank, int counter, std::uint32_t more) { grown_[{rank, counter}] += more; }
 
-/// row: this rank's flag in its owner's memory.
+/// row: this rank's flag in the owner's memory.
 void PlanBook::raise(std::size_t lane, const FlagAddress& row, int counter, std::uint32_t value) {
   const int rank = plan_.lanes[lane].rank;
   counters_.insert({row.index, counter});

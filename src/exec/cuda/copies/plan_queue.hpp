@@ -1,6 +1,6 @@
-// A queue that records what all ranks would run, and runs nothing: the plan of a call by copy
-// engines, from the code that enqueues the call. Addresses are symbols, flags count from the begin
-// of the call, each stream is a lane.
+// A queue that records the work of all ranks, and runs nothing: the plan of a call by copy engines,
+// from the code that enqueues the call. Addresses are symbols, flags count from the begin of the
+// call, each stream is a lane.
 #pragma once
 #include <map>
 #include <memory>
@@ -19,11 +19,11 @@ namespace plait::cuda {
 
 class PlanQueue;
 
-/// One call of all ranks. The ranks enqueue their parts on their queues in any order.
+/// A call of all ranks. The ranks enqueue their parts on their queues in any order.
 class PlanBook {
  public:
-  /// Scratch has the slots of tiled kernels, then those of copy engines, so that plans of both use
-  /// the same bytes. Error(unsupported) if the topology lacks a path of the call.
+  /// Scratch has the slots of tiled kernels, then the slots of copy engines, so that plans of both
+  /// use the same bytes. Error(unsupported) if the topology lacks a path of the call.
   PlanBook(const Topology& topology, const Request& request, const Group& group);
   ~PlanBook();
   PlanBook(const PlanBook&) = delete;
@@ -36,8 +36,8 @@ class PlanBook {
   CallArgs call(int rank) const;
   static Stream home();  ///< the caller's stream
   static Event fork();
-  /// Adds an engine's plan as a part of this rank's call, behind the work on its home lane. The
-  /// part's buffers begin input_from and output_from bytes into those of the call.
+  /// Adds an engine's plan as a part of this rank's call, behind the work on the home lane. The
+  /// part's buffers begin input_from and output_from bytes into the buffers of the call.
   void add(int rank, const Plan& part, std::uint64_t input_from, std::uint64_t output_from);
   void stripe(const std::string& route, std::uint64_t from, std::uint64_t bytes);
   /// Returns the recorded plan.
@@ -47,7 +47,7 @@ class PlanBook {
   friend class PlanQueue;
   enum CounterId : int { kCores = -1 };  // counter of CPU cores; others are flags of EngineFlags
   struct FlagAddress {
-    int owner = -1;  // -1 = in host memory, which all ranks see
+    int owner = -1;  // -1 = in host memory, visible to all ranks
     int index = 0;
   };
 
@@ -76,7 +76,7 @@ class PlanBook {
   HostFlags host_flags_{};
   std::vector<std::unique_ptr<PlanQueue>> queues_;
   std::map<std::pair<int, std::string>, std::size_t> lane_of_;
-  std::set<std::size_t> inside_;  // lanes inside a kernel, which is enqueued as one
+  std::set<std::size_t> inside_;  // lanes inside a kernel, enqueued as a whole
   std::map<std::string, int> path_of_;
   std::map<std::pair<int, Event>, int> recorded_;       // index of the event's flag
   std::map<int, int> events_;                           // by rank: events recorded so far
@@ -87,7 +87,7 @@ class PlanBook {
   std::map<int, int> parts_of_rank_;
 };
 
-/// The queue of one rank.
+/// The queue of a rank.
 class PlanQueue : public EngineQueue {
  public:
   PlanQueue(PlanBook& book, int rank) : book_(book), rank_(rank) {}

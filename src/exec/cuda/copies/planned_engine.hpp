@@ -53,7 +53,7 @@ class PlannedEngine : public Engine {
     EngineRank& rank_;
   };
 
-  /// Returns the plan, which is the same for all ranks.
+  /// Returns the plan, the same for all ranks.
   const Plan& plan_of(const Request& request, const Tuning& tuning, const Group& group) const {
     for (const Plan& one : plans_)
       if (one.request == request) return one;

@@ -1,4 +1,4 @@
-// Cuts blocks into long pieces, since every copy costs some microseconds whatever its size.
+// Cuts blocks into long pieces, since every copy costs some microseconds whatever the size.
 #include "exec/cuda/copies/ring_cut.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr std::uint64_t kGrain = 4096;
 /// Returns the pieces of a block.
 std::uint32_t pieces_of(const RingCut& cut) { return cut.steps / cut.hops; }
 
-/// Returns a piece of what `owner` has for `to`.
+/// Returns a piece of the data that `owner` has for `to`.
 RingPiece piece_of(const RingCut& cut, int owner, int to, std::uint64_t piece) {
   const Range range{piece * cut.piece_bytes, cut.piece_bytes};
   const Range sent = part_of(sent_block(cut.request, owner, to), range);
@@ -38,7 +38,7 @@ RingCut cut_ring(const Request& request, std::uint64_t most_bytes) {
   const auto hops = request.collective == Collective::send_recv
                         ? 1u
                         : static_cast<std::uint32_t>(request.ranks - 1);
-  const std::uint64_t block_bytes = request.count * bytes_of(request.type);  // of the largest block
+  const std::uint64_t block_bytes = request.count * bytes_of(request.type);  // the largest block
   const std::uint64_t pairs = std::max<std::uint64_t>(1, (block_bytes + 2 * most - 1) / (2 * most));
   const std::uint64_t even = (block_bytes + 2 * pairs - 1) / (2 * pairs);
   const std::uint64_t piece = std::max<std::uint64_t>(1, (even + kGrain - 1) / kGrain) * kGrain;
@@ -64,8 +64,8 @@ int ranks_on(const RingCut& cut, std::uint32_t step) {
   return static_cast<int>(1 + step / pieces_of(cut));
 }
 
-/// In an all_to_all all pieces for one rank go before those for the next. Otherwise two pieces of
-/// each block take all hops, then the next two.
+/// In an all_to_all all pieces for a rank go before the pieces for the next. Otherwise two pieces
+/// of each block take all hops, then the next two.
 RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
   const int to = (rank + ranks_on(cut, step)) % cut.ranks();
   switch (cut.request.collective) {

@@ -6,9 +6,9 @@
 
 namespace plait::cuda {
 
-/// Slots of an inbox: two pieces arrive while the two before them are pushed on.
+/// Slots of an inbox: two pieces arrive while the two pieces before are pushed on.
 inline constexpr std::uint32_t kRingSlots = 4;
-/// Bytes of a piece by default. Larger pieces gain little, and the last one is taken out late.
+/// Bytes of a piece by default. Larger pieces gain little, and the last piece is taken out late.
 inline constexpr std::uint64_t kRingPieceBytes = 32ull << 20;
 
 /// Cut of a call's blocks, the same on all ranks. A piece of a small block is shorter or empty.
@@ -36,7 +36,7 @@ struct RingPiece {
   std::uint64_t bytes = 0;      ///< 0 = no piece
 };
 /// Returns the distance from a rank to the rank it pushes to in a step. In an all_to_all the
-/// distance grows by one each turn.
+/// distance grows by 1 each turn.
 int ranks_on(const RingCut& cut, std::uint32_t step);
 /// Returns the piece that a rank pushes in a step: of the own input, or the piece of two steps
 /// before. In a broadcast the rank before the root pushes nothing.

@@ -1,4 +1,4 @@
-// Enqueues pushes, handling and placing of one call: bytes, flags and streams.
+// Enqueues pushes, handling and placing of a call: bytes, flags and streams.
 #include "exec/cuda/copies/rotation.hpp"
 
 #include "exec/cuda/traffic/tile_cut.hpp"
@@ -47,8 +47,7 @@ char* Rotation::in_output(int owner, std::uint32_t piece) const {
          range(owner, piece).from;
 }
 
-/// Returns a wait until `ranks` have signalled the piece `before` pieces earlier, which used the
-/// same slot.
+/// Returns a wait until `ranks` have signalled the piece `before` pieces earlier in the same slot.
 EngineWait Rotation::flag_wait(FlagRows row, std::uint32_t ranks, std::uint32_t piece,
                                std::uint32_t before) const {
   return {(flags_of(shape_.rank).*row)[piece % kRotationSlots], ranks, piece + 1 - before};
@@ -62,7 +61,7 @@ void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
   if (wait.ranks != 0) launch(stream, step);
 }
 
-/// Signals all peers, even those that do not wait in this call: flags count the pieces of all
+/// Signals all peers, even peers that do not wait in this call: flags count the pieces of all
 /// calls.
 void Rotation::finish(RotationStream role, std::uint32_t piece, FlagRows row) {
   EngineStep step = blank_step(&EngineFlags::pieces);
@@ -105,7 +104,7 @@ void Rotation::pass_port(RotationStream role, int steps) {
   launch(stream(role), step);
 }
 
-/// Sends a piece to each peer: one after the other, or all at once.
+/// Sends a piece to each peer: in turn, or all at once.
 void Rotation::send(RotationStream role, const std::vector<OneCopy>& by_step) {
   if (batches_) return copy_all(stream(role), by_step);
   await_port(role);

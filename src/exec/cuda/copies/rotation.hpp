@@ -2,8 +2,8 @@
 // handles each piece that has arrived, and owners push the results into the same slots of the
 // readers' inboxes. Readers copy the results out. Each rank visits the peers in rotation, one at a
 // time; a rank whose copy leaves a port signals the next rank to use the port, so that no two
-// copies share one. All copies are pushes: with pulls an engine would alternate between copies of
-// two ranks. While one of two pieces is handled, the other is pushed. No SM works while engines
+// copies share a port. All copies are pushes: with pulls an engine would alternate between copies
+// of two ranks. While one of two pieces is handled, the other is pushed. No SM works while engines
 // copy, and no rank touches a user's buffer of another rank. Source: direct collectives with a
 // throttle of one (direct-sendrecv talk), E-0119.
 #pragma once
@@ -20,8 +20,8 @@ namespace plait::cuda {
 inline constexpr std::size_t kRotationStreams = 3;
 static_assert(kRotationStreams <= kEngineStreams && 4 * kRotationSlots <= kEngineEvents);
 
-/// Returns the slots of one rank's inbox, by sender; an exchange of two ranks has as many for its
-/// one sender.
+/// Returns the slots of a rank's inbox, by sender; an exchange of two ranks has as many for the
+/// single sender.
 inline std::uint64_t rotation_slots(int ranks) {
   return static_cast<std::uint64_t>(std::max(2, ranks - 1)) * kRotationSlots;
 }
@@ -41,13 +41,13 @@ struct RotationCut {
 /// most_bytes: of a piece.
 RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 
-/// One call. All ranks enqueue the same steps in the same order. A wait follows everything that it
-/// waits for, or comes after the signal that the same step of other ranks waits for. So no rank
-/// waits for ever, even with a single hardware queue for all streams. Edges between the streams
-/// ensure the same for a graph that orders the branches in another way.
+/// A call. All ranks enqueue the same steps in the same order. A wait follows all awaited work, or
+/// comes after the signal that the same step of other ranks waits for. Hence no rank waits for
+/// ever, even with a single hardware queue for all streams. Edges between the streams ensure the
+/// same for a graph that orders the branches in another way.
 class Rotation : private EngineCall {
  public:
-  /// `shape`: from tiled_shape(), with its call filled in. `type`: of the kernel that handles
+  /// `shape`: from tiled_shape(), with the call filled in. `type`: of the kernel that handles
   /// pieces. `blocks`: of that kernel beside copies. `batches`: a piece goes to all peers at once,
   /// and no port is passed on.
   Rotation(EngineQueue& queue, const EnginePath& path, const RotationCut& cut,
@@ -58,14 +58,14 @@ class Rotation : private EngineCall {
         blocks_(blocks),
         batches_(batches) {}
 
-  /// Enqueues the call behind what `stream` holds; later work on `stream` runs after all of the
+  /// Enqueues the call behind the work on `stream`; later work on `stream` runs after all of the
   /// call.
   void enqueue(Event fork, Stream stream);
 
  private:
-  /// One stream each, but kShare uses that of kPush.
+  /// A stream each, but kShare uses the stream of kPush.
   enum RotationStream : std::size_t { kPush, kHandle, kPlace, kShare };
-  /// Position of a piece in its owner's part.
+  /// Position of a piece in the owner's part.
   struct PieceRange {
     std::uint64_t from, bytes;
   };

@@ -1,4 +1,4 @@
-// Engine scatter_ring: an all_reduce whose parts are summed by tiles in rank order, each by its
+// Engine scatter_ring: an all_reduce whose parts are summed by tiles in rank order, each by the
 // owner, and then go round a ring by copy engines. For half of the time no SM works, and the half
 // by kernels moves half of the bytes. Source: reduce-scatter and all-gather (Rabenseifner), the
 // ring by copy engines (engine_ring.hpp).
@@ -12,7 +12,7 @@
 namespace plait::cuda {
 namespace {
 
-/// The calls that it consists of: scatter and gather of the elements that divide evenly, and an
+/// The calls of the engine: scatter and gather of the elements that divide evenly, and an
 /// all_reduce of the rest.
 struct ScatterRingCalls {
   Request scatter, gather, rest;
