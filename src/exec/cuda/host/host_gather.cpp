@@ -8,11 +8,9 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::uint64_t kGrain = 4096;
-constexpr std::uint64_t kLeastChunks = 4;  // of a part; with fewer, down and up run one after the
-                                           // other
+constexpr std::uint64_t kLeastChunks = 4;  // chunks of a part; with fewer, down and up run in turn
 constexpr std::uint64_t kMostChunk = 2ull << 20;  // all rings then stay in the host's cache
-constexpr std::uint64_t kFirstOf = 8;             // fraction of a long part that its first segment
-                                                  // has
+constexpr std::uint64_t kFirstOf = 8;             // fraction of a long part in the first segment
 
 std::uint32_t chunks_of(std::uint64_t part_bytes, std::uint64_t chunk_bytes) {
   return static_cast<std::uint32_t>((part_bytes + chunk_bytes - 1) / chunk_bytes);
@@ -55,8 +53,8 @@ char* HostGather::ring(int rank, std::uint32_t chunk) const {
   return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
 }
 
-/// Brings a chunk down into a slot that all ranks have emptied, as they signalled at the barrier of
-/// the chunk before.
+/// Brings a chunk down into a slot that all ranks have emptied, as signalled at the barrier of the
+/// chunk before.
 void HostGather::bring_down(const GatherSegment& segment, std::uint32_t chunk) {
   if (chunk >= kChunkSlots) follow(stream(kDown), event(kBarrierPassed));
   copy(stream(kDown), ring(call_.rank, chunk), result(segment, call_.rank, chunk),
@@ -64,8 +62,8 @@ void HostGather::bring_down(const GatherSegment& segment, std::uint32_t chunk) {
   record(event(kIsDown), stream(kDown));
 }
 
-/// Barrier of a chunk: it is down, and the chunk that held the slot of the next chunk but one has
-/// come up.
+/// Barrier of a chunk: the chunk is down, and the chunk that held the slot of the next chunk but
+/// one has come up.
 void HostGather::barrier(std::uint32_t chunk) {
   constexpr std::uint32_t kBehind = kChunkSlots - 1;
   follow(stream(kBarrier), event(kIsDown));
@@ -101,7 +99,7 @@ void HostGather::enqueue() {
   }
 }
 
-/// Ends the part: all ranks have emptied the rings, so the next call may use the rings.
+/// Ends the part: all ranks have emptied the rings, and the next call may use the rings.
 void HostGather::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream_of_call);

@@ -14,7 +14,7 @@ namespace plait::cuda {
 /// Most segments of a message.
 inline constexpr std::size_t kGatherSegments = 2;
 
-/// A segment of a message: one part per rank, each brought in chunks.
+/// A segment of a message: a part per rank, each brought in chunks.
 struct GatherSegment {
   std::uint64_t from = 0;  ///< offset in the message
   std::uint64_t part_bytes = 0;
@@ -26,7 +26,7 @@ struct GatherSegment {
 struct GatherCut {
   std::vector<GatherSegment> segments;  ///< none = nothing goes through host memory
   std::uint64_t bytes = 0;
-  std::uint64_t chunk_bytes = 0;  ///< of a part, at most
+  std::uint64_t chunk_bytes = 0;  ///< bytes of a part's chunk, at most
   std::uint32_t chunks = 0;
 };
 /// permille: of the message, rounded down to whole pages per rank; some bytes are always left for
@@ -34,9 +34,9 @@ struct GatherCut {
 GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
                      int ranks);
 
-/// The gather of one call. All ranks enqueue the same steps in the same order, and a step that
-/// waits signals first what the same step of other ranks waits for. So the earliest unfinished step
-/// never waits for ever, whatever streams share a hardware queue.
+/// The gather of a call. All ranks enqueue the same steps in the same order, and a step that waits
+/// signals first what the same step of other ranks waits for. The earliest unfinished step
+/// therefore never waits for ever, whatever streams share a hardware queue.
 class HostGather : private EngineCall {
  public:
   /// `call`: the whole call. marks: times to record; null = none.

@@ -1,7 +1,7 @@
 // CPU side of a part that cores reduce (host_reduction.hpp). A thread sleeps until the GPU reaches
-// such a call, then reduces this rank's chunks as flags say that they have arrived, and signals the
-// results. GPU and cores synchronise by flags in host memory alone: a driver call per chunk would
-// take longer than the chunk.
+// such a call, then reduces this rank's chunks as flags report arrivals, and signals the results.
+// GPU and cores synchronise by flags in host memory alone: a driver call per chunk would take
+// longer than the chunk.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,18 +17,18 @@
 
 namespace plait::cuda {
 
-/// Flags in host memory that all ranks map, by rank with one writer each, initially zero. The flags
-/// count the chunks of all calls, so nothing is reset.
+/// Flags in host memory that all ranks map, by rank with a single writer each, initially zero. The
+/// flags count the chunks of all calls and are never reset.
 struct HostFlags {
   alignas(128) std::uint32_t arrived[kMaxCudaRanks];  ///< by the rank's GPU: chunks brought down
   alignas(128) std::uint32_t reduced[kMaxCudaRanks];  ///< by the rank's cores: its latest chunk
   alignas(128) std::uint32_t taken[kMaxCudaRanks];    ///< by the rank's GPU: chunks brought up
 };
-/// Bytes of HostFlags in whole pages, for a registration of their own.
+/// Bytes of HostFlags in whole pages, for a separate registration.
 inline constexpr std::uint64_t kHostFlagsBytes = 4096;
 static_assert(sizeof(HostFlags) <= kHostFlagsBytes);
 
-/// The part of one call: chunk after chunk in slots of the rings, owned by the ranks in turn.
+/// The part of a call: chunk after chunk in slots of the rings, owned by the ranks in turn.
 struct HostJob {
   DataType type = DataType::fp32;
   ReduceOp op = ReduceOp::sum;

@@ -1,5 +1,5 @@
-// Enqueues the part: each chunk goes down, is reduced by its owner's cores, and goes up. While one
-// is reduced, the next goes down and the one before up.
+// Enqueues the part: each chunk goes down, is reduced by the owner's cores, and goes up. While a
+// chunk is reduced, the next goes down and the chunk before up.
 #include "exec/cuda/host/host_reduction.hpp"
 
 #include <algorithm>
@@ -74,12 +74,12 @@ void HostReductionCall::enqueue() {
   }
 }
 
-/// Ends the part: all ranks have taken the last of this rank's results, so the next call may use
+/// Ends the part: all ranks have taken the last of this rank's results, and the next call may use
 /// the rings.
 void HostReductionCall::join(Stream stream_of_call) {
   follow(stream_of_call, has_come_up(cut_.chunks - 1));
   record(path_.host_events[0], stream(kDown));
-  follow(stream_of_call, path_.host_events[0]);  // a graph wants its branches joined
+  follow(stream_of_call, path_.host_events[0]);  // a graph wants the branches joined
   EngineStep waits = step();
   std::uint32_t mine = cut_.chunks;
   while (mine != 0 && !is_mine(mine - 1)) --mine;

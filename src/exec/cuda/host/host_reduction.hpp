@@ -1,8 +1,9 @@
 // The last part of a large all_reduce by CPU cores, while a kernel or an engine does the rest.
-// Every rank's copy engine brings its chunk down into its ring in host memory, the owner's cores
-// reduce all rings in rank order into the owner's, and every rank's engine brings the result up,
-// straight into its output. Each byte of the part crosses PCIe once each way, whatever the number
-// of ranks, and no SM works. Source: the collaborative all-reduce (GPUs and CPUs side by side).
+// Every rank's copy engine brings the rank's chunk down into the rank's ring in host memory, the
+// owner's cores reduce all rings in rank order into the owner's, and every rank's engine brings the
+// result up, straight into the output. Each byte of the part crosses PCIe once each way, whatever
+// the number of ranks, and no SM works. Source: the collaborative all-reduce (GPUs and CPUs side by
+// side).
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -10,8 +11,8 @@
 
 namespace plait::cuda {
 
-/// The part of one call. Ranks own the chunks in turn. All ranks enqueue the same steps in the same
-/// order, and a step waits only for earlier steps and for cores. So each step ends, whatever
+/// The part of a call. Ranks own the chunks in turn. All ranks enqueue the same steps in the same
+/// order, and a step waits only for earlier steps and for cores. Each step therefore ends, whatever
 /// streams share a hardware queue.
 class HostReductionCall : private EngineCall {
  public:
@@ -19,7 +20,8 @@ class HostReductionCall : private EngineCall {
   HostReductionCall(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
                     const CallArgs& call, DataType type);
 
-  /// Starts the part behind what `stream` holds now; the rest of the call then goes on `stream`.
+  /// Starts the part behind the present work on `stream`; the rest of the call then goes on
+  /// `stream`.
   void fork(Stream stream);
   void enqueue();
   /// Makes later work on `stream` wait for the part.

@@ -26,7 +26,7 @@ bool can_gather(const Engine& engine, const Request& request, const Group& group
          tiled_engine().why_not(request, {}, group).empty();
 }
 
-/// copy_rotation loses more beside such a part than host memory carries (E-0126).
+/// copy_rotation loses more beside a host part than host memory carries (E-0126).
 bool may_correct(const Engine& engine, const Request& request, const Tuning& tuning,
                  const Group& group) {
   return tuning.host_permille < 0 && &engine == &tiled_engine() && request.ranks > 2 &&
@@ -40,7 +40,7 @@ const Engine& scatters_for(const Engine& engine) {
 
 class WithHostPart : public PreparedCall {
  public:
-  /// scatters: the engine that reduces what host memory then brings.
+  /// scatters: the engine that reduces the data that host memory then brings.
   WithHostPart(const Engine& engine, const Engine& scatters, const Request& request,
                const Tuning& tuning, EngineRank& rank)
       : engine_(engine),
@@ -98,7 +98,7 @@ class WithHostPart : public PreparedCall {
     part.join(stream);
   }
 
-  /// Puts this rank's part of a segment's results into its place.
+  /// Puts this rank's part of a segment's results into place.
   void scatter(const GatherSegment& segment, const CallBuffers& buffers, Stream stream) {
     Request request = request_;
     request.collective = Collective::reduce_scatter;

@@ -1,4 +1,4 @@
-// Calls of which a part goes through host memory, beside the engine that does the rest.
+// Calls with a part through host memory, beside the engine that does the rest.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,11 +9,11 @@
 namespace plait::cuda {
 
 /// Returns "" if the engine's call can have the part through host memory that `tuning` asks for, or
-/// if it asks for none.
+/// if `tuning` asks for none.
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group);
-/// Prepares the engine's call, with a part through host memory if `tuning` asks for one or if one
-/// may be fastest.
+/// Prepares the engine's call, with a part through host memory if `tuning` asks for a part or if a
+/// part may be fastest.
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
                                                      const Tuning& tuning, EngineRank& rank);
 
