@@ -1,6 +1,6 @@
 // Layout of a rank's arena: [doorbell | flags | scratch | inbox 0 | inbox 1 | ring | relay GPUs].
-// The flags of one writer are a packed row; rows of different writers share no cache line, since
-// one thread raises a row and one thread polls it.
+// The flags of a writer are a packed row; rows of different writers share no cache line, since a
+// single thread raises a row and a single thread polls it.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -45,7 +45,7 @@ class ArenaView {
   }
   [[noreturn]] static void refuse(int rank);
   const Arenas& arenas_;
-  std::uint64_t row_bytes_ = 0;                                              // flags of one writer
+  std::uint64_t row_bytes_ = 0;                                              // flags of a writer
   std::uint64_t scratch_ = 0, inbox_ = 0, ring_ = 0, relays_ = 0, end_ = 0;  // offsets
   std::uint64_t half_bytes_ = 0;
 };

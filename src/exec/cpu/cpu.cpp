@@ -1,7 +1,7 @@
 // run_cpu(): runs one rank's lanes, interleaved in the caller's thread. A lane runs until a wait
 // stops it or it has raised a flag; then the last lane that can continue runs, so that a piece is
-// reduced or forwarded while it is in the cache. If no lane can continue, wait.hpp waits for any of
-// them.
+// reduced or forwarded while still in the cache. If no lane can continue, wait.hpp waits for any
+// lane.
 #include "exec/cpu/cpu.hpp"
 
 #include <algorithm>
@@ -112,7 +112,7 @@ class RankRun {
                scaled_ ? scales.data() : nullptr);
   }
 
-  // Begins or continues a library call; returns false until it has ended.
+  // Begins or continues a library call; returns false until the call has ended.
   bool join(Cursor& lane) {
     const Op& op = lane.op();
     const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
@@ -194,9 +194,9 @@ class RankRun {
     return waits;
   }
 
-  // A flag that no plan raises for 2^31 epochs would seem to be ahead. So every 2^28 epochs each
-  // rank sets all flags that it writes to the present epoch. Its signals of this call are done, so
-  // no waiter is affected.
+  // A flag that no plan raises for 2^31 epochs would seem to be ahead. Every 2^28 epochs each rank
+  // therefore sets all flags that the rank writes to the present epoch. The rank's signals of this
+  // call are done: no waiter is affected.
   void refresh_flags() {
     const std::uint32_t after = call_.epoch + epochs_per_call(plan_);
     if (call_.epoch >> kRefreshShift == after >> kRefreshShift) return;

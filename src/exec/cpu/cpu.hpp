@@ -64,7 +64,7 @@ void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& ca
 
 /// dst := srcs[0] (op) srcs[1] ... in order, `count` elements, with SIMD and any alignment. 16-bit
 /// and 8-bit floats accumulate in fp32 and are rounded once; the calling thread's float mode has no
-/// effect. finish: avg divides by `ranks`. scales: one factor for each source (premul_sum), else
+/// effect. finish: avg divides by `ranks`. scales: a factor for each source (premul_sum), else
 /// null. dst may be one of the srcs.
 void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
                 std::uint64_t count, int ranks, bool finish, const double* scales);

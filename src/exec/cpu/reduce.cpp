@@ -1,5 +1,5 @@
-// reduce_cpu(): one version for each instruction set, chosen at the first call. Versions differ
-// only in speed: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
+// reduce_cpu(): a version for each instruction set, chosen at the first call. Versions differ only
+// in speed: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // falsely raised by GCC 12 in intrinsics
 #include <cstddef>
 
@@ -7,7 +7,7 @@
 #include "exec/cpu/cpu.hpp"
 #include "exec/cpu/reduce_level.hpp"
 #include "exec/cpu/reduce_loops.hpp"
-#if defined(__x86_64__) && !defined(PLAIT_SANITIZED)  // which would take minutes to compile
+#if defined(__x86_64__) && !defined(PLAIT_SANITIZED)  // sanitized code takes minutes to compile
 #include "exec/cpu/reduce_avx2.hpp"
 #include "exec/cpu/reduce_avx512.hpp"
 #endif
@@ -25,7 +25,7 @@ void run_base(const LoopJob& job) {
   reduce_loops::run_type<kType>(job);
 }
 
-#if defined(__x86_64__) && !defined(PLAIT_SANITIZED)  // which would take minutes to compile
+#if defined(__x86_64__) && !defined(PLAIT_SANITIZED)  // sanitized code takes minutes to compile
 ReduceLevel level_of_machine() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return ReduceLevel::base;
@@ -54,7 +54,7 @@ ReduceLevel best_level() {
   return level;
 }
 
-// Signed integers wrap like unsigned ones, so all reductions but min, max and avg share loops.
+// Signed integers wrap like unsigned integers: all reductions but min, max and avg share loops.
 DataType loops_type(DataType type, ReduceOp op) {
   if (op == ReduceOp::min || op == ReduceOp::max || op == ReduceOp::avg) return type;
   switch (type) {

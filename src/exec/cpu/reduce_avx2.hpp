@@ -1,4 +1,5 @@
-// The reduction's groups for AVX2 with F16C: 8 floats a vector, 32 elements a group of small ones.
+// The reduction's groups for AVX2 with F16C: 8 floats a vector, 32 elements a group of small
+// floats.
 #pragma once
 #include <immintrin.h>
 

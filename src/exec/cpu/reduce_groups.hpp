@@ -1,7 +1,7 @@
-// Reduces n sources, four vectors of totals at a time: all sources are read in parallel (each is
-// one forward stream that the processor prefetches), and totals stay in registers. Included once
-// for each instruction set, inside its namespace, which must define before: PLAIT_VECTOR
-// (attributes of every function: its target, always_inline), kVectorBytes, kRegistersForTwo, and
+// Reduces n sources, four vectors of totals at a time: all sources are read in parallel (each is a
+// forward stream that the processor prefetches), and totals stay in registers. Included once for
+// each instruction set, inside the set's namespace. The namespace must define before: PLAIT_VECTOR
+// (attributes of every function: target, always_inline), kVectorBytes, kRegistersForTwo, and
 // Codec<kType> for floats of 16 and 8 bits. Deliberately without an include guard.
 
 inline constexpr std::uint64_t kAheadBytes = 2048;
@@ -14,7 +14,7 @@ struct LanesOf {
 template <class T>
 using Lanes = typename LanesOf<T>::Type;
 
-/// Totals of one group.
+/// Totals of a group.
 template <class T>
 struct GroupTotals {
   Lanes<T> part[4];
@@ -168,7 +168,7 @@ PLAIT_VECTOR typename C::Total totals(const LoopJob& job, std::uint64_t skip, st
 }
 
 // Prefetches cache lines of dst too, unless that would evict lines just fetched: arrays often begin
-// at the same offset of a page, and then share sets of the first-level cache, which has 8 ways.
+// at the same offset of a page, and then share sets of the 8-way first-level cache.
 template <class C, bool kExact>
 PLAIT_VECTOR void put(const LoopJob& job, std::uint64_t skip, typename C::Total& total) {
   if (job.src_count < 8) prefetch(job.dst + skip, C::kBytes);
@@ -183,10 +183,10 @@ PLAIT_VECTOR void replace(typename C::Total& held, const typename C::Total& next
   if constexpr (C::kMarks) held.sizes = next.sizes;
 }
 
-// Reduces the whole groups; returns the offset of their end. With registers for two groups, a group
-// is written after the next is read, so that the processor, which looks one or two hundred
-// instructions ahead, widens one while it narrows the other. dst may still be a source, since a
-// group is read before it is written.
+// Reduces the whole groups; returns the offset of the end. With registers for two groups, a group
+// is written after the next is read, so that the processor, looking 100 to 200 instructions ahead,
+// widens one group while narrowing the other. dst may still be a source, since a group is read
+// before it is written.
 template <class C, ReduceOp kOp, bool kScaled>
 PLAIT_VECTOR std::uint64_t whole_groups(const LoopJob& job, std::uint64_t bytes) {
   constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
@@ -211,7 +211,7 @@ PLAIT_VECTOR std::uint64_t whole_groups(const LoopJob& job, std::uint64_t bytes)
 
 template <class N, class C, ReduceOp kOp, bool kScaled>
 PLAIT_VECTOR void groups(const LoopJob& job) {
-  const LoopJob own = job;  // a local copy, which stores to dst cannot alias
+  const LoopJob own = job;  // a local copy that stores to dst cannot alias
   const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
   const std::uint64_t at = whole_groups<C, kOp, kScaled>(own, bytes);
   if (at == bytes) return;

@@ -1,7 +1,7 @@
-// Reduces n sources of one type with loops that compilers vectorise: loops run over elements only,
-// so each element's order of additions is the written one. Sums of few sources stay in registers;
-// others use a block of accumulators that stays in the nearest caches. This version serves any
-// processor; AVX2 and AVX-512 use reduce_groups.hpp.
+// Reduces n sources of the same type with loops that compilers vectorise: loops run over elements
+// only, so each element's order of additions is the written one. Sums of few sources stay in
+// registers; sums of more use a block of accumulators that stays in the nearest caches. This
+// version serves any processor; AVX2 and AVX-512 use reduce_groups.hpp.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,11 +1,11 @@
 // Converts floats of 16 and 8 bits to a group's four vectors of fp32 and back, for vectors of any
 // length. fp8 is widened through fp16: e5m2 is fp16's upper byte; e4m3 shifted into place is fp16
 // of a value 2^-8 times as large, so sums, min and max keep that scale and only exact mode
-// multiplies. To narrow, a float of the right size is added, which leaves the rounded mantissa in
-// the sum's low bits. No operand is subnormal then: subnormals can cost a hundred cycles each.
-// Included once for each instruction set, inside its namespace, after reduce_groups.hpp; the
-// namespace must define Ints, Floats, and names of its instructions before. Deliberately without an
-// include guard.
+// multiplies. To narrow, a float of the right size is added, leaving the rounded mantissa in the
+// sum's low bits. No operand is subnormal then: subnormals can cost a hundred cycles each. Included
+// once for each instruction set, inside the set's namespace, after reduce_groups.hpp; the namespace
+// must define Ints, Floats, and names of its instructions before. Deliberately without an include
+// guard.
 
 inline constexpr std::uint64_t kLanes = kVectorBytes / 4;
 
@@ -80,8 +80,8 @@ PLAIT_VECTOR Ints signs_of(const GroupTotals<float>& total) {
          every8(-128);
 }
 
-// Converts 16-bit words, the lower halves of each lane's bytes first, to floats. It goes through
-// memory: a conversion from memory is one micro-operation, from a register two.
+// Converts 16-bit words, the lower halves of each lane's bytes first, to floats. The words go
+// through memory: a conversion from memory is one micro-operation, from a register two.
 PLAIT_VECTOR void words_to_floats(GroupTotals<float>& total, Ints low, Ints high) {
   alignas(kVectorBytes) std::byte words[2 * kVectorBytes];
   store(words, low);

@@ -1,4 +1,4 @@
-// ReduceTeam: reduces in host memory with several threads, one slice each.
+// ReduceTeam: reduces in host memory with several threads, a slice each.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -25,7 +25,7 @@ struct ReduceJob {
 
 class ReduceTeam {
  public:
-  /// helpers: threads in addition to the calling one. They start at the first large job or in
+  /// helpers: threads in addition to the calling thread. Helpers start at the first large job or in
   /// start(), spin for a moment after each job, and then sleep.
   explicit ReduceTeam(int helpers);
   ~ReduceTeam();
@@ -34,7 +34,7 @@ class ReduceTeam {
 
   /// Starts the helpers; std::system_error if a thread cannot be created.
   void start();
-  /// While a Shift lives, helpers do not sleep, since jobs follow each other closely.
+  /// While a Shift lives, helpers do not sleep, since jobs follow closely.
   class Shift {
    public:
     explicit Shift(ReduceTeam& team) : team_(team) { ++team_.shifts_; }
@@ -45,7 +45,7 @@ class ReduceTeam {
    private:
     ReduceTeam& team_;
   };
-  /// Runs a job, and returns when it is complete. Thread-safe; one job at a time.
+  /// Runs a job, and returns when the job is complete. Thread-safe; one job at a time.
   void reduce(const ReduceJob& job);
 
  private:

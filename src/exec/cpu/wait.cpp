@@ -1,5 +1,4 @@
-// Waits by spinning, yielding, and a futex, which is not process-private since ranks may be
-// processes.
+// Waits by spinning, yielding, and a futex (not process-private, since ranks may be processes).
 #include "exec/cpu/wait.hpp"
 
 #include <linux/futex.h>
@@ -23,8 +22,8 @@ constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first, to notice 
 constexpr std::int64_t kBusySliceNs = 100'000;     // if the thread has other work meanwhile
 // A longer yield ran another program. A yielding thread then gets the core back only when that
 // program's time slice ends, long after the awaited signal; a sleeping thread is woken by the
-// signal. So yields are skipped for a while, and then tried again. Ranks that share a core spin or
-// reduce for less than this; a time slice of another program is longer.
+// signal. Yields are therefore skipped for a while, and then tried again. Ranks that share a core
+// spin or reduce for less than this; a time slice of another program is longer.
 constexpr std::int64_t kSharedCoreNs = 100'000;
 constexpr std::int64_t kLookAgainNs = 200'000'000;
 constexpr std::int64_t kMostYieldingNs = 10'000'000;  // then peers and the clock are checked

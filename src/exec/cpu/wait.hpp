@@ -30,8 +30,8 @@ struct WaitFor {
 };
 
 /// Tracks whether this thread's spins succeed. After several failures in a row, either ranks share
-/// this core, so that no peer runs while it spins, or signals come much later: the next waits do
-/// not spin.
+/// this core, so that no peer runs while this thread spins, or signals come much later: the next
+/// waits do not spin.
 struct SpinHistory {
   static constexpr int kMostFailures = 4;   // failed spins in a row, before waits stop spinning
   static constexpr int kSkippedWaits = 50;  // waits without spinning, before the next try
@@ -67,7 +67,7 @@ void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::functi
 
 /// Wakes the sleeper, if any; call it after raising a flag (seq_cst).
 void ring(Doorbell& bell) noexcept;
-/// Raises a flag (seq_cst) and wakes its owner if asleep.
+/// Raises a flag (seq_cst) and wakes the owner if asleep.
 void raise(std::atomic_ref<std::uint32_t> flag, std::uint32_t value, Doorbell& owner_bell);
 
 }  // namespace plait

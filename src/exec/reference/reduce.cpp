@@ -1,5 +1,5 @@
 // The numerics contract as plain loops: sources in the written order, 16- and 8-bit floats in fp32,
-// one rounding at the end.
+// a single rounding at the end.
 #include "exec/reference/reduce.hpp"
 
 #include <cmath>

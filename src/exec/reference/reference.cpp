@@ -1,4 +1,5 @@
-// The reference executor, which defines what plans mean: runs one in a thread over plain memory.
+// The reference executor, which defines the meaning of plans: runs a plan in a thread over plain
+// memory.
 #include "exec/reference/reference.hpp"
 
 #include <cstddef>
@@ -49,7 +50,7 @@ class ReferenceRun {
   }
 
  private:
-  // Runs one op of a lane; returns false if the lane has ended or waits.
+  // Runs an op of a lane; returns false if the lane has ended or waits.
   bool step(std::size_t lane) {
     const std::vector<Op>& ops = plan_.lanes[lane].ops;
     if (next_[lane] == ops.size()) return false;
@@ -150,7 +151,7 @@ class ReferenceRun {
   std::vector<Bytes> scratch_, inbox_, ring_;  // by place
   std::vector<std::size_t> next_;              // by lane: index of the next op
   std::map<Flag, std::uint32_t> flags_;
-  std::vector<std::map<int, Bytes>> given_;  // by call and member: its source
+  std::vector<std::map<int, Bytes>> given_;  // by call and member: the source
   Origins origins_;
 };
 

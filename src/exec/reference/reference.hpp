@@ -1,4 +1,5 @@
-// The reference executor: one thread, plain loops, slow. Tests compare all other executors with it.
+// The reference executor: a single thread, plain loops, slow. Tests compare all other executors
+// with it.
 #pragma once
 #include <vector>
 
