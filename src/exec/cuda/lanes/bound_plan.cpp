@@ -20,7 +20,7 @@ struct OpAccess {
 
 bool clash(const OpAccess& a, const OpAccess& b) {
   // input and output may be the same memory (in place). The proof of a plan covers that case only
-  // for lanes that keep an order: both count as a single base.
+  // for lanes that keep an order, so both count as a single base.
   const auto same = [](int base) { return base <= 1 ? 0 : base; };
   return (a.writes || b.writes) && same(a.region.base) == same(b.region.base) &&
          a.region.half == b.region.half && a.region.offset < b.region.offset + b.bytes &&

@@ -11,7 +11,7 @@ namespace plait::cuda {
 /// sender replaces a data word of all ones, or a word equal to the stand-in, by the stand-in, and
 /// stores an escape word beside the packet that tells the two cases apart. Escape words are neither
 /// written nor read otherwise. Words travel mixed with the number of the packet, so that data with
-/// a repeated word (-1 as a mask or as padding is all ones) is as fast as any data.
+/// a repeated word (-1 as a mask or as padding is all ones) is no slower than other data.
 struct EscapedPacket {
   static constexpr unsigned long long kMissing = ~0ull;
   static constexpr unsigned long long kStandIn =

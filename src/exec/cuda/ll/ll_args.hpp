@@ -64,7 +64,7 @@ inline constexpr unsigned kShortDirectLlThreads = 256;
 struct ShortDirectLlArgs : DirectLlArgs {
   std::uint32_t whole_units;  ///< leading units that lie whole and aligned in all buffers; 0 = none
   std::uint32_t gives_to;     ///< bit i: this rank has a part for rank i
-  std::uint32_t takes_from;   ///< bit i: rank i, not this rank, has a part for this rank
+  std::uint32_t takes_from;   ///< bit i: rank i, another rank, has a part for this rank
   char* to[kMaxCudaRanks];    ///< this rank's first packet in the inbox of rank i
   std::uint32_t packet[kMaxCudaRanks];    ///< first packet of rank i in this rank's inbox
   std::uint32_t part_at[kMaxCudaRanks];   ///< byte offset in the input of the part for rank i
@@ -135,12 +135,12 @@ struct ChainFlags {
                                          ///< rank has free packets; 0 between calls
   std::uint32_t nearly_done[kMaxCudaRanks];  ///< by writer: calls in which only the writer's last
                                              ///< piece is left
-  // Counters that only the own rank writes.
-  std::uint32_t calls;  ///< calls that have ended
-  std::uint32_t
-      nearly_done_blocks;  ///< blocks of the running call with a single piece left; 0 between calls
-  std::uint32_t done_blocks;  ///< blocks of the running call that have ended; 0 between
-                              ///< calls
+  // Counters that only their own rank writes.
+  std::uint32_t calls;               ///< calls that have ended
+  std::uint32_t nearly_done_blocks;  ///< blocks of the running call with one piece left; 0 between
+                                     ///< calls
+  std::uint32_t done_blocks;         ///< blocks of the running call that have ended; 0 between
+                                     ///< calls
 };
 
 /// A chain in several pieces. Pieces alternate between the halves of the inboxes, and each counts

@@ -15,8 +15,8 @@ inline constexpr std::uint64_t kSentinelPacketBytes = 16;  ///< a word of all on
                                                            ///< yet"
 inline constexpr std::uint64_t kFlagPacketBytes = 32;      ///< each 64-bit word holds 32 bits of
                                                            ///< data and a 32-bit flag
-inline constexpr std::uint64_t kEscapeFlagBytes =
-    8;  ///< escape word of a packet with data of any bits
+inline constexpr std::uint64_t kEscapeFlagBytes = 8;       ///< escape word of a packet with
+                                                           ///< data of any bits
 
 /// Most pieces of direct_ll, and of a chain in short pieces. Each piece adds a start and an end (5
 /// us with two ranks, by bench/results/gpu_two_shot_memory_h100x2.csv, when two_shot worked in
@@ -32,7 +32,7 @@ inline std::uint64_t units_of(const Request& request) {
 /// past the end.
 inline constexpr std::uint64_t kMostPackets = 1ull << 31;
 
-/// Equal pieces but for a shorter piece, cut between the packets of all ranks. The last piece is
+/// Equal pieces but for one shorter piece, cut between the packets of all ranks. The last piece is
 /// shorter, in a chain the first.
 struct LlCut {
   std::uint64_t pieces = 0;

@@ -28,9 +28,9 @@ std::uint64_t packets_in_half(PacketFormat kind, std::uint64_t half_bytes);
 /// Returns the plan of a call. Pieces alternate between the halves of the inbox, a launch each; a
 /// chain has all pieces in a single launch, and two_shot has steps in a single launch that reuse
 /// the packets of a half. one_shot and two_shot serve all_reduce, two_shot also reduce, ll_chain
-/// broadcast and reduce. Escaped packets are for direct_ll and ll_chain, as the only format. step:
-/// used by a chain and by two_shot. Throws Error(unsupported) if half an inbox is too small for any
-/// piece, or for steps of `step.units`.
+/// broadcast and reduce. Escaped packets are for direct_ll and ll_chain, which have no other
+/// format. step: used by a chain and by two_shot. Throws Error(unsupported) if half an inbox is too
+/// small for any piece, or for steps of `step.units`.
 Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, PacketFormat kind,
              std::uint64_t half_bytes, LlStep step = {});
 

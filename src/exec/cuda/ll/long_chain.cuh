@@ -19,8 +19,8 @@ namespace plait::cuda {
 
 /// Shared memory of a block.
 struct LongChainShared {
-  unsigned
-      through[2];  ///< by parity: threads that have finished a piece of that parity, accumulated
+  unsigned through[2];  ///< by parity: threads that have finished a piece of that parity,
+                        ///< accumulated
   // Written by the signal thread.
   volatile unsigned done;     ///< pieces that all threads have finished
   volatile unsigned room;     ///< pieces after the first that may be sent

@@ -36,10 +36,9 @@ struct TileFlags {
   std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been read
   std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
   std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: results were copied out
-  std::uint32_t pace[kTileBlocks][kMaxCudaRanks];  ///< by partner: the partner sends to me now
-  std::uint32_t ended[kTileBlocks]
-                     [kMaxCudaRanks];  ///< by peer: the peer no longer reads from slots
-  std::uint32_t tiles[kTileBlocks];    ///< my own: tiles of finished calls
+  std::uint32_t pace[kTileBlocks][kMaxCudaRanks];   ///< by partner: the partner sends to me now
+  std::uint32_t ended[kTileBlocks][kMaxCudaRanks];  ///< by peer: reads from slots are over
+  std::uint32_t tiles[kTileBlocks];                 ///< my own: tiles of finished calls
 };
 
 /// A tiled call. Owners handle parts of part_bytes each (the last may be short). Sets of ranks are

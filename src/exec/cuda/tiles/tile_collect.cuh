@@ -1,6 +1,6 @@
 // The collect role by bulk copies of one thread: results from slots (with pulls, from slots of
 // other ranks) into the output. In a fold's lower half, and with copied_results, the role also
-// sends results on to other ranks: a piece is read once and stored at each.
+// sends results on to other ranks: a piece is read once and stored at each of them.
 #pragma once
 #include "exec/cuda/tiles/tile_roles.cuh"
 
@@ -90,7 +90,7 @@ class BulkCollect {
   __device__ void take() {
     const TileShared::BulkMove move = shared_.collect_queue[taken_++ % kQueue];
     if (move.bytes == 0) {
-      // No fence: only loads come before, complete when the bytes are on the way out.
+      // No fence: only loads come before, and those have ended when the bytes are on the way out.
       work_.signal(&TileFlags::results_taken, move.relayed ? from_ : owners_,
                    work_.base + move.tile + 1);
       if (move.relayed) shared_.relay_ends[ended_++ % kQueue] = ring_.stored();

@@ -252,7 +252,7 @@ class TilePlan {
       b_.raise(lane("handle"), inside(kTileHandled), tile + 1);
     }
   }
-  /// If no output keeps the sum, threads hold the sum until the reader does. In the plan the sum
+  /// If no output keeps the sum, threads hold the sum until the reader has it. In the plan the sum
   /// replaces a part, or lies in the slot for a rank's part for itself.
   void reduce(std::uint32_t tile) {
     const Region own = input(me_, tile);

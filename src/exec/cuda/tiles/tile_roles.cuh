@@ -24,19 +24,18 @@ struct TileShared {
   };
   unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
   BulkMove push_queue[kQueue], collect_queue[kQueue];
-  unsigned
-      ends[kQueue];  ///< bulk stores of the push role when the last store of a tile had been issued
+  unsigned ends[kQueue];        ///< bulk stores of the push role when the last store of a tile
+                                ///< had been issued
   unsigned relay_ends[kQueue];  ///< the same of the collect role
   // Tiles so far, each counter with a single writer.
-  volatile unsigned stopped;  ///< 1 = no role may begin
-  volatile unsigned free;     ///< tiles that owners have free slots for
-  volatile unsigned sent;     ///< tiles read from this rank's input
-  volatile unsigned arrived;  ///< tiles with all parts at the owners
-  volatile unsigned handled;  ///< tiles with results on the way, or in the output
-  volatile unsigned summed;   ///< tiles of a ring with the own part in the output
-  volatile unsigned relayed;  ///< tiles with results sent on by the collect role
-  std::uint8_t
-      targets[kMaxCudaRanks];  ///< targets of this block, in order: this rank, then the peers
+  volatile unsigned stopped;            ///< 1 = no role may begin
+  volatile unsigned free;               ///< tiles that owners have free slots for
+  volatile unsigned sent;               ///< tiles read from this rank's input
+  volatile unsigned arrived;            ///< tiles with all parts at the owners
+  volatile unsigned handled;            ///< tiles with results on the way, or in the output
+  volatile unsigned summed;             ///< tiles of a ring with the own part in the output
+  volatile unsigned relayed;            ///< tiles with results sent on by the collect role
+  std::uint8_t targets[kMaxCudaRanks];  ///< in this block's order: this rank, then the peers
   // Tables by rank, computed once per call, since a single thread takes microseconds for an
   // address: parts and results of each owner, and rings of slots, in which tile t has slot t %
   // window.
@@ -153,7 +152,8 @@ struct TileRoles {
     return args.slots[at] + slot_offset(args, blockIdx.x, at, stage, from, 0);
   }
   /// Fills in the tables of TileShared for a rank, by a single thread, before all roles. With
-  /// pulls, parts and results stay with the maker; a sum of a fold's lower half goes on as a part.
+  /// pulls, parts and results lie with the rank that made them; a sum of a fold's lower half goes
+  /// on as a part.
   __device__ void find_places(int rank) const {
     const int index = cuda::index_of(args, rank);
     shared.input[rank] = static_cast<const char*>(args.input) + index * args.part_stride;
@@ -210,7 +210,7 @@ struct TileRoles {
     if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
   }
   /// Signals that the handle role has read a tile out of the slots. No fence: only loads come
-  /// before, complete when the data is stored.
+  /// before, and those have ended when the data is stored.
   __device__ void signal_taken(const Team& team, unsigned from, unsigned tile) const {
     if (team.lane < kMaxCudaRanks && in(from, static_cast<int>(team.lane)))
       store_flag_relaxed(&args.flags[team.lane]->parts_taken[blockIdx.x][args.rank],
@@ -496,7 +496,7 @@ struct TileRoles {
                    length(args.rank, tile), element);
   }
 
-  /// Source of the part of this rank's input that goes into the own output unchanged.
+  /// Source of the part of this rank's input that goes into its own output unchanged.
   __device__ const char* own_src() const {
     return static_cast<const char*>(args.input) + args.own_from;
   }
@@ -508,8 +508,8 @@ struct TileRoles {
          i += static_cast<unsigned long long>(gridDim.x) * blockDim.x)
       store_any(own_dst(), i, load_any(own_src(), i, args.own_bytes, false), args.own_bytes, false);
   }
-  /// One thread. Pieces are copied singly as tiles are sent: copying all at once would occupy the
-  /// memory that a call's first tiles come from. A rank that sends no tiles waits for nothing.
+  /// One thread. Pieces are copied one by one as tiles are sent: copying all at once would occupy
+  /// the memory that a call's first tiles come from. A rank that sends no tiles waits for nothing.
   __device__ void copy_own_in_bulk(char* room) {
     BulkRing<kCollectStages> ring(room, shared.collect_barriers);
     constexpr unsigned kAhead = 2;

@@ -215,7 +215,7 @@ __device__ void tiled(const TiledArgs& args) {
     block.find_places(static_cast<int>(k));
   }
   if (!block.await_ended(k)) shared.stopped = 1;
-  __syncthreads();  // all threads have read the tile count before the advance
+  __syncthreads();  // all threads have read the tile count before it is advanced
   block.broken = block.broken || shared.stopped != 0;
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);

@@ -1,5 +1,5 @@
 // Ranges of Flag::index for the flags in engines' plans. Engines that share an arena use separate
-// ranges: no call seems to wait for another engine's flags. Each folder adds the first index here.
+// ranges: no call seems to wait for another engine's flags. Each folder adds its first index here.
 #pragma once
 
 namespace plait::cuda {

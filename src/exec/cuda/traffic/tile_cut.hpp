@@ -121,11 +121,11 @@ PLAIT_ON_BOTH inline int source_rank(const TiledArgs& args, int source) {
   return source == 0 ? across(args, args.rank) : args.half + source - 1;
 }
 
-/// True if results stay in the owners' slots, and readers copy from these.
+/// True if results stay in the owners' slots, from which readers copy them.
 PLAIT_ON_BOTH inline bool pulls_results(const TiledArgs& args) {
   return (args.pull & kPullsResults) != 0;
 }
-/// True if parts stay in the senders' slots, and owners load from these while reducing.
+/// True if parts stay in the senders' slots, from which owners load them as they reduce.
 PLAIT_ON_BOTH inline bool pulls_parts(const TiledArgs& args) {
   return (args.pull & kPullsParts) != 0;
 }

@@ -54,9 +54,9 @@ bool sums_travel(const TiledArgs& shape) {
 }
 
 /// Slots per block and peer. If ranks receive from several peers, few slots keep the ranks in step,
-/// with evenly loaded links and slots in the cache: 2 % of an all_reduce of four ranks, 1 to 8 % of
-/// one-hop calls. Sums of two ranks gain 2 to 9 % from two long tiles with many blocks, and lose 6
-/// to 27 % with 32 blocks.
+/// so links are loaded evenly and slots stay in the cache: 2 % of an all_reduce of four ranks, 1 to
+/// 8 % of one-hop calls. Sums of two ranks gain 2 to 9 % from two long tiles with many blocks, and
+/// lose 6 to 27 % with 32 blocks.
 std::uint32_t window_of(const TiledArgs& shape, std::uint64_t most_blocks, std::uint64_t of_block) {
   if (shape.ranks == 2 && shape.handling == kReduceParts && most_blocks >= kBlocksInStep) return 2;
   if (!is_in_step(shape, most_blocks)) return kTileSlots;
@@ -139,7 +139,7 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   shape.own_bytes = direct.own_bytes;
   const int owners = __builtin_popcount(direct.owners);
   const bool rings = wish.ring && why_no_ring(request).empty();
-  // Two ranks exchange the whole message of an all_reduce: as many bytes, a hop less. A chain
+  // Two ranks exchange the whole message of an all_reduce: as many bytes, one hop less. A chain
   // brings everything to the end.
   const bool is_shared_out = (request.collective == Collective::all_reduce && request.ranks != 2) ||
                              (request.collective == Collective::reduce && !rings) ||
