@@ -87,10 +87,9 @@ std::string unique_id();
 
 /// Options of a call; must be equal on all ranks.
 struct CallOptions {
-  std::string strategy;  ///< "" = plait chooses
-  std::map<std::string, std::int64_t>
-      params;                   ///< parameters of `strategy`, or of the choice on GPUs
-  double scalar = 1.0;          ///< premul_sum: this rank's factor
+  std::string strategy;                        ///< "" = plait chooses
+  std::map<std::string, std::int64_t> params;  ///< for `strategy`, or for the choice on GPUs
+  double scalar = 1.0;                         ///< premul_sum: this rank's factor
   std::vector<double> scalars;  ///< premul_sum in enqueue(): one per rank; empty = `scalar` for all
 };
 

@@ -36,8 +36,7 @@ enum class OpKind : std::uint8_t {
 #undef PLAIT_OP
 };
 
-inline constexpr int kMaxRanks =
-    64;  ///< most ranks of a plan; executors run up to 16 ranks of a node
+inline constexpr int kMaxRanks = 64;  ///< ranks of a plan; executors run up to 16 ranks of a node
 
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
