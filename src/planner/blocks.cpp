@@ -80,7 +80,7 @@ class Blocks {
   std::vector<Portion> pieces_;
 };
 
-// For each destination node: moves blocks from all local ranks to the places of their destinations.
+// For each destination node: moves its blocks from all local ranks to the destinations' places.
 void Blocks::in(const Portion& piece, std::size_t index) {
   const Collective what = request_.collective;
   if (what == Collective::all_gather || what == Collective::gather) return;

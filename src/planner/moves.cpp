@@ -137,8 +137,8 @@ void MoveWriter::pull(Mover& mover, Range range, std::size_t slot) {
     }
 }
 
-// Copies a rank's own block. In place this copies bytes onto themselves, on the lane that reads the
-// bytes.
+// Copies a rank's own block. In place this copies bytes onto themselves, so the copy is on the lane
+// that reads the bytes.
 void MoveWriter::copy_own_blocks() {
   const int root = b_.request().root;
   for (int rank = 0; rank < n_; ++rank) {

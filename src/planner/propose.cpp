@@ -102,7 +102,7 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
     const std::vector<Params> sets = strategy->candidates(topology, wanted);
     if (sets.empty()) refuse(*strategy, "more ops than a choice has time for: by name only");
     for (const Params& params : sets) {
-      // Each strategy gets a plan, and more within the limits.
+      // Each strategy gets one plan, and more within the limits.
       if (built > 0 && (built >= kMostOfStrategy || proposals.size() >= kMostPlans)) break;
       try {
         Plan plan = strategy->build(topology, wanted, params);

@@ -1,7 +1,7 @@
 // recursive_doubling: in step k every rank exchanges all its data with the partner, rank xor 2^k.
 // All-reduce takes ceil(log2 n) exchanges of the whole message: few steps, many bytes. Ranks beyond
-// a power of two send data to a neighbour first and get the result at the end. Source: Thakur,
-// Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH".
+// a power of two send their part to a neighbour first and get the result at the end. Source:
+// Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH".
 #include <algorithm>
 #include <bit>
 
