@@ -41,7 +41,7 @@ enum class LanePhase : std::uint8_t { idle, timing, flowing, parked, done };
 struct LaneState {
   int next = 0;  // index of the next step
   LanePhase phase = LanePhase::idle;
-  double started_ns = 0.0;  // of the current step
+  double started_ns = 0.0;  // start of the current step
 };
 
 /// A library call: it begins for all members when the last has joined, and ends with the last of
