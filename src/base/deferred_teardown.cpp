@@ -1,5 +1,5 @@
-// One thread per process runs all deferred teardowns and ends with the last one. Steps that may
-// wait for the GPU run in their own thread, so that no teardown delays another.
+// A single thread per process runs all deferred teardowns and ends with the last teardown. Steps
+// that may wait for the GPU run in separate threads, so that no teardown delays another.
 #include "base/deferred_teardown.hpp"
 
 #include <unistd.h>
@@ -83,7 +83,7 @@ class TeardownQueue {
     return done();
   }
 
-  /// Checks teardowns without the lock, since their driver calls may block.
+  /// Checks teardowns without the lock, since driver calls may block.
   void run() {
     std::unique_lock<std::mutex> hold(guard_);
     while (!all_.empty() && !is_exiting_) {
@@ -103,7 +103,7 @@ class TeardownQueue {
     runs_ = false;
   }
 
-  /// Advances one teardown as far as possible now.
+  /// Advances a teardown as far as possible now.
   void step(const Shared& one) {
     const DeferredTeardown& teardown = one->teardown;
     if (one->stage.load() == TeardownStep::works && teardown.has_ended()) {
@@ -121,7 +121,7 @@ class TeardownQueue {
       begin(one, TeardownStep::frees, TeardownStep::done, [one] { one->teardown.free(); });
   }
 
-  /// Runs a step in its own thread. Without a thread the step is retried at the next check.
+  /// Runs a step in a separate thread. Without a thread the step is retried at the next check.
   template <class Work>
   void begin(const Shared& one, TeardownStep now, TeardownStep then, Work work) {
     const std::lock_guard<std::mutex> hold(guard_);
@@ -154,7 +154,7 @@ class TeardownQueue {
 
 std::atomic<TeardownQueue*> current{nullptr};
 
-/// Never destroyed, since the thread may still run. A forked child has none of its parent's
+/// Never destroyed, since the thread may still run. A forked child has none of the parent's
 /// teardowns.
 TeardownQueue& teardowns() {
   TeardownQueue* existing = current.load();

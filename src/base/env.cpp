@@ -1,5 +1,5 @@
-// Parses PLAIT_* variables strictly into Env: env.def lists all of them, and a misspelt name is an
-// error.
+// Parses PLAIT_* variables strictly into Env: env.def lists all variables, and a misspelt name is
+// an error.
 #include "base/env.hpp"
 
 #include <sys/auxv.h>
@@ -48,7 +48,7 @@ void set_byte_count(std::uint64_t& field, const char* name, const std::string& v
       parse_bytes(name, value, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high));
 }
 
-/// Returns the known name most similar to a wrong one, by equal letters at equal positions.
+/// Returns the known name most similar to a wrong name, by equal letters at equal positions.
 std::string nearest_name(const std::string& name) {
   std::string best;
   std::size_t best_common = 0;
@@ -97,7 +97,7 @@ Env parse_env(const char* const* entries) {
     if (equals == std::string::npos) continue;
     const std::string name = entry.substr(0, equals);
     const std::string value = entry.substr(equals + 1);
-    // Shells and launchers unset a variable for one command by an empty value.
+    // Shells and launchers unset a variable for a command by an empty value.
     if (!value.empty() && !assign(env, name, value))
       throw Error(ErrorCode::invalid_argument,
                   text("environment: ", name, " is no variable of plait; did you mean ",

@@ -1,5 +1,5 @@
-// The process's PLAIT_* variables in one struct. env.def defines names, kinds and ranges. An
-// unlisted name or a value out of range is an error that names it.
+// The process's PLAIT_* variables in a struct. env.def defines names, kinds and ranges. An unlisted
+// name or a value out of range is an error that names the variable.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,14 +22,14 @@ struct Env {
 };
 
 /// Parses "NAME=value" entries up to a null pointer; skips names without PLAIT_.
-/// Error(invalid_argument) names the variable, what was wanted and what was found.
+/// Error(invalid_argument) names the variable, the values wanted and the value found.
 Env parse_env(const char* const* entries);
 /// parse_env() of this process; ignores all variables in a set-uid program.
 Env read_env();
 /// Returns the value of another tool's variable (RANK, SLURM_PROCID, ...); empty if unset.
 std::string foreign_env(const char* name);
 
-/// One row of env.def, for documentation.
+/// Row of env.def, for documentation.
 struct EnvRow {
   const char* name;
   const char* kind;

@@ -29,7 +29,8 @@ const ErrorRow& row(ErrorCode code) noexcept {
   return kErrors[std::size(kErrors) - 1];
 }
 
-/// Prefixes the code's text once: removes it where the message quotes another error of this code.
+/// Prefixes the code's text once: removes the text where the message quotes another error of this
+/// code.
 std::string worded(ErrorCode code, std::string message) {
   const std::string words = text(error_text(code), ": ");
   for (std::size_t at = 0; (at = message.find(words, at)) != std::string::npos;)

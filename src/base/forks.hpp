@@ -13,8 +13,8 @@ inline std::atomic<std::uint32_t> count{0};
 inline void count_child() { count.fetch_add(1, std::memory_order_relaxed); }
 }  // namespace forks
 
-/// Returns the number of forks between the first process that asked and this one. Equal numbers =
-/// the same process.
+/// Returns the number of forks between the first process that asked and this process. Equal numbers
+/// = the same process.
 inline std::uint32_t forks_so_far() {
   [[maybe_unused]] static const int registered =
       ::pthread_atfork(nullptr, nullptr, forks::count_child);

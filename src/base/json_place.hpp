@@ -1,6 +1,6 @@
-// Reads JSON strictly into typed values: anything unwanted is Error(parse_error) with its place in
-// the document. Size and depth are limited, so a hostile file stays cheap. Used for plans, reports
-// and topologies.
+// Reads JSON strictly into typed values: anything unwanted is Error(parse_error) with the place in
+// the document. Size and depth are limited: a hostile file stays cheap. Used for plans, reports and
+// topologies.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -17,13 +17,13 @@ using Json = nlohmann::ordered_json;
 inline constexpr std::size_t kMaxJsonBytes = 64U << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
-/// Refuses JSON that is too long, too deep, malformed, or names a key twice in one object.
+/// Refuses JSON that is too long, too deep, malformed, or names a key twice in an object.
 /// `document` ("plan JSON") begins the messages.
 Json parse_json(std::string_view json, const char* document);
-/// Returns JSON as one line of text; replaces invalid UTF-8.
+/// Returns JSON as a line of text; replaces invalid UTF-8.
 std::string dumped(const Json& value);
 
-/// A JSON value and its place in the document: "" = the whole, "links[3].gb_per_s".
+/// A JSON value with a place in the document: "" = the whole, "links[3].gb_per_s".
 class JsonPlace {
  public:
   JsonPlace(const Json& value, std::string name, const char* document)
@@ -33,9 +33,9 @@ class JsonPlace {
   const Json& value() const { return value_; }
   bool has(const char* key) const { return value_.contains(key); }
 
-  /// Refuses anything but an object with exactly these keys.
+  /// Refuses anything but an object with exactly `keys`.
   void object(std::initializer_list<const char*> keys) const;
-  /// Refuses anything but an object with only these keys; keys may be missing.
+  /// Refuses anything but an object with no keys beyond `keys`; keys may be missing.
   void object_of_some(std::initializer_list<const char*> keys) const;
   JsonPlace at(const std::string& key) const;
   /// Returns the items of an array.
@@ -54,7 +54,7 @@ class JsonPlace {
   /// prints the value.
   [[noreturn]] void refuse(const std::string& wanted, const std::string& found = "") const;
 
-  /// Returns the enum value whose name_of() is this string, out of `count` values.
+  /// Returns the enum value with this string as name_of(), out of `count` values.
   template <class Enum>
   Enum name_in(int count) const {
     const std::string given = string();

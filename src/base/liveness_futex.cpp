@@ -1,4 +1,4 @@
-// Registers a robust list with one entry for the calling thread. When the thread exits for any
+// Registers a robust list with a single entry for the calling thread. When the thread exits for any
 // reason, the kernel walks the list and sets FUTEX_OWNER_DIED in futex words with the thread's id.
 #include "base/liveness_futex.hpp"
 

@@ -1,15 +1,15 @@
 // Liveness futex: a word in shared memory that shows peers whether a thread lives. The kernel marks
-// it when the thread dies (robust futex), before it tears down the process. A pidfd shows the death
-// only after that, which with GPU memory to free can take seconds.
+// the word when the thread dies (robust futex), before teardown of the process. A pidfd shows the
+// death only after teardown, which with GPU memory to free can take seconds.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace plait {
 
-/// Held by the calling thread from construction to destruction, both in that thread. At most one
-/// per thread, and none in threads that lock robust mutexes. Without robust futexes in the kernel
-/// the word stays 0.
+/// Held by the calling thread from construction to destruction, both in that thread. At most a
+/// single futex per thread, and none in threads that lock robust mutexes. Without robust futexes in
+/// the kernel the word stays 0.
 class LivenessFutex {
  public:
   explicit LivenessFutex(std::uint32_t& word) noexcept;
@@ -24,7 +24,7 @@ class LivenessFutex {
   };
   struct RobustHead {
     RobustEntry* first;
-    long offset;  ///< from an entry to its futex word
+    long offset;  ///< from an entry to the futex word
     RobustEntry* pending;
   };
   std::uint32_t& word_;
@@ -35,8 +35,8 @@ class LivenessFutex {
   bool held_ = false;
 };
 
-/// True once the thread that held the futex has died holding it; false before that, and if the
-/// thread has released it.
+/// True once the thread that held the futex has died holding it; false before that, and after a
+/// release.
 bool holder_died(const std::uint32_t& word) noexcept;
 
 }  // namespace plait

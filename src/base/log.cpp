@@ -1,4 +1,4 @@
-// Formats and writes log lines. One write() per line keeps lines of many ranks intact.
+// Formats and writes log lines. A single write() per line keeps lines of many ranks intact.
 #include "base/log.hpp"
 
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 
 namespace plait {
 
-/// Each level includes the levels before it.
+/// Each level includes all levels before.
 enum class LogLevel : int { none, version, warn, info, explain };
 
 /// Parses a level: "INFO" in any case gives LogLevel::info, "" none. Error(invalid_argument) on
@@ -16,11 +16,11 @@ std::string expand_log_file(const std::string& pattern, const std::string& host,
 /// Applies the two settings. A log file is made with mode 0600, appended to, and never a link.
 void set_log(const std::string& level, const std::string& file);
 bool log_enabled(LogLevel level);
-/// Writes one line with one write(). rank < 0 = no rank yet.
+/// Writes a line with a single write(). rank < 0 = no rank yet.
 void log(LogLevel level, int rank, const std::string& message);
 /// Writes a warning also if PLAIT_DEBUG is unset, to stderr. Nothing with NONE.
 void warn_unasked(int rank, const std::string& message);
-/// Returns the line without its newline.
+/// Returns the line without a newline.
 std::string log_line(LogLevel level, int rank, const std::string& message);
 
 }  // namespace plait

@@ -1,5 +1,5 @@
 // LRU cache with a fixed number of entries, found by key. A new entry replaces the least recently
-// used one. Pinned entries stay.
+// used entry. Pinned entries stay.
 #pragma once
 #include <cstdint>
 #include <functional>

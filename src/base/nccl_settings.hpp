@@ -1,4 +1,4 @@
-// NCCL's own variables, found as NCCL finds them: settings about the machine hold for plait too.
+// NCCL's own variables, found as by NCCL: settings about the machine hold for plait too.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ std::optional<std::string> nccl_setting(const std::string& name);
 /// Parses a number as NCCL does: decimal, 0x or 0, ignoring any suffix; none if the text begins
 /// with no number.
 std::optional<std::int64_t> nccl_number(const std::string& value);
-/// Returns `name`'s value in such a file's text: the first line NAME=value counts.
+/// Returns `name`'s value in the text of a settings file: the first line NAME=value counts.
 std::optional<std::string> nccl_setting_in(const std::string& file, const std::string& name);
 
 }  // namespace plait

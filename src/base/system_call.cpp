@@ -1,4 +1,4 @@
-// Explains errno values by their usual cause: a kernel or seccomp profile gives each for one
+// Explains errno values by the usual cause: a kernel or seccomp profile gives each for a single
 // reason, whatever the call.
 #include "base/system_call.hpp"
 

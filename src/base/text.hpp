@@ -1,11 +1,11 @@
-// Formats values into one string (GCC 12 has no <format>).
+// Formats values into a string (GCC 12 has no <format>).
 #pragma once
 #include <sstream>
 #include <string>
 
 namespace plait {
 
-/// Prints all parts one after the other, as an ostream does.
+/// Prints all parts in turn, as an ostream does.
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream stream;

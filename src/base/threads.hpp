@@ -1,4 +1,4 @@
-// Threads of plait in the user's program: they block all signals, and sleep until woken.
+// Threads of plait in the user's program block all signals, and sleep until woken.
 #pragma once
 #include <pthread.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// Starts a thread that blocks all signals, which belong to the program's threads.
+/// Starts a thread that blocks all signals: signals belong to the program's threads.
 template <class Function>
 std::thread quiet_thread(Function function) {
   struct Masked {

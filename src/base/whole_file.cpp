@@ -1,4 +1,4 @@
-// Opens, checks and reads a file, in this order; each step has its own error.
+// Opens, checks and reads a file, in this order; each step has a separate error.
 #include "base/whole_file.hpp"
 
 #include <fcntl.h>
@@ -49,7 +49,7 @@ std::string distrust(const struct stat& facts, Writers writers) {
 
 std::optional<std::string> read_to_end(int fd, std::int64_t bytes) {
   std::string whole(static_cast<std::size_t>(bytes) + 1,
-                    '\0');  // one byte more, to detect a longer file
+                    '\0');  // a byte more, to detect a longer file
   std::size_t at = 0;
   while (at < whole.size()) {
     const ssize_t got = read(fd, whole.data() + at, whole.size() - at);

@@ -34,7 +34,7 @@ struct OpenedDriver {
 
 OpenedDriver open_driver() {
   OpenedDriver opened;
-  // Streams whose kernels wait for other ranks must not share a hardware queue.
+  // Streams with kernels that wait for other ranks must not share a hardware queue.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -17,18 +17,18 @@ struct Api {
 #undef PLAIT_CUDA_LATER_FUNCTION
 };
 
-/// Returns the driver's functions; opens and initialises it at the first call. Throws
+/// Returns the driver's functions; opens and initialises the driver at the first call. Throws
 /// Error(no_device) without a driver or a GPU.
 const Api& api();
-/// Returns why api() would throw; empty if it would not.
+/// Returns why api() would throw; empty if api() would not.
 std::string why_no_cuda();
 /// Number of GPUs; 0 without a driver.
 int device_count();
 /// Throws Error(driver_error), or out_of_memory, with the failed call and the driver's text.
 void require(Result result, const char* call);
 
-/// Fills the table from `find`, which returns null for unknown symbols; used by api() and by tests.
-/// Returns the first missing symbol that every driver has, or null.
+/// Fills the table from `find` (null for unknown symbols); used by api() and by tests. Returns the
+/// first missing symbol that every driver has, or null.
 using FindSymbol = void* (*)(const char* symbol, int version);
 const char* fill_table(Api& table, FindSymbol find);
 
@@ -53,8 +53,8 @@ class Current {
   Current& operator=(const Current&) = delete;
 };
 
-/// Allows this thread's driver calls while other threads capture, and does not break their
-/// captures. Does nothing without a driver.
+/// Allows this thread's driver calls while other threads capture, without breaking captures. Does
+/// nothing without a driver.
 class RelaxedCaptureMode {
  public:
   RelaxedCaptureMode() noexcept;
@@ -69,6 +69,7 @@ class RelaxedCaptureMode {
 
 }  // namespace plait::cuda
 
-/// PLAIT_CUDA_CALL(memory_free, pointer): calls api().memory_free(pointer), throws if it fails.
+/// PLAIT_CUDA_CALL(memory_free, pointer): calls api().memory_free(pointer), throws if the call
+/// fails.
 #define PLAIT_CUDA_CALL(function, ...) \
   ::plait::cuda::require(::plait::cuda::api().function(__VA_ARGS__), #function)

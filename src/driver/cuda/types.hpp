@@ -41,7 +41,7 @@ inline constexpr unsigned kAddCaptureDependencies = 0;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
-inline constexpr int kAttributeMostSharedBytes = 97;  ///< of a block with opt-in
+inline constexpr int kAttributeMostSharedBytes = 97;  ///< maximum of a block with opt-in
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerBufferId = 7;
 inline constexpr int kPointerDeviceOrdinal = 9;
@@ -72,7 +72,7 @@ struct LaunchAttribute {
     char bytes[64];
   } value;
 };
-inline constexpr int kFixedSharedBytes = 1;  ///< of a function, like the next two
+inline constexpr int kFixedSharedBytes = 1;  ///< attribute of a function, like the next two
 inline constexpr int kMadeForPtx = 5;        ///< the architecture compiled for: 90 = 9.0
 inline constexpr int kMostDynamicSharedBytes = 8;
 inline constexpr int kProgrammaticSerialization = 6;

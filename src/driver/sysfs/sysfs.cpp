@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostIds = 4096;
 
-/// Returns bytes per ns of one lane at "8.0 GT/s PCIe". The encoding is 8b/10b up to 5 GT/s.
+/// Returns bytes per ns of a lane at "8.0 GT/s PCIe". The encoding is 8b/10b up to 5 GT/s.
 double lane_gb_per_s(double transfers_gt_per_s) {
   const double coding = transfers_gt_per_s <= 5.0 ? 0.8 : 128.0 / 130.0;
   return transfers_gt_per_s * coding / 8;
@@ -99,7 +99,7 @@ std::vector<std::string> Sysfs::bridges_of_pci(const std::string& address) const
 }
 
 double Sysfs::pcie_gb_per_s(const std::string& address) const {
-  // Uses the maximum: an idle device lowers its lanes' clock.
+  // Uses the maximum: an idle device lowers the lanes' clock.
   double transfers = 0, lanes = 0;
   const std::string folder = text("bus/pci/devices/", address);
   if (!to_number(line(text(folder, "/max_link_speed")), transfers)) return 0;

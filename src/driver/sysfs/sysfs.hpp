@@ -1,5 +1,5 @@
 // PCI and NUMA facts from /sys: a device's place, its lanes, the cores near it. The root is a
-// parameter, so that tests can read their own tree.
+// parameter, so that tests can read a separate tree.
 #pragma once
 #include <string>
 #include <vector>
