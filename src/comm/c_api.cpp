@@ -1,6 +1,6 @@
 // Implements plait.h over Communicator: checks enum values, turns exceptions into result codes, and
-// keeps the last error text per thread. A rank whose arguments form no valid request reports that
-// to the peers, as the Python API does.
+// keeps the last error text per thread. A rank with arguments that form no valid request reports
+// that to the peers, as the Python API does.
 #include "comm/c_api.hpp"
 
 #include <cstddef>
@@ -54,7 +54,7 @@ Request request_of(Communicator& communicator, bool device, Collective collectiv
   if (op < 0 || op >= plaitRedOp_count)
     bad = Error(ErrorCode::invalid_argument,
                 text("op: wanted 0..", plaitRedOp_count - 1, ", found ", op));
-  // A negative number of a signed type arrives as a huge one.
+  // A negative number of a signed type arrives as a huge count.
   if (count > (std::size_t{1} << 62))
     bad = Error(ErrorCode::invalid_argument,
                 text("count: wanted at most 2^62, found ", static_cast<std::int64_t>(count),
@@ -127,7 +127,7 @@ plaitResult_t call_pair(plaitComm_t comm, void* stream, PairDirection direction,
     Communicator& all = *wanted(comm, "comm")->communicator;
     Communicator& pair = all.pair(peer);
     CallOptions options = comm->options;
-    options.scalars.clear();  // they belong to the larger communicator's ranks
+    options.scalars.clear();  // scalars belong to the larger communicator's ranks
     const int sender = direction == PairDirection::send ? pair.rank() : 1 - pair.rank();
     const Collective what =
         direction == PairDirection::both ? Collective::send_recv : Collective::copy;

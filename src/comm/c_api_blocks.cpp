@@ -1,5 +1,5 @@
 // The calls of plait.h with a count per block. Displacements end here: in host memory, blocks with
-// gaps are packed before the call and unpacked after it.
+// gaps are packed before the call and unpacked afterwards.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-/// A rank's buffers, and the layout of blocks in them.
+/// A rank's buffers, and the layout of blocks in the buffers.
 struct Edges {
   const void* input = nullptr;
   void* output = nullptr;

@@ -24,7 +24,7 @@ inline constexpr int kByMpi = kByEngine
 #undef PLAIT_ENGINE
     ;
 
-/// Measures the GPU time of one call.
+/// Measures the GPU time of a call.
 class CallTimer {
  public:
   virtual ~CallTimer() = default;
@@ -39,10 +39,10 @@ void time_calls_by(StartTimer start);
 /// Buckets by powers of two: bucket b holds sizes in [2^(b-1), 2^b); bucket 0 holds empty calls.
 inline constexpr int kBuckets = 48;
 
-/// Counts a call in its destructor; with profiling on also times it from construction on.
+/// Counts a call in the destructor; with profiling on also times the call from construction on.
 class CountedCall {
  public:
-  /// by: kByNccl, or kByPlait until done_by() refines it. is_launched: the call is on its stream at
+  /// by: kByNccl, or kByPlait until done_by() refines it. is_launched: the call is on a stream at
   /// destruction, so the GPU time can be measured.
   CountedCall(const Request& request, int by, void* stream, bool is_launched = true);
   /// For calls on host memory.
@@ -77,7 +77,7 @@ class CountedPaths {
   const Look look_;
 };
 
-/// Counts a send or receive, which has no Request.
+/// Counts a send or receive (without a Request).
 void count_message(bool sends, std::uint64_t bytes, bool served);
 
 /// A row of the table, with a fixed layout for the bindings.
@@ -86,7 +86,7 @@ struct CounterRow {
   std::int32_t served;  ///< 0 = NCCL, 1 = plait, from 2 on by index in engines.def, then MPI
   std::int32_t bucket;  ///< message sizes [2^(bucket-1), 2^bucket)
   std::uint64_t calls, bytes, host_ns;
-  std::uint64_t gpu_calls, gpu_ns;  ///< of calls with measured GPU time
+  std::uint64_t gpu_calls, gpu_ns;  ///< sums over calls with measured GPU time
 };
 
 /// Returns the rows with a nonzero count.

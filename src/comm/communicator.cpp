@@ -1,5 +1,5 @@
-// Communicator: publishes a call to all ranks, agrees on the call, plans, proves and runs it. An
-// error before the agreement leaves all ranks in step; a later error ends the communicator.
+// Communicator: publishes a call to all ranks, agrees, plans, proves and runs the call. An error
+// before the agreement leaves all ranks in step; a later error ends the communicator.
 #include "plait/communicator.hpp"
 
 #include <unistd.h>
@@ -111,7 +111,7 @@ std::unique_ptr<GpuSide> Communicator::State::multinode_device(const PairOf* pai
   return made;
 }
 
-/// Returns this rank's connection between its node and GpuMultinode.
+/// Returns this rank's connection between the node and GpuMultinode.
 NodeSide Communicator::State::node_side() {
   NodeSide side;
   side.calls = &device->calls();
@@ -152,7 +152,7 @@ void Communicator::State::join_rails() {
 }
 
 /// Joins the ranks of my node, then checks that all nodes have joined. pair: two ranks of different
-/// nodes, which are connected already.
+/// nodes, connected already.
 Joined Communicator::State::join_nodes(const PairOf* pair) {
   CommunicatorOptions here = in_node();
   here.device = kNoDevice;
@@ -186,7 +186,7 @@ void Communicator::State::name_peers() {
 
 Communicator::State::~State() {
   peers.abort();                                 // ends the set-up of pairs
-  if (getpid() != owner) (void)pairs.release();  // a forked child lacks their threads
+  if (getpid() != owner) (void)pairs.release();  // a forked child lacks the pairs' threads
   if (pairs != nullptr) end_device_work();
   if (getpid() != owner)
     for (auto& [peer, one] : remote_pairs) static_cast<void>(one.release());
@@ -194,10 +194,10 @@ Communicator::State::~State() {
   pairs.reset();
   if (getpid() != owner) static_cast<void>(rails.release());
   rails.reset();
-  device.reset();  // while the peers can still see this one
+  device.reset();  // while the peers can still see this rank
   if (multinode.transport_comm != nullptr &&
       (getpid() != owner || !multinode.transport_comm->drop_all())) {
-    // A forked child must not call its parent's MPI, and messages under way may still write.
+    // A forked child must not call the parent's MPI, and messages under way may still write.
     static_cast<void>(multinode.transport_comm.release());
     static_cast<void>(new std::vector<Mapping>(std::move(arena_memory)));
   }
@@ -217,7 +217,7 @@ std::shared_ptr<const ProvedPlan> Communicator::State::plan_for(const Request& r
   return chooser.plan_for(request, how);
 }
 
-/// Stores the first failure and reports it to peers at once.
+/// Stores the first failure and reports to peers at once.
 void Communicator::State::fail(const Error& error) {
   const std::lock_guard lock(guard);
   if (!failure) failure = error;
@@ -227,7 +227,7 @@ void Communicator::State::fail(const Error& error) {
                           ->drop_all());  // first, since a published failure lets messages go on
     if (about.empty())
       multinode.transport_comm->publish_failure(
-          error);  // a pair's failure concerns its two ranks alone
+          error);  // a pair's failure concerns the two ranks alone
   }
   log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
 }
@@ -255,7 +255,7 @@ std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
       all, multinode.transport_comm == nullptr ? std::vector<int>{} : multinode.nodes.peers());
 }
 
-/// Checks before every call: same process, one thread at a time, no earlier failure.
+/// Checks before every call: same process, a single thread at a time, no earlier failure.
 std::unique_lock<std::mutex> Communicator::State::begin() {
   if (forks_so_far() != forks)
     throw Error(ErrorCode::invalid_argument,
@@ -428,7 +428,7 @@ CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const 
   return made;
 }
 
-/// Makes a pair in its own thread. A capture elsewhere in the process must not be disturbed.
+/// Makes a pair in a separate thread. A capture elsewhere in the process must not be disturbed.
 std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   int mode = cuda::kCaptureRelaxed;
   if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
@@ -456,8 +456,8 @@ void Communicator::State::rename(PairOf& pair) const {
   }
 }
 
-/// Returns the pair with a rank of another node. This rank makes it alone, since the transport
-/// joins the two already. Each call begins with a message from the peer.
+/// Returns the pair with a rank of another node. This rank makes the pair alone, since the
+/// transport joins the two already. Each call begins with a message from the peer.
 Communicator& Communicator::State::remote_pair(int peer) {
   const std::lock_guard lock(guard);
   std::unique_ptr<Communicator>& made = remote_pairs[peer];
@@ -627,7 +627,7 @@ std::optional<Error> Communicator::refuse(ErrorCode code, const std::string& rea
     state_->in_call(mine, [] {});
   } catch (const AgreedError& agreed) {
     return agreed;
-  } catch (const Error&) {  // the caller has its own error to report
+  } catch (const Error&) {  // the caller has another error to report
   }
   return std::nullopt;
 }

@@ -9,7 +9,7 @@
 
 namespace plait {
 
-/// Returns the call's plan and its descriptor. Throws Error if no plan serves the call.
+/// Returns the call's plan and descriptor. Throws Error if no plan serves the call.
 std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& given,
                                                                const CallOptions& how) {
   const std::uint64_t like = given.count * 31 + static_cast<std::uint64_t>(given.collective) * 7 +

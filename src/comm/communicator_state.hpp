@@ -1,4 +1,4 @@
-// State and internal functions of Communicator, shared by its source files.
+// State and internal functions of Communicator, shared by the source files.
 #pragma once
 #include <unistd.h>
 
@@ -25,7 +25,7 @@
 
 namespace plait {
 
-/// A call as the caller wrote it, with its plan and descriptor; cached for equal calls.
+/// A call as written by the caller, with plan and descriptor; cached for equal calls.
 struct CachedCall {
   Request request;
   std::string strategy;
@@ -51,7 +51,7 @@ struct Communicator::State {
   std::uint32_t call = 0;   ///< number of the current or last call
   std::uint32_t epoch = 0;  ///< value to which flags in these arenas have been raised
   int parity = 0;
-  const pid_t owner = getpid();  ///< a forked child must not act for its parent
+  const pid_t owner = getpid();  ///< a forked child must not act for the parent
   std::mutex calling;
   std::atomic<std::thread::id> caller{std::this_thread::get_id()};  ///< thread of the last call
   WritablePages writable;
@@ -66,13 +66,13 @@ struct Communicator::State {
   /// With ranks of other nodes, by rank.
   std::map<int, std::unique_ptr<Communicator>> remote_pairs;
 
-  /// For a pair with a rank of another node: the larger communicator, which has the GPUs.
+  /// For a pair with a rank of another node: the larger communicator, owner of the GPUs.
   struct RemoteLink {
-    const State* whole = nullptr;  ///< null = no such pair, or no GPUs
+    const State* whole = nullptr;  ///< null = no pair across nodes, or no GPUs
     int peer = 0;                  ///< the peer's rank in `whole`
   } remote_link;
-  std::string about;         ///< for a pair: prefix of its errors
-  std::vector<int> devices;  ///< for a pair: its devices in the topology
+  std::string about;         ///< for a pair: prefix of errors
+  std::vector<int> devices;  ///< for a pair: devices in the topology
 
   State(const CommunicatorOptions& given, const PairOf* pair, Multinode nodes);
   ~State();

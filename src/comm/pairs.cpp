@@ -16,7 +16,7 @@ bool is_ready(const Result& result) {
   return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-/// Returns the communicator of a finished attempt; null if it failed.
+/// Returns the communicator of a finished attempt; null if the attempt failed.
 template <class Result>
 Communicator* made_by(const Result& result) noexcept {
   try {
@@ -74,7 +74,7 @@ Communicator& PairCommunicators::get(int peer) {
   want(peer, true);
   Started started = start(peer);
   if (is_ready(started.result) && made_by(started.result) == nullptr) {
-    forget(peer, started.number);  // an earlier attempt, which only the peer requested
+    forget(peer, started.number);  // an earlier attempt, requested by the peer only
     started = start(peer);
   }
   WaitWarning warning;

@@ -1,6 +1,6 @@
 // Communicators of this rank with a single peer, made when both ranks request a pair. Each pair is
-// made in a new thread, so a rank that waits for a peer also joins all peers that wait for this
-// rank: ranks may request pairs in any order, even around a ring.
+// made in a new thread. Therefore a rank that waits for a peer also joins all peers that wait for
+// this rank: ranks may request pairs in any order, even around a ring.
 #pragma once
 #include <functional>
 #include <future>
@@ -19,10 +19,10 @@ class PairCommunicators {
  public:
   /// Joins the peer. Returns or throws soon after the peer or this communicator ends.
   using Make = std::function<std::unique_ptr<Communicator>(int peer)>;
-  /// interrupt: called now and then while a thread waits for a peer; its exception ends that wait.
+  /// interrupt: called now and then while a thread waits for a peer; an exception ends that wait.
   PairCommunicators(const Controls& controls, Make make, std::function<void()> interrupt = nullptr)
       : controls_(controls), make_(std::move(make)), interrupt_(std::move(interrupt)) {}
-  /// Waits for attempts under way, which must end by themselves.
+  /// Waits for attempts under way to end by themselves.
   ~PairCommunicators();
   PairCommunicators(const PairCommunicators&) = delete;
   PairCommunicators& operator=(const PairCommunicators&) = delete;
@@ -30,7 +30,7 @@ class PairCommunicators {
   /// Returns the pair of this rank and `peer`. Throws the error of make_; the next call tries
   /// again. Any thread.
   Communicator& get(int peer);
-  /// Returns the pairs made so far, which live as long as this object.
+  /// Returns the pairs made until now. The pairs live as long as this object.
   std::vector<Communicator*> made();
   /// Aborts all pairs made so far.
   void abort() noexcept;

@@ -1,5 +1,5 @@
-// Reads the environments of this process and its ancestors. /proc/PID/environ holds the environment
-// at a process's start, without later changes.
+// Reads the environments of this process and of all ancestors. /proc/PID/environ holds the
+// environment at a process's start, without later changes.
 #include "comm/bootstrap/ancestors.hpp"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ bool holds(const std::string& environment, const std::string& entry) {
   return environment.find('\0' + entry + '\0') != std::string::npos;
 }
 
-/// False if the process has overwritten its environment, as setproctitle does.
+/// False if the process has overwritten the environment, as setproctitle does.
 bool is_whole(const std::string& environment) {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
     if (holds(environment, *entry)) return true;
@@ -62,7 +62,7 @@ Ancestors::Ancestors() {
   int process = ::getppid();
   for (int above = 0; process > 0 && above < kMostAncestors; ++above) {
     std::string environment = environment_of(process);
-    if (environment.size() < 2) break;  // another user's process, or one that has ended
+    if (environment.size() < 2) break;  // another user's process, or a process that has ended
     environments_.push_back(std::move(environment));
     process = parent_of(process).parent;
   }

@@ -1,5 +1,5 @@
 // Finds the process that set a variable of this process's environment. The nearest launcher above a
-// rank is the one that started it (launcher.cpp).
+// rank has started the rank (launcher.cpp).
 #pragma once
 #include <limits>
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace plait {
 
-/// Start environments of this process and its ancestors, as far as this user may read them.
+/// Start environments of this process and its ancestors, as far as readable by this user.
 class Ancestors {
  public:
   Ancestors();
-  /// Counts this process and its ancestors in a row that started with the current value of NAME. 0
+  /// Counts this process and the ancestors in a row that started with the current value of NAME. 0
   /// = this process has set NAME itself; kUnseen = all visible ancestors started with the value.
   int depth(const char* name) const;
   static constexpr int kUnseen = std::numeric_limits<int>::max();
@@ -20,15 +20,15 @@ class Ancestors {
   std::vector<std::string> environments_;  ///< each "\0NAME=value\0NAME=value\0"
 };
 
-/// A process's parent and program name; parent 0 if /proc does not show them.
+/// A process's parent and program name; parent 0 if not shown in /proc.
 struct ParentOf {
   int parent = 0;
   std::string name;
 };
 ParentOf parent_of(int process);
 
-/// Returns the inode of a namespace of this process ("net", "pid") as text; empty if /proc does not
-/// show it.
+/// Returns the inode of a namespace of this process ("net", "pid") as text; empty if not shown in
+/// /proc.
 std::string namespace_name(const char* kind);
 
 }  // namespace plait

@@ -28,8 +28,8 @@ struct Launcher {
   const char* rank;
   const char* ranks;
   const char* local_ranks;  ///< variable: ranks on this host; null = the launcher sets none
-  std::array<const char*, 2> local_rank;  ///< variable: the rank's number among those
-  /// Variables of which each identifies a job of this launcher; "A+B" = only both together.
+  std::array<const char*, 2> local_rank;  ///< variable: the rank's number on this host
+  /// Each variable identifies a job of this launcher; "A+B" = only both together.
   std::array<const char*, 3> identities;
 };
 
@@ -61,7 +61,7 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
 }};
 
 /// Variables that identify a job of a user, whatever the launcher. All that are set are used. None
-/// differs between ranks of one job.
+/// differs between ranks of a job.
 constexpr std::array<const char*, 12> kJobNames = {"TORCHELASTIC_RUN_ID",
                                                    "TORCHELASTIC_RESTART_COUNT",
                                                    "MASTER_ADDR",
@@ -75,8 +75,9 @@ constexpr std::array<const char*, 12> kJobNames = {"TORCHELASTIC_RUN_ID",
                                                    "SLURM_STEP_ID",
                                                    "SLURM_STEPID"};
 
-/// Address of Open MPI's daemon on this node, the same for all ranks of a job on one node. Open MPI
-/// 5 makes PMIX_NAMESPACE of the host's name and a pid, and two containers may have equal ones.
+/// Address of Open MPI's daemon on this node, the same for all ranks of a job on a node. Open MPI 5
+/// makes PMIX_NAMESPACE of the host's name and a pid, and two containers may have equal names and
+/// pids.
 constexpr std::array<const char*, 4> kDaemons = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
                                                  "PMIX_SERVER_URI3", "PMIX_SERVER_URI2"};
 
@@ -101,7 +102,7 @@ int depth_of(const Launcher& launcher, const Ancestors& ancestors) {
 }
 
 /// True if `launcher` cannot have started this process when `other`'s variables were set by the
-/// same process. mpirun runs inside a Slurm job, never around one. Operators and shells set RANK
+/// same process. mpirun runs inside a Slurm job, never around a job. Operators and shells set RANK
 /// and WORLD_SIZE alone, while torchrun and plait launch also set LOCAL_WORLD_SIZE.
 bool yields_to(const Launcher& launcher, const Launcher& other) {
   const std::string name = launcher.name, torchrun = kLaunchers[0].name, slurm = kLaunchers[3].name;
@@ -119,7 +120,8 @@ struct StartedBy {
   std::string contradiction;  ///< error text if variables set together disagree; else empty
 };
 
-/// Returns the launcher that started this process: among contradicting ones, the nearest ancestor.
+/// Returns the launcher that started this process: among contradicting launchers, the nearest
+/// ancestor.
 StartedBy started_by() {
   std::vector<const Launcher*> found;
   for (const Launcher& launcher : kLaunchers)
@@ -151,7 +153,7 @@ StartedBy started_by() {
 }
 
 /// True if the launcher that started this rank names its job. Another launcher's name is not
-/// enough: one Slurm job may hold several mpirun jobs.
+/// enough: a Slurm job may hold several mpirun jobs.
 bool launcher_names_job() {
   const Launcher* const launcher = started_by().launcher;
   if (launcher == nullptr) return false;
@@ -172,13 +174,14 @@ std::string variables_set(const auto& names) {
   return variables;
 }
 
-/// True for an address that every network namespace has of its own: a port there identifies no job.
+/// True for an address that every network namespace has of its own: a port at the address
+/// identifies no job.
 bool is_loopback(const std::string& address) {
   return address.empty() || address.starts_with("127.") || address.starts_with("localhost") ||
          address == "::1" || address == "0.0.0.0";
 }
 
-/// Returns the number in a launcher's variable; none if it is unset or no number.
+/// Returns the number in a launcher's variable; none if the variable is unset or no number.
 std::optional<int> number_of(const char* name) {
   const std::string value = name == nullptr ? "" : foreign_env(name);
   if (value.empty() || value.size() > 7) return std::nullopt;
@@ -186,7 +189,7 @@ std::optional<int> number_of(const char* name) {
   return static_cast<int>(std::stol(value));
 }
 
-/// Returns entry `index` of Slurm's list of tasks by node, such as "4(x2),3".
+/// Returns entry `index` of Slurm's list of tasks by node, as in "4(x2),3".
 std::optional<int> entry_of(const std::string& list, int index) {
   for (const std::string& variable : split(list, ',')) {
     int tasks = 0, times = 1;
@@ -202,8 +205,8 @@ struct Here {
   std::string said_by;
 };
 
-/// Returns the number of a Slurm step's tasks on this node. A step's variables override those of
-/// its job.
+/// Returns the number of a Slurm step's tasks on this node. A step's variables override the job's
+/// variables.
 std::optional<Here> slurm_tasks_here() {
   const char* const step_nodes = "SLURM_STEP_NUM_NODES";
   const char* nodes_word = number_of(step_nodes) ? step_nodes : "SLURM_NNODES";
@@ -227,8 +230,8 @@ std::optional<Here> ranks_here(int ranks) {
   return number_of("SLURM_NTASKS") == ranks ? slurm_tasks_here() : std::nullopt;
 }
 
-/// Returns the pid of MPICH's per-node launcher, the nearest one above this process; without one,
-/// the parent's pid. No variable tells that launcher's jobs apart.
+/// Returns the pid of MPICH's per-node launcher, the nearest above this process; without a
+/// launcher, the parent's pid. No variable tells that launcher's jobs apart.
 int starter() {
   const int parent = getppid();
   for (int above = parent; above > 1;) {
@@ -273,11 +276,11 @@ std::string derived_rendezvous(const Env& env, int communicator) {
   std::string job = env.rendezvous;  // identifies the job by itself, in any container
   if (job.empty()) {
     job = launcher_job() + variables_set(kDaemons);
-    // Containers that share this folder have their own ports and pids.
+    // Containers that share this folder have separate ports and pids.
     if (is_set("MASTER_PORT") && is_loopback(foreign_env("MASTER_ADDR")))
       job += text("network=", namespace_name("net"), '\n');
-    // Last resort if no variable names the job: ranks with one parent process on this node. Not
-    // used otherwise, since a script around each rank would be the parent of that rank alone.
+    // Last resort if no variable names the job: ranks with a common parent process on this node.
+    // Not used otherwise, since a script around each rank would be the parent of that rank alone.
     if (!launcher_names_job())
       job += text("parent=", starter(), " of ", namespace_name("pid"), '\n');
   }
@@ -285,7 +288,7 @@ std::string derived_rendezvous(const Env& env, int communicator) {
               communicator);
 }
 
-/// Uses the launcher that started this rank: a launcher inside another one's job sets its own
+/// Uses the launcher that started this rank: a launcher inside another launcher's job sets its own
 /// variables.
 int rank_on_host() {
   const Launcher* const launcher = started_by().launcher;

@@ -1,4 +1,4 @@
-// Rank 0 listens, the others connect, rank 0 accepts: three steps, none of which has to wait.
+// Rank 0 listens, the peers connect, rank 0 accepts: three steps without waits.
 #include "comm/bootstrap/links.hpp"
 
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kStepNs = 10'000'000'000;  ///< short: the other end is listening already
 
-/// Rank 0's listening socket, and its path until the ranks have connected.
+/// Rank 0's listening socket, and the path until the ranks have connected.
 struct Listener {
   Fd listener;
   std::string path;

@@ -1,4 +1,4 @@
-// Makes listening and connected sockets at paths. Paths lie in private folders, so other users
+// Makes listening and connected sockets at paths. Paths lie in private folders, so that other users
 // cannot put a socket at the path first. Abstract names have no permissions and are not used. A
 // bound socket does not answer before listen(), so bind() and the removal of stale sockets happen
 // under a lock of the folder.
@@ -50,7 +50,7 @@ bool is_answered(const sockaddr_un& address) {
          errno == EAGAIN || errno == EINPROGRESS;
 }
 
-/// flock() on the folder itself: leaves no lock file, and is released if its holder is killed.
+/// flock() on the folder itself: leaves no lock file, and is released if the holder is killed.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder)
@@ -144,7 +144,7 @@ Fd connect_to(const std::string& path, const Deadline& deadline) {
   Fd fd = new_socket();
   for (;;) {
     if (deadline.check) deadline.check();
-    // The folder may not exist yet. Once it exists it must be private.
+    // The folder may not exist yet. An existing folder must be private.
     if (access(folder_of(path).c_str(), F_OK) == 0) {
       if (!is_private_folder(folder_of(path)))
         throw Error(ErrorCode::permission,

@@ -1,6 +1,6 @@
 // Rendezvous as a star over rank 0: each peer holds a socket to rank 0. Rank 0 gathers and hands
-// out all contributions, so an allgather costs a round trip. Rank 0 sends the reason of any failure
-// to all ranks.
+// out all contributions: an allgather costs a round trip. Rank 0 sends the reason of any failure to
+// all ranks.
 #include "comm/bootstrap/rendezvous.hpp"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kProtocol = "plait-join-1";
 constexpr std::int64_t kGraceNs =
-    500'000'000;  // members wait longer than rank 0, so that they get rank 0's reason
+    500'000'000;  // members wait longer than rank 0, to get rank 0's reason
 
 std::string rank_name(int rank) { return text("rank ", rank); }
 
@@ -130,7 +130,7 @@ class Star : public Rendezvous {
       try {
         send_frame(links_[rank].get(), FrameKind::data, bytes, fds, deadline, rank_name(rank));
       } catch (const Error& error) {
-        // Some ranks have their answer already, so this step stands. The next step finds the rank
+        // Some ranks have an answer already, so this step stands. The next step finds the rank
         // lost.
         if (error.code() != ErrorCode::peer_lost) throw;
       }
@@ -143,7 +143,7 @@ class Star : public Rendezvous {
       send_frame(links_[0].get(), FrameKind::data, bytes, fds, deadline, rank_name(0));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost) throw;
-      // Rank 0 is lost. The read below returns its reason if the socket still holds one.
+      // Rank 0 is lost. The read below returns rank 0's reason if the socket still holds a reason.
     }
     Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds,
                                extended(deadline, kGraceNs), rank_name(0));
@@ -184,7 +184,7 @@ std::string line_not_in(const std::string& one, const std::string& other) {
   return "no such variable";
 }
 
-/// Throws if the ranks belong to two launcher jobs that use one rendezvous.
+/// Throws if the ranks belong to two launcher jobs that use the same rendezvous.
 void check_job(const std::string& mine, int rank, const std::string& theirs) {
   if (mine.empty() || theirs.empty() || mine == theirs) return;
   throw Error(ErrorCode::mismatch,
@@ -194,7 +194,7 @@ void check_job(const std::string& mine, int rank, const std::string& theirs) {
                    "own, or unset it"));
 }
 
-/// Rank 0's job, which joining ranks must match.
+/// Rank 0's job, to be matched by joining ranks.
 struct JobOf {
   int ranks = 1;
   std::string words;
@@ -228,7 +228,7 @@ int check_join(const std::string& bytes, const JobOf& job, const std::vector<Fd>
   return rank;
 }
 
-/// The ranks that have joined so far, and the first error that fails the job.
+/// The ranks that have joined until now, and the first error that fails the job.
 struct Joining {
   JobOf job;
   std::vector<Fd> links;     // by rank
@@ -267,7 +267,7 @@ void place(Joining& joining, Fd connection) {
 }
 
 /// Returns a connection with data, taken out of `silent`; invalid at the deadline. New connections
-/// go to `silent` first, so a connection that never sends does not block the others.
+/// go to `silent` first: a connection that never sends does not block ready connections.
 Fd next_speaker(int listener, std::vector<Fd>& silent, const Deadline& deadline) {
   for (;;) {
     if (deadline.check) deadline.check();
@@ -303,8 +303,8 @@ void pronounce(Joining& joining) {
         send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
                    {now_ns() + 1'000'000'000, {}}, rank_name(rank));
       } catch (const Error& error) {
-        // Peers have got "ok" already: the first allgather finds this rank lost and reports
-        // it to all.
+        // Peers have got "ok" already: the first allgather finds this rank lost and reports the
+        // loss to all.
         if (error.code() != ErrorCode::peer_lost) throw;
       }
     }
@@ -333,7 +333,7 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
     return sentence_about_wait(rank_name(0), text("rank ", joining.missing()), ranks, path);
   });
   while (joining.came() < ranks - 1) {
-    // After a failure, ranks that still come are awaited for 2 s, so that they get the error too.
+    // After a failure, ranks that still come are awaited for 2 s, to get the error too.
     if (joining.failure) until.at_ns = std::min(until.at_ns, now_ns() + 2'000'000'000);
     Fd speaker = next_speaker(listener.get(), silent, until);
     if (!speaker.valid()) {
@@ -364,8 +364,8 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   if (rank == 0) {
     Fd listener = listen_at(path, job.ranks + 16);
     if (listener.valid()) return host_at(path, std::move(listener), job, deadline, warn_after_s);
-    // Another process is rank 0 there already: join as a member and be refused, so that all get the
-    // error.
+    // Another process is rank 0 at the address already: join as a member and be refused, so that
+    // all get the error.
   }
   WaitWarning warning(warn_after_s);
   const Deadline warned = with_warning(deadline, warning, rank, [&] {
@@ -374,7 +374,7 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   return join_rank_0(connect_to(path, warned), rank, job, deadline, warn_after_s);
 }
 
-/// Duplicates the inherited sockets, so that a later communicator can use them again.
+/// Duplicates the inherited sockets, so that a later communicator can use the sockets again.
 std::vector<Fd> inherited(const std::string& list) {
   std::vector<Fd> links;
   for (const std::string& word : split(list, ',')) {

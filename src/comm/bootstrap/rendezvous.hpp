@@ -1,5 +1,6 @@
 // Rendezvous: ranks that know only an address get an allgather of bytes and descriptors, all that a
-// communicator's set-up needs. NCCL or MPI can carry it too; this one uses Unix sockets.
+// communicator's set-up needs. NCCL or MPI can carry an allgather too; this rendezvous uses Unix
+// sockets.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace plait {
 
-/// One rank's input to an allgather.
+/// A rank's input to an allgather.
 struct Contribution {
   std::string bytes;
   std::vector<Fd> fds;
@@ -20,11 +21,11 @@ struct Contribution {
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
-  /// Returns every rank's contribution in rank order. The caller keeps the descriptors it sends.
-  /// Fails alike on all ranks that rank 0 can still reach.
+  /// Returns every rank's contribution in rank order. The caller keeps the descriptors sent. Fails
+  /// alike on all ranks that rank 0 can still reach.
   virtual std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
                                               const Deadline& deadline) = 0;
-  /// Sockets as (rank, descriptor); end of file on one means that the rank is lost.
+  /// Sockets as (rank, descriptor); end of file means that the rank is lost.
   virtual std::vector<std::pair<int, int>> sockets() const = 0;
 };
 
@@ -39,24 +40,24 @@ std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ra
                                       const Deadline& deadline, double warn_after_s = kWaitWarningS,
                                       const std::string& job = {});
 
-/// Returns the variables by which launchers name this process's job, one "NAME=value" a line.
+/// Returns the variables by which launchers name this process's job, a "NAME=value" per line.
 std::string launcher_job();
 
 /// Returns "unix:PATH", derived from PLAIT_RENDEZVOUS alone, or from the launcher's variables
 /// (torchrun, Open MPI, PMI, Slurm). All ranks of a job get the same path, and no two jobs share a
 /// path. `communicator`: number of the communicator in this process.
 std::string derived_rendezvous(const Env& env, int communicator);
-/// Returns what to do if the launcher says that fewer than `ranks` of its ranks are on this host,
-/// since ranks elsewhere cannot reach a derived rendezvous. Empty otherwise, and if PLAIT_RANKS is
-/// set.
+/// Returns the remedy if the launcher says that fewer than `ranks` of the job's ranks are on this
+/// host, since ranks elsewhere cannot reach a derived rendezvous. Empty otherwise, and if
+/// PLAIT_RANKS is set.
 std::string why_not_one_host(const Env& env, int ranks);
-/// True if the launcher of this rank says that all its ranks are on this host.
+/// True if the launcher of this rank says that all the job's ranks are on this host.
 bool launcher_has_one_host();
-/// Returns this rank's number among the ranks of its host; -1 if no launcher sets one.
+/// Returns this rank's number among the ranks of its host; -1 if no launcher sets a number.
 int rank_on_host();
 
-/// Longest folder path for which every socket of plait still has a path: a socket path has at most
-/// 107 bytes, the name of a pair's socket up to 48.
+/// Longest folder path with a path left for every socket of plait: a socket path has at most 107
+/// bytes, the name of a pair's socket up to 48.
 inline constexpr std::size_t kMostFolderBytes = 107 - 1 - 48;
 
 /// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private and short enough,
@@ -66,7 +67,7 @@ struct RendezvousFolder {
   std::string why_not_runtime;  ///< why a set XDG_RUNTIME_DIR is not used; else empty
 };
 RendezvousFolder choose_rendezvous_folder();
-/// Makes the folder if missing, and returns its path.
+/// Makes the folder if missing, and returns the path.
 std::string rendezvous_folder();
 
 }  // namespace plait

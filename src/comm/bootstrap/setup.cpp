@@ -1,5 +1,5 @@
 // Set-up of a communicator: join the rendezvous, compare settings, take rank 0's topology, map
-// control pages. Each step reports failure before a rank waits for another, so no rank is left
+// control pages. Each step reports failure before a rank waits for another: no rank is left
 // waiting.
 #include "comm/bootstrap/setup.hpp"
 
@@ -29,8 +29,8 @@ std::string comma_list(const std::vector<std::string>& words) {
   return line;
 }
 
-/// Settings that must be equal on all ranks, as name, value, name, value, ... The last one, the
-/// pid, may differ.
+/// Settings that must be equal on all ranks, as name, value, name, value, ... The last, the pid,
+/// may differ.
 std::vector<std::string> settings(const CommunicatorOptions& options, const Env& env) {
   return {"arrive_s",
           text(options.arrive_s),
@@ -111,8 +111,8 @@ void check_options(const CommunicatorOptions& options) {
                   text("arrive_s and deadline_s: wanted seconds above 0, found ", seconds));
 }
 
-/// Numbers this process's communicators of one rank and id (or of the job, without an id) in the
-/// order of creation, which is the same on all ranks.
+/// Numbers this process's communicators of a rank and id (or of the job, without an id) in the
+/// order of creation, the same on all ranks.
 int times_made(const CommunicatorOptions& options) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, int> made_as;
@@ -153,7 +153,7 @@ std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
   std::vector<std::string> masks = requested_masks(options.masks, env);
   if (name.empty() && !masks.empty() && has_gpu(options)) masks = masks_of(masks, true);
-  // Ranks' buffers are host memory, so this machine's shared memory joins them.
+  // Ranks' buffers are host memory, joined by this machine's shared memory.
   Topology topology =
       name.empty() || name == "local-cpu" ? local_cpu(options.ranks) : load_topology(name);
   if (!masks.empty()) topology = without(topology, masks);
@@ -219,7 +219,7 @@ PairOf pair_of(const Joined& joined, int rank, int peer) {
 }
 
 Joined join(const CommunicatorOptions& options, const PairOf* pair) {
-  // Another library's message may be stuck in this rank while peers wait for it, so the
+  // Another library's message may be stuck in this rank while peers wait for the message, so the
   // program's `meanwhile` runs during the wait.
   std::function<void()> look = pair == nullptr ? nullptr : pair->check;
   if (pair == nullptr && (options.meanwhile || options.interrupt))
@@ -237,10 +237,11 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   if (failure && (options.ranks < 2 || options.ranks > kMostRanks))
     throw Error(*failure);  // no rank to report to, or every rank finds the same error
   if (failure)
-    env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // the peers wait there for this rank's error
+    env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // the peers wait at the rendezvous for this
+                                                       // rank's error
   Joined joined;
-  // The two ranks of a pair have other numbers in the larger communicator; pairs.cpp warns with
-  // those.
+  // The two ranks of a pair have other numbers in the larger communicator, used in the warnings of
+  // pairs.cpp.
   const double warn_after_s =
       pair == nullptr ? kWaitWarningS : std::numeric_limits<double>::infinity();
   joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,

@@ -1,5 +1,5 @@
 // Set-up of a communicator: ranks join, agree on all settings, and map each other's control pages.
-// Every step is a vote: a failure on one rank fails all ranks, with that rank's reason.
+// Every step is a vote: a failure on any rank fails all ranks, with that rank's reason.
 #pragma once
 #include <array>
 #include <functional>
@@ -30,17 +30,17 @@ struct Joined {
   Topology topology;
   CallOptions forced;              ///< parsed PLAIT_ALGO
   bool bitwise = false;            ///< PLAIT_BITWISE
-  std::string name;                ///< unique name of this group of ranks, the same on all of them
+  std::string name;                ///< unique name of this group of ranks, the same on all ranks
   std::vector<std::string> names;  ///< rank names for error messages; empty = print the number
 };
 
-/// Two ranks of a larger communicator that make a communicator of their own (a pair).
+/// Two ranks of a larger communicator that make a separate communicator (a pair).
 struct PairOf {
-  std::array<int, 2> ranks;        ///< numbers in the larger communicator, the lower one first
-  Topology topology;               ///< of the larger communicator
-  std::vector<int> devices;        ///< devices of these two ranks in it
+  std::array<int, 2> ranks;        ///< numbers in the larger communicator, the lower first
+  Topology topology;               ///< topology of the larger communicator
+  std::vector<int> devices;        ///< devices of the two ranks in the topology
   std::string rendezvous;          ///< rendezvous address of this pair alone
-  std::function<void()> check;     ///< throws if the other rank is lost
+  std::function<void()> check;     ///< throws if the peer is lost
   std::uint64_t device_bytes = 0;  ///< the pair's part of the larger communicator's device memory
   std::string why_no_gpu;          ///< why the pair has no GPU though the larger communicator has
 };

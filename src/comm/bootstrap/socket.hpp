@@ -1,5 +1,5 @@
-// Frames of bytes and descriptors over Unix stream sockets of one user. Every read has a deadline,
-// every length is checked before memory is allocated, every descriptor is close-on-exec.
+// Frames of bytes and descriptors over Unix stream sockets of a single user. Every read has a
+// deadline, every length is checked before memory is allocated, every descriptor is close-on-exec.
 #pragma once
 #include <sys/types.h>
 
@@ -31,7 +31,7 @@ std::int64_t now_ns();
 /// Returns now + seconds, without overflow for any finite seconds >= 0.
 std::int64_t deadline_in(double seconds);
 
-/// End of a wait, and a check called at least every 10 ms meanwhile, which may throw.
+/// End of a wait, and a check called at least every 10 ms meanwhile; the check may throw.
 struct Deadline {
   std::int64_t at_ns = 0;
   std::function<void()> check;
@@ -48,38 +48,38 @@ struct Frame {
 inline constexpr std::uint64_t kMaxFrameBytes = 96ull << 20;
 inline constexpr std::size_t kMaxFrameFds = 128;
 
-/// Throws Error(timeout), Error(peer_lost) or Error(io_error). `peer`: name of the other end for
+/// Throws Error(timeout), Error(peer_lost) or Error(io_error). `peer`: name of the far end for
 /// messages.
 void send_frame(int socket, FrameKind kind, const std::string& bytes, const std::vector<int>& fds,
                 const Deadline& deadline, const std::string& peer);
-/// Also throws Error(parse_error) if no frame comes, or one with too many bytes or descriptors.
+/// Also throws Error(parse_error) if no frame comes, or a frame with too many bytes or descriptors.
 Frame receive_frame(int socket, std::uint64_t max_bytes, std::size_t max_fds,
                     const Deadline& deadline, const std::string& peer);
-/// Waits until the socket has one of poll()'s `events`. Returns false at the deadline.
+/// Waits until the socket has any of poll()'s `events`. Returns false at the deadline.
 bool wait_socket(int socket, short events, const Deadline& deadline);
 
-/// Throws Error(permission) unless the process at the other end runs as user `uid`.
+/// Throws Error(permission) unless the process at the far end runs as user `uid`.
 void check_peer_uid(int socket, uid_t uid);
 /// Throws Error(invalid_argument) unless the descriptor is an open Unix stream socket.
 void check_stream_socket(int socket);
 
 /// Makes the folder with mode 0700 if missing. Throws Error(permission) if the folder is not
-/// private: a link, another owner, or a mode that admits others.
+/// private: a link, another owner, or a mode that admits other users.
 void private_folder(const std::string& path);
 /// True if private_folder() accepts this existing folder.
 bool is_private_folder(const std::string& path);
 
-/// Returns a listening socket at the path, or an invalid Fd if another process answers there.
-/// Replaces a stale socket if its folder is private.
+/// Returns a listening socket at the path, or an invalid Fd if another process answers at the path.
+/// Replaces a stale socket if the folder is private.
 Fd listen_at(const std::string& path, int backlog);
 /// Connects; retries until the deadline. Throws Error(timeout) if no process listens at the path by
 /// then.
 Fd connect_to(const std::string& path, const Deadline& deadline);
-/// Accepts one connection; an invalid Fd at the deadline.
+/// Accepts a connection; an invalid Fd at the deadline.
 Fd accept_from(int listener, const Deadline& deadline);
 
-/// Packs strings into one string and back. unpack throws Error(parse_error) for bytes that pack did
-/// not make.
+/// Packs strings into a single string and back. unpack throws Error(parse_error) for bytes that
+/// pack did not make.
 std::string pack(const std::vector<std::string>& parts);
 std::vector<std::string> unpack(const std::string& bytes);
 

@@ -1,5 +1,5 @@
 // A unique id is "plait1-WORD-HOST-CHECK" in hexadecimal digits: random numbers, a hash of the
-// host's name, and a hash of all before it, so that a truncated or mistyped id is detected.
+// host's name, and a hash of all the text before, so that a truncated or mistyped id is detected.
 #include "comm/bootstrap/unique_id.hpp"
 
 #include <random>

@@ -1,4 +1,4 @@
-// The unique id of a communicator: text that the program sends from one rank to the others.
+// The unique id of a communicator: text that the program sends from a rank to all peers.
 #pragma once
 #include <string>
 

@@ -1,7 +1,7 @@
 // Chooses a plan: PLAIT_ALGO or the call's strategy, else the best proposal that sums in rank
 // order, else (unless bitwise results are required) the best of all. On more than two nodes, rank
 // order passes through all nodes in turn and is used on request only. Every plan is proved before
-// its first run.
+// the first run.
 #include "comm/choice/choose.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kSimulatedOps = 50'000;  // budget of one choice: tens of milliseconds
+constexpr std::uint64_t kSimulatedOps = 50'000;  // budget of a choice: tens of milliseconds
 
 std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   const Report report = verify(plan);
@@ -42,7 +42,7 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
 }
 
 /// Returns the plan that was fastest by measurement where estimates are wrong (E-0204): two CPU
-/// ranks of a node reduce in one step while inputs, outputs and inboxes fit the caches of their
+/// ranks of a node reduce in a single step while inputs, outputs and inboxes fit the caches of the
 /// cores, and by halves above that size.
 std::optional<Plan> measured(const Topology& topology, const Request& request) {
   if (request.collective != Collective::all_reduce || request.ranks != 2 || request.count == 0 ||
@@ -58,9 +58,9 @@ std::optional<Plan> measured(const Topology& topology, const Request& request) {
   }
 }
 
-/// Returns plait's own proposals, best first (ranks may differ in strategies they added). Order on
-/// GPUs: by simulation. Order on CPU ranks, whose cores the simulator would occupy: by measurement,
-/// then by the planner's estimate. request: checked.
+/// Returns plait's own proposals, best first (ranks may differ in added strategies). Order on GPUs:
+/// by simulation. Order on CPU ranks, since the simulator would occupy the ranks' cores: by
+/// measurement, then by the planner's estimate. request: checked.
 std::vector<Plan> candidates(const Topology& topology, const Request& request,
                              std::vector<Refusal>* refusals = nullptr) {
   std::vector<Plan> proposals = propose_of(own_strategies(), topology, request, refusals);
@@ -134,9 +134,9 @@ std::string Chooser::why_not_multinode(const Plan& plan) const {
   return {};
 }
 
-/// Returns why a plan may not be run; empty if it may.
+/// Returns why a plan may not be run; empty if the plan may.
 std::string Chooser::refusal(const Plan& plan) const {
-  // Peers cannot see the caller's buffers: ordinary memory of their own process.
+  // Peers cannot see the caller's buffers: ordinary memory of the caller's process.
   if (plan.symmetric) return "wants buffers that all ranks see";
   if (!is_multinode_ && !plan.calls.empty())
     return "wants a library between nodes, and this communicator is of one node";

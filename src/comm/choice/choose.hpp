@@ -15,7 +15,7 @@
 
 namespace plait {
 
-/// A proved plan, with the data needed to run it.
+/// A proved plan, with the data needed to run the plan.
 struct ProvedPlan {
   Plan plan;
   std::string label;
@@ -30,17 +30,17 @@ struct ProvedPlan {
 /// Parses "ring:chunks=4,pieces=2" into name and parameters. Error(invalid_argument) names `what`.
 CallOptions parse_algo(const std::string& what, const std::string& algo);
 
-/// Returns the strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
+/// Returns the strategy as written by the caller: "ring(chunks=4)"; "" = plait chooses.
 std::string wanted_label(const CallOptions& options);
 
-/// Returns a rank's scalar of a premul_sum. Throws Error(invalid_argument) unless there is one per
-/// rank.
+/// Returns a rank's scalar of a premul_sum. Throws Error(invalid_argument) unless every rank has a
+/// scalar.
 double scalar_of(const CallOptions& options, int rank, int ranks);
 
 class Chooser {
  public:
   Chooser() = default;
-  /// Returns why these ranks cannot run a plan; empty if they can. The same on all ranks.
+  /// Returns why the ranks cannot run a plan; empty if all can. The same on all ranks.
   using WhyNot = std::function<std::string(const Plan&)>;
   /// multinode: a TransportComm carries messages between nodes.
   Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {},
@@ -51,8 +51,8 @@ class Chooser {
         why_not_(std::move(why_not)),
         is_multinode_(multinode) {}
 
-  /// Returns the plan of a caller's request. Throws Error(unsupported, invalid_argument) if there
-  /// is none, with each candidate's reason.
+  /// Returns the plan of a caller's request. Throws Error(unsupported, invalid_argument) if no plan
+  /// serves, with each candidate's reason.
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& options);
   /// Proves a caller's own plan at first sight. Error(invalid_argument) names the first findings.
   std::shared_ptr<const ProvedPlan> proved(const Plan& plan);

@@ -1,4 +1,4 @@
-// Call descriptors: each rank fills one in, all ranks compare them. Peers' values are checked
+// Call descriptors: each rank fills in a descriptor, all ranks compare. Peers' values are checked
 // before use: enums by range, texts by length.
 #include "comm/choice/descriptor.hpp"
 
@@ -47,7 +47,7 @@ std::string amount(const CallDescriptor& d) {
   return d.counts_hash == 0 || d.error != 0 ? std::to_string(d.count) : get(d.error_text);
 }
 
-/// Returns the first differing field, with its name and both values.
+/// Returns the first differing field, with name and both values.
 std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b, int rank_a,
                                       int rank_b) {
   const auto differ = [&](const char* field, const std::string& in_a, const std::string& in_b) {
@@ -95,7 +95,7 @@ std::uint64_t hash_of(const CallDescriptor& d) {
     hash ^= hash >> 29;
   }
   hash = hash_bytes(d.strategy, strnlen(d.strategy, sizeof d.strategy), hash);
-  // The hash of no call is 0, so | 1 keeps every call's hash different from it.
+  // The hash of no call is 0; | 1 keeps every call's hash different from 0.
   return hash_bytes(d.error_text, strnlen(d.error_text, sizeof d.error_text), hash) | 1;
 }
 

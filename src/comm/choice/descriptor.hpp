@@ -37,7 +37,7 @@ struct CallDescriptor {
 /// Hash of all fields that call_error() compares, and of an error. Equal for ranks with the same
 /// request.
 std::uint64_t hash_of(const CallDescriptor& descriptor);
-/// Fills in the request's fields. strategy: as the caller wrote it, "" = plait chooses.
+/// Fills in the request's fields. strategy: as written by the caller, "" = plait chooses.
 CallDescriptor describe(CallKind kind, const Request& request, const std::string& strategy);
 void set_error(CallDescriptor& descriptor, const Error& error);
 /// Returns for example "all_reduce of 1024 fp32, sum", for messages.
@@ -46,7 +46,7 @@ std::string print(const CallDescriptor& descriptor);
 /// rank names for messages; empty = the numbers.
 std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
                                 const std::vector<int>& names = {});
-/// Returns an error's text without the prefix of its code.
+/// Returns an error's text without the code's prefix.
 std::string reason_of(const Error& error);
 
 }  // namespace plait

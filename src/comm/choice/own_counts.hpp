@@ -1,5 +1,5 @@
-// Combines each rank's known block counts into the counts of all ranks, or into one error on all
-// ranks.
+// Combines each rank's known block counts into the counts of all ranks, or into the same error on
+// all ranks.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,11 +9,11 @@
 namespace plait {
 
 /// Throws Error(invalid_argument) if every rank knows all counts of this collective, if a list has
-/// not one count per rank, or if this rank lacks a count that it must know.
+/// not exactly a count per rank, or if this rank lacks a count that it must know.
 void check_own_counts(const Request& request, int rank, const OwnCounts& mine);
 
 /// Returns Request::counts. by_rank: checked. Throws Error(mismatch) with the first pair of ranks
-/// in which receiver and sender have different counts.
+/// with different counts of receiver and sender.
 std::vector<std::uint64_t> counts_of(const Request& request, const std::vector<OwnCounts>& by_rank);
 
 }  // namespace plait

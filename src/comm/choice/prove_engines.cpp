@@ -1,4 +1,4 @@
-// Makes the plans of engine cases and proves them.
+// Makes and proves the plans of engine cases.
 #include "comm/choice/prove_engines.hpp"
 
 #include "plait/error.hpp"

@@ -1,4 +1,4 @@
-// Ranks proposals, fastest by simulation first. In src/comm since it needs both planner and
+// Ranks proposals, fastest by simulation first. In src/comm since ranking needs both planner and
 // simulator.
 #include "comm/choice/ranking.hpp"
 

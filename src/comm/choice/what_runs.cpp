@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-/// Whether choices.def has rows for such GPUs.
+/// Whether choices.def has rows for the topology's GPUs.
 bool is_measured(const Topology& topology, const Request& request) {
   return std::all_of(request.devices.begin(), request.devices.end(), [&](int device) {
     return cuda::is_measured_model(topology.devices[static_cast<std::size_t>(device)].model,
@@ -21,7 +21,7 @@ bool is_measured(const Topology& topology, const Request& request) {
   });
 }
 
-/// Engines access their peers' memory, which is impossible across nodes.
+/// Engines access peers' memory, impossible across nodes.
 bool are_linked_in_a_node(const Topology& topology, const Request& request) {
   const auto node = [&](int device) {
     return topology.devices[static_cast<std::size_t>(device)].node;

@@ -1,5 +1,5 @@
-// Returns what ranks on GPUs would run for a request: plan, proof and time. For `plait plan` and
-// for counters, on machines that need not be present.
+// Tells what ranks on GPUs would run for a request: plan, proof and time. For `plait plan` and for
+// counters, on machines that need not be present.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,13 +14,13 @@ struct WhatRuns {
   cuda::EngineChoice choice;
   Plan plan;
   double predicted_us = 0.0;
-  Report proof;  ///< proof of one call, and of two in a row
-  /// The call launched in the other mode, if it differs.
+  Report proof;  ///< proof of a single call, and of two in a row
+  /// The call launched in the other mode, if different.
   std::optional<cuda::EngineChoice> otherwise;
 };
 
 /// An exchange of two ranks has a host share that earlier calls correct. If the caller does not set
-/// the share, an eager call's plan has the best one, and a captured call's plan has none.
+/// the share, an eager call's plan has the best share, and a captured call's plan has none.
 Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
                       const Request& request, const cuda::Group& group, Launch launch);
 /// Returns lines for users: time, bytes by path, proof.
@@ -29,27 +29,27 @@ std::string print(const WhatRuns& found);
 /// Describes the call by the engine of `choice`. request: checked.
 WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
                    const Request& request, const cuda::Group& group, Launch launch);
-/// Returns the group that ranks on such GPUs agree on, one process each, without memory budget or
-/// masks: no kernels that a GPU of the model cannot run (gpu_models.hpp).
+/// Returns the group that ranks on the topology's GPUs agree on, a process each, without memory
+/// budget or masks: no kernels that a GPU of the model cannot run (gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
                             std::uint64_t memory_bytes = 0, int pair_of = 0);
-/// Returns what ranks run on such GPUs: one process each, with host memory that all map, without
-/// memory budget or masks. launch: whether the call is captured, regardless of `wanted`. table: the
-/// machine's tuning table. None = a plan by lanes, for example if two GPUs have no direct link, lie
-/// on two nodes, or if a plan is predicted to be faster. pair_of: not 0 = for a pair of two ranks
-/// out of so many.
+/// Returns what ranks run on the topology's GPUs: a process each, with host memory that all map,
+/// without memory budget or masks. launch: whether the call is captured, regardless of `wanted`.
+/// table: the machine's tuning table. None = a plan by lanes, for example if two GPUs have no
+/// direct link, lie on two nodes, or if a plan is predicted to be faster. pair_of: not 0 = for a
+/// pair of two ranks out of this number.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0);
 /// Returns the plan by lanes for a call without a strategy or settings. Throws Error(unsupported)
-/// if there is none.
+/// if no plan serves.
 Plan taken_by_calls(const Topology& topology, const Request& request);
-/// Predicts calls in graphs, for a selector of ranks on these devices (empty = the first ones).
+/// Predicts calls in graphs, for a selector of ranks on these devices (empty = the first devices).
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices = {});
-/// Predicts calls by the plan that `plan_for` returns; infinite if it throws an Error. `topology`
-/// must outlive the result.
+/// Predicts calls by the plan that `plan_for` returns; infinite if `plan_for` throws an Error.
+/// `topology` must outlive the result.
 cuda::PredictPlan plan_predictor(const Topology& topology,
                                  std::function<Plan(const Request&)> plan_for);
 

@@ -1,5 +1,5 @@
 // Prepares a call on the GPU once (by an engine, or as a proved and bound plan) and then only
-// launches it.
+// launches.
 #include "comm/gpu/gpu_calls.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace plait {
 namespace {
 
-/// A communicator of one rank copies locally, and an empty call moves nothing.
+/// A communicator of a single rank copies locally, and an empty call moves nothing.
 bool is_local_copy(const Request& request) {
   return request.ranks == 1 && request.op != ReduceOp::premul_sum;
 }
@@ -76,7 +76,7 @@ GpuCalls::~GpuCalls() {
   }
 }
 
-/// Whether host rings are needed: plans may use them, and large calls of at most four ranks, one
+/// Whether host rings are needed: plans may use rings, and large calls of at most four ranks, a
 /// process each, have measured host shares.
 bool GpuCalls::wants_rings() const {
   return options_.knows_links &&
@@ -111,7 +111,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       if (with_slots) rank.message_slots = shared_page->message_slots;
     }
   }
-  // Ranks of one process could block each other: see cuda::LazyArena.
+  // Ranks of a process could block each other: see cuda::LazyArena.
   if (options_.has_lazy_arena && shared_page != nullptr && group_.reach.why_no_kernels.empty() &&
       group_.in_processes)
     rank.lazy_arena = &shared_page->lazy_arena;
@@ -264,7 +264,7 @@ bool GpuCalls::needs_large_arena(const Request& request, const CallOptions& opti
          cuda::wants_large_arena(*first_, *whole_, request);
 }
 
-/// Returns the prepared call of the key; null if there is none.
+/// Returns the prepared call of the key; null without a prepared call.
 GpuCalls::GpuCall* GpuCalls::find_call(const CallKey& key) {
   const std::lock_guard lock(guard_);
   GpuCall* const call = calls_.find(key);
@@ -276,7 +276,7 @@ GpuCalls::GpuCall& GpuCalls::insert_call(const CallKey& key, GpuCall made) {
   if (made.bound != nullptr) made.captured_as = std::make_unique<const CallKey>(key);
   if (options_.finds_paths)
     for (const Launch launch : {Launch::graph, Launch::eager}) find_paths(*made.counted, launch);
-  // Freeing waits for all work on the GPU, so a dropped plan is not in use.
+  // Freeing waits for all work on the GPU: a dropped plan is not in use.
   Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
   return calls.add(key, std::move(made), [this](const GpuCall& dropped) { drop(dropped.counted); });
 }
@@ -291,7 +291,7 @@ void GpuCalls::drop(const std::shared_ptr<CallRecord>& counted) {
   dropped_.push_back(counted);
 }
 
-/// Returns `call` (with key `key`), or its graph variant while the stream captures.
+/// Returns `call` (with key `key`), or the graph variant while the stream captures.
 GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Request& request,
                                          const CallOptions& options, cuda::Stream stream) {
   if (!call.differs_in_graphs || !is_capturing(stream)) return call;
@@ -300,8 +300,8 @@ GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Requ
   return insert_call(key, prepare(request, options, call.counted->tier, Launch::graph));
 }
 
-/// Returns the call for the arena tier that all ranks have. Ranks count the calls that use the
-/// large arena, so an error of a single rank must come before.
+/// Returns the call for the arena tier that all ranks have. An error of a single rank must come
+/// before, since ranks count the calls that use the large arena.
 GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
                                      const CallOptions& options, cuda::Stream stream) {
   const bool has_large_arena = cuda_->reserve_large_arena(
@@ -316,7 +316,8 @@ GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
     return as_launched(key, *call, request, options, stream);
   } catch (...) {
     // A call that this rank alone could not prepare is not counted, since the program may repeat
-    // it. A call that lacks memory is refused on all ranks, and a later call may get the memory.
+    // the call. A call that lacks memory is refused on all ranks, and a later call may get the
+    // memory.
     if (has_large_arena) cuda_->cancel_reservation();
     throw;
   }
@@ -391,14 +392,14 @@ void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, 
   } else {
     cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
-  // Smaller calls move the same bytes in a graph, so the capture state does not matter.
+  // Smaller calls move the same bytes in a graph: the capture state does not matter.
   const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
   const Launch launch = captured ? Launch::graph : Launch::eager;
   call.counted->calls[static_cast<std::size_t>(launch)].fetch_add(1, std::memory_order_relaxed);
 }
 
-/// If masks keep kernels from links, plans serve all calls they can: NCCL would use the masked
-/// links.
+/// If masks keep kernels from links, plans serve as many calls as possible: NCCL would use the
+/// masked links.
 const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
   const RequestKey key = request_key(request);
   if (last_offer_ != nullptr && last_key_ == key) return *last_offer_;
@@ -443,7 +444,7 @@ Request GpuCalls::placed(const Request& request) const {
   return there;
 }
 
-/// Calls may run meanwhile: their bytes are computed after the lock is released.
+/// Calls may run meanwhile: bytes are computed after the lock is released.
 void GpuCalls::add_to(Counters& counters) const {
   std::vector<std::shared_ptr<CallRecord>> counted;
   {

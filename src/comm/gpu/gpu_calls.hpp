@@ -1,6 +1,6 @@
-// Calls of one rank on its GPU, for the drop-in under NCCL and for plait's communicators: chooses
-// the engine or plan of a request, prepares it once, then only launches it. The choice depends on
-// the request and on agreed settings alone. One thread at a time, unless noted.
+// Calls of a rank on a GPU, for the drop-in under NCCL and for plait's communicators: chooses the
+// engine or plan of a request, prepares it once, then only launches it. The choice depends on the
+// request and on agreed settings alone. A single thread at a time, unless noted.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -25,7 +25,7 @@
 namespace plait {
 
 /// Returns the scalars of a premul_sum by rank; none for other reductions. Throws
-/// Error(invalid_argument) unless there is one per rank.
+/// Error(invalid_argument) unless every rank has a scalar.
 std::vector<double> scalars_of(const Request& request, const CallOptions& options);
 
 void add(Counters& counters, const Counters& more);
@@ -35,7 +35,7 @@ struct GpuSharedPage {
   alignas(4096) std::byte host[cuda::kHostFlagsBytes];  ///< HostFlags: barriers of GPUs and cores
   cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
   cuda::LazyArenaPage lazy_arena;
-  /// Slots for the host share of long messages between two ranks, if there is one.
+  /// Slots for the host share of long messages between two ranks, if any.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
   static std::size_t bytes(bool with_slots) {
     return with_slots ? sizeof(GpuSharedPage) : offsetof(GpuSharedPage, message_slots);
@@ -49,7 +49,8 @@ struct GpuCallsOptions {
   bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call
   bool knows_links = true;     ///< the links are known: plans, masks and host shares are possible
   bool finds_paths = false;    ///< compute a call's bytes by path during preparation
-  Topology checks;             ///< a device for each rank: enqueue() checks requests on it
+  Topology checks;             ///< a device for each rank: enqueue() checks requests on this
+                               ///< topology
   cuda::CudaRankOptions rank;  ///< filled in: ranks' numbers, rings, shared page, lazy arena
 };
 
@@ -71,13 +72,13 @@ class GpuCalls {
   void enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,
                const CallOptions& options);
 
-  /// True if these calls serve the request. The same on all ranks, since the result depends on the
+  /// True if GpuCalls serves the request. The same on all ranks, since the result depends on the
   /// request alone.
   bool takes(const Request& request);
   /// True if the request is served and needs the large arena.
   bool wants_large_arena(const Request& request);
   /// enqueue() for a served request without options. If the call needs the large arena, the caller
-  /// has reserved it (CudaRank::reserve_large_arena). Does not check the memory. Returns the
+  /// has reserved the arena (CudaRank::reserve_large_arena). Does not check the memory. Returns the
   /// engine's index in cuda::engines(); -1 = a plan.
   int enqueue_taken(const Request& request, const void* input, void* output, cuda::Stream stream);
 
@@ -87,13 +88,13 @@ class GpuCalls {
   /// Any thread.
   void add_to(Counters& counters) const;
   std::string explain(const Request& request);
-  /// Returns the first line of explain(): the choice and its source.
+  /// Returns the first line of explain(): the choice and the source.
   std::string choice_of(const Request& request);
 
  private:
-  /// Arena tier of a call: the only arena, or one of two.
+  /// Arena tier of a call: the only arena, or either of two.
   enum class CallTier { only, small, full };
-  /// Identifies a request of these ranks.
+  /// Identifies a request of the ranks.
   using RequestKey = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
   static RequestKey request_key(const Request& request);
   using CallKey =
@@ -110,14 +111,14 @@ class GpuCalls {
     struct {
       std::once_flag once;
       std::map<std::string, std::uint64_t> bytes;
-    } paths[2];  ///< of one call, by Launch; computed at first use
+    } paths[2];  ///< bytes by path of a call, by Launch; computed at first use
   };
-  /// A prepared request with its options.
+  /// A prepared request with options.
   struct GpuCall {
     std::shared_ptr<CallRecord> counted = std::make_shared<CallRecord>();
     std::unique_ptr<cuda::PreparedCall> ready;   ///< for an engine
     std::unique_ptr<cuda::BoundPlan> bound;      ///< for a plan
-    std::unique_ptr<const CallKey> captured_as;  ///< for a plan, until it is captured
+    std::unique_ptr<const CallKey> captured_as;  ///< for a plan, until captured
     int engine = -1;                             ///< index in cuda::engines(); -1 = none
     bool differs_in_graphs = false;              ///< a captured call is prepared otherwise
     bool wants_large_arena = false;              ///< not prepared: depends on the arena
@@ -170,7 +171,7 @@ class GpuCalls {
   Topology plannable_;  ///< the group's topology, restricted for plans
   std::unique_ptr<Chooser> chooser_;
   /// Per communicator. Calls by plans hold device memory and are never dropped once captured, since
-  /// graphs refer to them.
+  /// graphs refer to the calls.
   static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;
   using Calls = LruCache<CallKey, GpuCall>;
   Calls calls_{kMostCalls};  ///< calls by engines, and empty calls

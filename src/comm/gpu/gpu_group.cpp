@@ -76,8 +76,8 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
     if (device >= 0 && std::find(devices.begin(), devices.end(), device) == devices.end())
       devices.push_back(device);
   }
-  // Ordinals depend on the GPUs visible to each process. If the topology has no uuids and lacks
-  // these ordinals, ranks take the topology's GPUs in order.
+  // Ordinals depend on the GPUs visible to each process. If the topology has no uuids and lacks the
+  // ordinals, ranks take the topology's GPUs in order.
   if (devices.size() == group.ordinals.size()) group.devices = devices;
   if (group.why_no_topology.empty() && rank_devices(group.topology).size() < group.ordinals.size())
     group.why_no_topology =
@@ -93,7 +93,7 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
                  const std::string& nccl) {
   std::string table;
   if (group.rank == 0) {
-    // A machine with an unknown topology has no tuning table of its own, only the one named by
+    // A machine with an unknown topology has no tuning table of its own, only the table named by
     // PLAIT_TUNING.
     const bool is_known = !group.topology.devices.empty();
     const std::string file =

@@ -1,5 +1,5 @@
-// Values that the ranks of a machine agree on about their GPUs, over any exchange. All later
-// decisions follow from these values.
+// Values that the ranks of a machine agree on about GPUs, over any exchange. All later decisions
+// follow from these values.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,10 +18,10 @@ struct GpuGroup {
   std::vector<int> ordinals;       ///< by rank: CUDA's ordinal in that process
   std::vector<std::string> uuids;  ///< by rank
   std::string kind;                ///< model of all GPUs; empty = several models
-  bool in_processes = false;       ///< one process per rank
-  Topology topology;               ///< of the GPUs; no devices = unknown
+  bool in_processes = false;       ///< a process per rank
+  Topology topology;               ///< topology of the GPUs; no devices = unknown
   std::string why_no_topology;
-  std::vector<int> devices;  ///< by rank, in `topology`; empty = the first ones
+  std::vector<int> devices;  ///< by rank, in `topology`; empty = the first devices
   Reach reach;               ///< links that masks leave to kernels
   cuda::TuningTable tuning;  ///< rank 0's table; empty = built-in choices
 
@@ -32,8 +32,8 @@ struct GpuGroup {
 /// Exchanges the ranks' GPUs; called by all ranks together. Throws Error(invalid_argument) if two
 /// ranks have the same GPU, no_device or unsupported if this rank's GPU cannot be used.
 GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal);
-/// Sets the topology as rank 0 finds it, with masks applied; called by all ranks together. Kernels
-/// need no topology, so a missing topology is an error only with masks.
+/// Sets the topology found by rank 0, with masks applied; called by all ranks together. A missing
+/// topology is an error only with masks, since kernels need no topology.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
                     const std::function<Topology()>& look, const std::vector<std::string>& masks);
 /// Loads rank 0's tuning table for all ranks; called by all ranks together. nccl: the running

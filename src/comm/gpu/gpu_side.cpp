@@ -1,5 +1,5 @@
 // GPU side of plait's own communicators: set up over the bootstrap sockets, checked by the watch
-// thread, closed by all ranks together. Each set-up step is a vote, so all ranks have a device or
+// thread, closed by all ranks together. Each set-up step is a vote: all ranks have a device or
 // none. Closing ranks wait a moment for peers, since late stores still arrive in an arena.
 #include "comm/gpu/gpu_side.hpp"
 
@@ -21,11 +21,11 @@
 namespace plait {
 namespace {
 
-// Longest wait of a call for the large arena, which peers allocate independently of their programs.
+// Longest wait of a call for the large arena. Peers allocate independently of the programs.
 constexpr double kLargeArenaWaitS = 10.0;
 constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the peers
 
-/// Returns the GPU that the options name, or the only one that a launcher shows the rank.
+/// Returns the GPU that the options name, or the only GPU that a launcher shows the rank.
 int wanted_ordinal(int device) {
   const int count = cuda::device_count();
   if (device == kDeviceByLauncher) {
@@ -53,7 +53,7 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joi
                             !masks_of(requested_masks(options.masks, read_env()), false).empty();
     if (options.device != kDeviceByLauncher || masks_gpus) throw;
     why_not = reason_of(error);
-    // A present GPU that fails deserves a warning; a missing one does not.
+    // A present GPU that fails deserves a warning; a missing GPU does not.
     const bool is_news = error.code() == ErrorCode::driver_error;
     log(is_news ? LogLevel::warn : LogLevel::info, options.rank, text("no GPUs: ", why_not));
     return nullptr;
@@ -164,9 +164,9 @@ void GpuSide::enqueue(const Request& request, const void* input, void* output, v
   calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
 
-/// Stores the first failure and reports it to the peers. Kernels that wait for a lost rank
-/// fail their stream. After an abort in another rank's program, this rank's program gets as long to
-/// abort as ranks have to answer.
+/// Stores the first failure and reports to the peers. Kernels that wait for a lost rank fail their
+/// stream. After an abort in another rank's program, this rank's program gets as long to abort as
+/// ranks have to answer.
 void GpuSide::fail(const Error& error) {
   {
     const std::lock_guard lock(guard_);
@@ -187,7 +187,7 @@ std::optional<Error> GpuSide::cause() const {
   return cause_;
 }
 
-/// A rank that exits because of a failure it has published is not the cause.
+/// A rank that exits because of a published failure is not the cause.
 void GpuSide::lost(int rank, int process, Loss) {
   if (!joined_.controls.failure_of(rank))
     fail(Error(ErrorCode::peer_lost,
@@ -208,12 +208,12 @@ void GpuSide::look() {
   }
   if (calls_->rank().should_allocate_large_arena()) calls_->rank().begin_large_arena();
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
-  // A rank whose kernels fail because of a lost peer names that peer itself.
+  // A rank with kernels that fail because of a lost peer names that peer itself.
   if (caught && caught->code() != ErrorCode::peer_lost) fail(*caught);
 }
 
 void GpuSide::check() {
-  // A lost rank is an error of the calls that waited for it, and of later calls.
+  // A lost rank is an error of the calls that waited for that rank, and of later calls.
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   if (!caught) return;
   const std::optional<Error> reported = cause();
@@ -227,7 +227,7 @@ void GpuSide::begin_closing() {
   if (closed_ns_ == 0) closed_ns_ = deadline_in(kGoodbyeS);
 }
 
-/// Waits for this rank's work on streams, at most until its deadline.
+/// Waits for this rank's work on streams, at most until the deadline.
 void GpuSide::end_work() {
   begin_closing();
   if (has_ended_ || calls_ == nullptr) return;

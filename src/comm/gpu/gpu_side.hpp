@@ -1,5 +1,5 @@
 // GPU side of plait's own communicators: ranks joined over sockets get calls on their GPUs. No call
-// waits for peers on the host, so the process's watch thread checks the peers.
+// waits for peers on the host; the process's watch thread checks the peers.
 #pragma once
 #include <sys/types.h>
 
@@ -20,7 +20,7 @@ namespace plait {
 class GpuSide : private PeerObserver {
  public:
   /// Called by all ranks together. Returns null on all ranks if the options name no device, or
-  /// leave it to the launcher and a rank has no working GPU (`why_not` says why). Throws
+  /// leave the choice to the launcher and a rank has no working GPU (`why_not` says why). Throws
   /// AgreedError alike on all ranks. pair: null = not a pair of a larger communicator.
   static std::unique_ptr<GpuSide> create(const CommunicatorOptions& options, Joined& joined,
                                          const PairOf* pair, std::string& why_not);
@@ -44,7 +44,7 @@ class GpuSide : private PeerObserver {
   /// Makes waiting kernels give up. Any thread.
   void abort() noexcept;
   GpuCalls& calls() const { return *calls_; }
-  /// The peers; null if there are none.
+  /// The peers; null if none are known.
   std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
   /// The error that ended this side. Any thread.
   std::optional<Error> cause() const;
@@ -72,8 +72,8 @@ class GpuSide : private PeerObserver {
   std::int64_t closed_ns_ = 0;  ///< set by closing: end of the wait for own work
   bool has_ended_ = false;      ///< this rank's work has ended, or the wait timed out
   std::shared_ptr<WatchedPeers> peers_;
-  /// This rank's slot on its process's liveness page; given back unless a deferred teardown takes
-  /// it.
+  /// This rank's slot on the process's liveness page; given back unless a deferred teardown takes
+  /// the slot.
   struct LivenessSlot {
     int number = -1;
     ~LivenessSlot() { publish_detach(number, DetachStage::unmapped); }

@@ -12,7 +12,7 @@ namespace plait {
 namespace {
 
 constexpr std::size_t kMostPlans = 512;  // above that the cache is cleared
-constexpr std::uint64_t kSlots = 4;      // of a host ring (striped.cpp)
+constexpr std::uint64_t kSlots = 4;      // slots of a host ring (striped.cpp)
 
 std::uint64_t host_bytes(const Plan& plan) {
   std::uint64_t bytes = 0;
@@ -131,7 +131,7 @@ void PairCopies::run(const OrdinalPair& pair, std::uint64_t bytes, const Params&
   {
     const std::lock_guard hold(guard_);
     on = &node(pair);
-    // Checked before anything is made for a new size, which would break a capture.
+    // Checked before anything is made for a new size: making would break a capture.
     on->refuse_capture(pair.src, ranks[0].stream);
     on->refuse_capture(pair.dst, ranks[1].stream);
     call = ready(pair, bytes, params);
@@ -177,7 +177,7 @@ void PairCopies::run_corrected(const OrdinalPair& pair, const PreparedCopyRef& w
     is_complete = level == wanted && whole->lower[0] != nullptr;
     state->share.ran(level);
     if (level > 0 && state->sample.has_value()) ++state->sample->calls;
-    // The first copy of a size is not measured: it touches new memory.
+    // The first copy of a size touches new memory and is not measured.
     const bool is_first = whole->lower[0] == nullptr;
     is_timed = level > 0 && !is_first && !state->sample.has_value() && !call->bound.senders.empty();
     if (is_timed)

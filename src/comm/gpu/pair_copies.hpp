@@ -20,8 +20,8 @@ namespace plait {
 class PairCopies {
  public:
   using Params = std::map<std::string, std::int64_t>;
-  /// CUDA ordinals. Each pair and direction has separate streams and borrowed memory, so opposite
-  /// copies share only links.
+  /// CUDA ordinals. Each pair and direction has separate streams and borrowed memory, hence
+  /// opposite copies share only links.
   struct OrdinalPair {
     int dst = 0;
     int src = 0;
@@ -29,11 +29,12 @@ class PairCopies {
     auto operator<=>(const OrdinalPair&) const = default;
   };
 
-  /// devices: the topology's device by ordinal; -1 = not in it. driver: must outlive this object.
+  /// devices: the topology's device by ordinal; -1 = not in the topology. driver: must outlive this
+  /// object.
   PairCopies(Topology topology, std::vector<int> devices, const cuda::Api& driver = cuda::api());
 
   const Topology& topology() const { return topology_; }
-  /// Returns the plan that the next such call runs.
+  /// Returns the plan that the next equal call runs.
   Plan plan_for(const OrdinalPair& pair, std::uint64_t bytes, const Params& params);
   /// Copies from rank 0 (src) to rank 1 (dst). Parameters set by the caller are used unchanged.
   void run(const OrdinalPair& pair, std::uint64_t bytes, const Params& params,

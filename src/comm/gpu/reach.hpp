@@ -16,8 +16,8 @@ struct Reach {
   bool host = true;            ///< every GPU reaches host memory
 };
 
-/// devices: of the ranks, in the masked topology. A pair without a link never had one unless a mask
-/// names a link between two GPUs.
+/// devices: of the ranks, in the masked topology. A pair without a link never had a link unless a
+/// mask names a link between two GPUs.
 Reach reach_of(const Topology& topology, const std::vector<int>& devices,
                const std::vector<std::string>& masks);
 
@@ -31,10 +31,10 @@ struct PlanMemory {
   std::uint64_t ring_bytes = 0;  ///< of host memory
 };
 /// Returns the topology for plans of ranks on `devices`: with this memory, and without paths over
-/// GPUs outside the job, whose memory no process lends.
+/// GPUs outside the job, since no process lends the memory.
 Topology for_plans(const Topology& topology, const std::vector<int>& devices,
                    const PlanMemory& memory);
-/// Returns why a plan lacks memory; empty if it does not.
+/// Returns why a plan lacks memory; empty if memory suffices.
 std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory);
 
 /// Returns the topology's device of this GPU: by uuid if the topology has uuids, else by CUDA

@@ -1,4 +1,4 @@
-// Control page: shared memory in which each rank publishes the current call, the request, and a
+// Control page: shared memory where each rank publishes the current call, the request, and a
 // failure. Only the owner writes a word (all ranks ring the doorbell), and values only grow.
 #pragma once
 #include <array>
@@ -32,12 +32,12 @@ struct Control {
   std::int32_t rank;
   std::array<CallEntry, 2> entries;    ///< by call number mod 2; a rank is never two calls ahead
   alignas(64) std::uint32_t finished;  ///< number of the last call that this rank has finished
-  std::uint32_t left;                  ///< 1 = this rank has closed its communicator
+  std::uint32_t left;                  ///< 1 = this rank has closed the communicator
   std::uint32_t failed;                ///< 0; 1 = reason being written; 2 = reason complete
   std::int32_t failure_code;
   char failure_text[1024];
   std::array<std::uint32_t, kMaxRanks> wants;       ///< by rank: 1 = wants a pair with that rank
-  Doorbell bell;                                    ///< the owner sleeps on it between calls
+  Doorbell bell;                                    ///< the owner sleeps on the bell between calls
   alignas(64) std::array<CallDescriptor, 2> calls;  ///< by call number mod 2
   /// For calls of CallKind::counts, by call number mod 2: OwnCounts, sends first, then receives.
   std::array<std::array<std::uint64_t, 2 * kMaxRanks>, 2> counts;
@@ -57,7 +57,7 @@ class Controls {
   Controls() = default;
   Controls(int rank, std::vector<Mapping> pages)
       : rank_(rank), pages_(std::make_shared<const std::vector<Mapping>>(std::move(pages))) {}
-  /// Writes this rank's header into its new page.
+  /// Writes this rank's header into a new page.
   static void prepare(const Mapping& page, int rank);
   /// Throws Error(mismatch) if a page is not prepare()'s page of that rank.
   static void check(const Mapping& page, int rank);
@@ -67,7 +67,7 @@ class Controls {
   Control& of(int rank) const { return *reinterpret_cast<Control*>((*pages_)[rank].base()); }
   Control& mine() const { return of(rank_); }
 
-  /// Publishes the call and wakes the ranks that wait for it.
+  /// Publishes the call and wakes the ranks that wait for the call.
   void enter(std::uint32_t call, const CallDescriptor& descriptor,
              const OwnCounts* counts = nullptr) const;
   /// Returns the counts that a rank has published for a call of CallKind::counts.
@@ -82,9 +82,9 @@ class Controls {
   /// no lock.
   void raise_failure(ErrorCode code, const std::string& reason) const noexcept;
   std::optional<std::pair<ErrorCode, std::string>> failure_of(int rank) const;
-  /// Publishes that this rank has finished the call, and no longer takes part in it.
+  /// Publishes that this rank has finished the call, and no longer takes part.
   void finish(std::uint32_t call) const;
-  /// Publishes that this rank closes its communicator, and wakes waiting ranks.
+  /// Publishes that this rank closes the communicator, and wakes waiting ranks.
   void leave() const noexcept;
 
  private:

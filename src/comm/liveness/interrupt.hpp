@@ -9,8 +9,8 @@
 
 namespace plait {
 
-/// Limits the calls of `interrupt` to one every 0.1 s, for a Deadline or watch that is checked more
-/// often. Null if `interrupt` is null.
+/// Limits the calls of `interrupt` to a call every 0.1 s, for a Deadline or watch that is checked
+/// more often. Null if `interrupt` is null.
 inline std::function<void()> now_and_then(std::function<void()> interrupt) {
   if (!interrupt) return nullptr;
   constexpr std::int64_t kEveryNs = 100'000'000;

@@ -1,5 +1,5 @@
-// Each slot has a counter that only grows: every rank that holds the slot adds 2 in all. So a peer
-// of an earlier rank sees that rank as detached, whichever rank holds the slot since.
+// Each slot has a counter that only grows: every rank that holds the slot adds 2 in all. Hence a
+// peer of an earlier rank sees that rank as detached, whichever rank holds the slot since.
 #include "comm/liveness/liveness_page.hpp"
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ struct Page {
   std::uint32_t ended;     ///< 1 = the process exited by itself
   std::uint32_t liveness;  ///< futex of the watching thread
   std::uint32_t turns[LivenessPage::kSlots];
-  /// 1 + the turn in which a rank has failed; 0 = none.
+  /// 1 + the turn of the rank that failed; 0 = none.
   std::uint32_t failed[LivenessPage::kSlots];
 };
 constexpr std::uint64_t kPageBytes = (sizeof(Page) + 4095) / 4096 * 4096;
@@ -99,7 +99,7 @@ std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown, const F
     return std::nullopt;
   try {
     liveness.memory_ = map_shared_memory(page_file, kPageBytes, MapAccess::read);
-  } catch (const Error&) {  // not a page, or one that its owner could shrink
+  } catch (const Error&) {  // not a page, or a page that its owner could shrink
     return std::nullopt;
   }
   const Page& page = page_of(liveness.memory_);

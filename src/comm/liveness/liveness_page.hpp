@@ -1,4 +1,4 @@
-// Liveness page: memory in which a process publishes whether it lives, whether it exited by itself,
+// Liveness page: memory where a process publishes whether it lives, whether it exited by itself,
 // the DetachStage of each rank, and failures of ranks. A sealed memfd. Peers open the page by
 // process and file number, read-only.
 #pragma once
@@ -15,20 +15,20 @@
 
 namespace plait {
 
-/// This process's own page. A forked child publishes nothing: the page is its parent's.
+/// This process's own page. A forked child publishes nothing: the page is the parent's.
 class LivenessPage {
  public:
-  /// Largest number of ranks with a slot at one time.
+  /// Largest number of ranks with a slot at a time.
   static constexpr int kSlots = 5000;
 
   /// Throws Error if the system gives no shared memory.
   LivenessPage();
 
-  /// Takes a free slot and returns the text by which peers open it; "" if none is free.
+  /// Takes a free slot and returns the text by which peers open the slot; "" if none is free.
   std::string show(int& slot);
   /// Publishes the detach stage of the rank that holds the slot. `unmapped` frees the slot.
   void leave(int slot, DetachStage stage) noexcept;
-  /// Publishes that the rank at `place` has failed although its process lives.
+  /// Publishes that the rank at `place` has failed although the process lives.
   void fail(int slot) noexcept;
   /// Publishes that the process exits by itself. Takes no lock.
   void end() noexcept;
@@ -47,11 +47,11 @@ class LivenessPage {
   int used_ = 0;           // slots that were ever taken
 };
 
-/// A peer rank's slot on its process's liveness page.
+/// A peer rank's slot on the liveness page of the peer's process.
 class PeerLiveness {
  public:
-  /// Opens the page by process and file number. Empty if it cannot be opened or is no liveness
-  /// page.
+  /// Opens the page by process and file number. Empty if the page cannot be opened or is no
+  /// liveness page.
   static std::optional<PeerLiveness> open(const std::string& shown);
   /// Opens a page received as a descriptor.
   static std::optional<PeerLiveness> open(const std::string& shown, const Fd& page);

@@ -1,6 +1,6 @@
-// One thread per process holds the LivenessFutex of its page for the process's life, and checks the
-// pages and pidfds of all peers. A second thread makes the queries that may block, without holding
-// the lock.
+// A thread per process holds the LivenessFutex of the process's page for the process's life, and
+// checks the pages and pidfds of all peers. A second thread makes the queries that may block,
+// without holding the lock.
 #include "comm/liveness/peer_watch.hpp"
 
 #include <poll.h>
@@ -66,7 +66,7 @@ int WatchedPeers::first_dead_rank() const {
   return gone == list_.end() ? -1 : gone->rank;
 }
 
-/// This process's page and watch thread. Never destroyed; a forked child makes its own.
+/// This process's page and watch thread. Never destroyed; a forked child makes a new watch.
 class PeerWatch {
  public:
   static PeerWatch& mine() {
@@ -134,8 +134,8 @@ class PeerWatch {
           for (const WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
             if (!peer.is_open()) continue;
             timeout_ms = kLookMs;
-            // The pidfd of an exited process stays readable, so it is polled only before the exit
-            // is seen.
+            // The pidfd of an exited process stays readable, and is polled only before the exit is
+            // seen.
             if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
           }
         }
@@ -201,8 +201,8 @@ class PeerWatch {
   std::mutex guard_;
   std::list<WatchEntry> all_;
   bool runs_ = false, queries_ = false;  ///< the two threads
-  PeerObserver* queried_ = nullptr;      ///< the observer whose query runs now
-  std::condition_variable changed_;      ///< of all_ or queried_
+  PeerObserver* queried_ = nullptr;      ///< the observer with a running query
+  std::condition_variable changed_;      ///< signals changes of all_ or queried_
 };
 
 std::atomic<PeerWatch*> PeerWatch::current{nullptr};

@@ -1,8 +1,8 @@
 // Watches the processes of peer ranks on this machine and reports a dead process at once, since
 // peers' kernels may wait for it. Each process publishes detached communicators on a liveness page
-// (liveness_page.hpp), so peers know when to free memory that the process might store into. One
-// thread per process watches for all communicators; a second thread runs queries of libraries that
-// may block.
+// (liveness_page.hpp), and peers know when to free memory that the process might store into. A
+// single thread per process watches for all communicators; a second thread runs queries of
+// libraries that may block.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -33,9 +33,9 @@ class WatchedPeers {
   /// True once every peer has reached the stage, or has exited with all its GPU memory. elsewhere:
   /// only peers in other processes count.
   bool peers_reached(DetachStage stage, bool elsewhere) const;
-  /// True once the rank's process has died, before the kernel tears down what it held.
+  /// True once the rank's process has died, before the kernel tears down the process's resources.
   bool has_died(int rank) const;
-  /// Returns a rank whose process has ended; -1 = none.
+  /// Returns a rank with an ended process; -1 = none.
   int first_dead_rank() const;
 
  private:
@@ -44,8 +44,8 @@ class WatchedPeers {
     int rank = 0;
     PeerLiveness liveness;
     Fd process;            ///< invalid = this process
-    double ended_s = 0;    ///< when its end was first seen
-    bool handled = false;  ///< its end has been reported
+    double ended_s = 0;    ///< when the end was first seen
+    bool handled = false;  ///< the end has been reported
     bool has_exited() const;
     bool is_open() const { return process.valid() && !handled; }
   };
@@ -62,16 +62,16 @@ std::shared_ptr<WatchedPeers> open_peer_pages(
 /// How a peer was lost.
 enum class Loss {
   killed,  ///< its process died
-  ended,   ///< its process exited by itself
-  failed   ///< its process lives, but the rank has failed (publish_failed)
+  ended,   ///< the process exited by itself
+  failed   ///< the process lives, but the rank has failed (publish_failed)
 };
 
-/// Receives reports about peers. The watch thread calls one observer at a time. Callbacks must not
-/// wait, nor call a library that may block, except query().
+/// Receives reports about peers. The watch thread calls a single observer at a time. Callbacks must
+/// not wait, nor call a library that may block, except query().
 class PeerObserver {
  public:
-  /// grace_s: extra time for a peer that exited by itself without detaching, since its last data
-  /// may still be on the way.
+  /// grace_s: extra time for a peer that exited by itself without detaching, since the peer's last
+  /// data may still be on the way.
   explicit PeerObserver(double grace_s) : grace_s_(grace_s) {}
   virtual ~PeerObserver() = default;
   /// Called when a peer exits without detaching, or has failed.
@@ -80,8 +80,8 @@ class PeerObserver {
   virtual void fail_streams() noexcept = 0;
   /// Called every 20 ms if ObserverCalls asks for it.
   virtual void look() {}
-  /// Called likewise by a second thread. It may block in drivers and libraries; that delays other
-  /// queries, but not the watch.
+  /// Called likewise by a second thread. A query may block in drivers and libraries; that delays
+  /// other queries, but not the watch.
   virtual void query() {}
 
  protected:
@@ -94,14 +94,14 @@ class PeerObserver {
   std::atomic<std::int64_t> fails_ns_{0};  ///< 0 = not scheduled, -1 = done
 };
 
-/// Which periodic callbacks of a PeerObserver run: none, look(), or look() and query().
+/// The periodic callbacks of a PeerObserver that run: none, look(), or look() and query().
 enum class ObserverCalls { process_ends, look, look_and_query };
 
 /// Watches the peers until unwatch().
 void watch(std::shared_ptr<WatchedPeers> peers, PeerObserver& watched,
            ObserverCalls wants = ObserverCalls::process_ends);
 /// Stops watching. The observer is not touched any more after the return: a running query() is
-/// awaited. Not allowed inside its own callbacks.
+/// awaited. Not allowed inside the observer's own callbacks.
 void unwatch(const PeerObserver& watched) noexcept;
 
 }  // namespace plait

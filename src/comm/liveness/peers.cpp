@@ -1,5 +1,5 @@
-// Checks peers on this host. A dead process takes precedence over ranks' reports about it, so every
-// survivor names the dead rank.
+// Checks peers on this host. A dead process takes precedence over ranks' reports about the process:
+// every survivor names the dead rank.
 #include "comm/liveness/peers.hpp"
 
 #include <poll.h>
@@ -50,7 +50,7 @@ void Peers::check_processes(const std::string& waiting_for) const {
   for (const Peer& peer : peers_) entries.push_back({peer.process.get(), POLLIN, 0});
   poll(entries.data(), entries.size(), 0);
   // A rank that failed because of another rank and then exited is not the cause: name that other
-  // one first.
+  // rank first.
   const Peer* follower = nullptr;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Peer& peer = peers_[i];

@@ -1,4 +1,4 @@
-// Peers of a communicator: turns pidfds (each rank sends its own, so no pid is looked up) and
+// Peers of a communicator: turns pidfds (each rank sends its own pidfd, so no pid is looked up) and
 // published failures into the error that ends a rank's wait.
 #pragma once
 #include <atomic>
@@ -32,7 +32,7 @@ class Peers : public Watch {
   Peers() = default;
   Peers(std::vector<Peer> peers) : peers_(std::move(peers)) {}
 
-  /// liveness: pages of ranks whose exit takes long because of GPU memory; null = none.
+  /// liveness: pages of ranks that take long to exit because of GPU memory; null = none.
   void use(const Controls* controls, std::shared_ptr<const WatchedPeers> liveness) {
     controls_ = controls;
     liveness_ = std::move(liveness);
@@ -51,10 +51,10 @@ class Peers : public Watch {
   void set_meanwhile(std::function<bool()> work) { meanwhile_ = std::move(work); }
   /// Called now and then in checks. Throws if the program wants the wait to end.
   void set_interrupt(std::function<void()> ask) { interrupt_ = now_and_then(std::move(ask)); }
-  /// Checks one rank that must still answer, whatever calls it has finished. After use().
+  /// Checks a rank that must still answer, whatever calls that rank has finished. After use().
   void check_one(int rank, const std::string& waiting_for) const;
-  /// Returns the cause of an error seen as a closed socket: an exited rank, or one that published a
-  /// failure.
+  /// Returns the cause of an error seen as a closed socket: an exited rank, or a rank that
+  /// published a failure.
   Error cause_of(const Error& error) const;
   /// Makes every later check throw Error(aborted). Any thread.
   void abort() noexcept { aborted_.store(true); }

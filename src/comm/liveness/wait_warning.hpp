@@ -1,5 +1,5 @@
 // Warns once per object about a wait over 10 s and names the rank waited for, so that users know
-// which rank to look at.
+// the rank to look at.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace plait {
 
-inline constexpr double kWaitWarningS = 10;  ///< longer than the start skew of one job's ranks
+inline constexpr double kWaitWarningS = 10;  ///< longer than the start skew of a job's ranks
 
 class WaitWarning {
  public:
   explicit WaitWarning(double after_s = kWaitWarningS) : after_s_(after_s) {}
 
-  /// Starts a new wait, timed from its first look().
+  /// Starts a new wait, timed from the first look().
   void begin() { since_ns_ = 0; }
   /// Called now and then during a wait. Warns with the sentence ("rank 0 waits for rank 2 to ...")
   /// once per object, when the wait has lasted after_s.

@@ -1,5 +1,5 @@
 // Checks the caller's buffers. The kernel tests that the output is writable by copying a byte onto
-// itself, so a read-only array is an error on every rank instead of a signal on one.
+// itself: a read-only array is an error on every rank instead of a signal on a single rank.
 #include "comm/memory/buffers.hpp"
 
 #include <sys/uio.h>
@@ -29,7 +29,7 @@ void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
                 text(name, ": ", bytes, " bytes do not fit behind its address"));
 }
 
-/// NCCL's in-place layouts, for which verify() proves plans.
+/// NCCL's in-place layouts, as proved by verify().
 bool in_place_layout(const Request& request, int rank, std::uintptr_t input,
                      std::uintptr_t output) {
   switch (request.collective) {

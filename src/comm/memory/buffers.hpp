@@ -14,11 +14,11 @@ namespace plait {
 bool is_writable(std::uintptr_t at);
 
 /// Cache of pages that the kernel found writable, since the test takes longer than a short call. A
-/// page that loses its write permission later is noticed in long calls.
+/// page that loses write permission later is noticed in long calls.
 class WritablePages {
  public:
-  /// Whether the bytes can be written, judged by the first and last one. False only if the kernel
-  /// says so.
+  /// Whether the bytes can be written, judged by the first and last. False only if the kernel says
+  /// so.
   bool hold(std::uintptr_t at, std::uint64_t bytes);
 
  private:
@@ -33,13 +33,13 @@ void check_buffers(const Request& request, int rank, const void* input, const vo
                    WritablePages& writable);
 /// False if input and output overlap in another way than NCCL's in-place layouts.
 bool usable_as_is(const Request& request, int rank, const void* input, const void* output);
-/// Returns the input to run with: the caller's, or a copy in `stage` if it overlaps the output in a
-/// way that plans are not proved for.
+/// Returns the input to run with: the caller's, or a copy in `stage` if the input overlaps the
+/// output in a way that plans are not proved for.
 const void* usable_input(const Request& request, int rank, const void* input, const void* output,
                          std::vector<std::byte>& stage);
 
 /// Refuses a message larger than the machine's memory before a plan is made, since plans grow with
-/// it.
+/// the size.
 void check_size(const Request& request);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Copies blocks between a buffer with gaps and one without.
+// Copies blocks between a buffer with gaps and a buffer without.
 #include "comm/memory/gaps.hpp"
 
 #include <cstring>

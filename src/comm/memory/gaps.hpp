@@ -8,7 +8,7 @@
 namespace plait {
 
 /// Blocks by rank: number of elements, and index of the first element. No displs: each block begins
-/// at the end of the one before. No counts: one block at the beginning of the buffer.
+/// at the end of the block before. No counts: a single block at the beginning of the buffer.
 struct BlocksAt {
   const std::size_t* counts = nullptr;
   const std::size_t* displs = nullptr;

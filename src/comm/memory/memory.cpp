@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-/// Returns the first number in a file; kNoLimit without one ("max" in memory.max).
+/// Returns the first number in a file; kNoLimit without a number ("max" in memory.max).
 std::uint64_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
@@ -42,7 +42,7 @@ std::uint64_t memory_available() {
   return kNoLimit;
 }
 
-/// Memory that a group's usage counts although the kernel reclaims it on demand.
+/// Memory that a group's usage counts although the kernel reclaims the memory on demand.
 std::uint64_t file_cache(const std::string& group) {
   std::ifstream file(group + "/memory.stat");
   std::string key;
@@ -75,7 +75,7 @@ void check_file_limit(std::uint64_t bytes) {
            "ulimit -f unlimited"));
 }
 
-/// Returns this process's control group, "/" in a namespace of its own; empty without one.
+/// Returns this process's control group, "/" in a separate namespace; empty without a group.
 std::string own_group() {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);)

@@ -1,5 +1,5 @@
-// Nameless shared memory: a sealed memfd, committed before peers get it, mapped by every rank. No
-// name exists, so nothing is left behind after a kill.
+// Nameless shared memory: a sealed memfd, committed before peers get it, mapped by every rank.
+// Without a name, nothing is left behind after a kill.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,16 +29,17 @@ class Mapping {
 /// against resizing. `others`: how many more pieces of this size the machine is about to need.
 /// Throws Error(out_of_memory) if the machine lacks the memory.
 Fd make_shared_memory(std::uint64_t bytes, int others);
-/// Maps a peer's memory. Throws Error(mismatch) unless it is sealed memory of exactly that size, so
-/// that no access can raise SIGBUS. A read-only mapping needs a descriptor open for reading only.
+/// Maps a peer's memory. Throws Error(mismatch) unless the peer's is sealed memory of exactly that
+/// size, so that no access can raise SIGBUS. A read-only mapping needs a descriptor open for
+/// reading only.
 enum class MapAccess { read, write };
 Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, MapAccess access = MapAccess::write);
-/// Opens a file by its descriptor number in another process of this machine; invalid on failure.
-/// Never blocks, whatever file has that number by then.
+/// Opens a file by descriptor number in another process of this machine; invalid on failure. Never
+/// blocks, whatever file has that number by then.
 Fd open_of_process(int process, int file, MapAccess access);
 /// Bytes that can still be committed on this machine or in this container.
 std::uint64_t available_bytes();
-/// Bytes that the limits of a control group (version 2), "/NAME/NAME", and of its parents leave.
+/// Bytes that the limits of a control group (version 2), "/NAME/NAME", and of all parents leave.
 /// root: the mount point of the control group files.
 std::uint64_t available_in_groups(const std::string& root, std::string group);
 

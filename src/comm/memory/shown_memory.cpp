@@ -1,4 +1,4 @@
-// A rank keeps its file open until all ranks have mapped it.
+// A rank keeps the file open until all ranks have mapped the memory.
 #include "comm/memory/shown_memory.hpp"
 
 #include <unistd.h>
@@ -52,7 +52,7 @@ Mapping memory_of_rank_0(const cuda::Exchange& exchange, int rank, std::uint64_t
   const std::string where = exchange(shown(mine))[0];
   try {
     memory = opened(where, bytes);
-  } catch (const Error&) {  // then this rank has not mapped it
+  } catch (const Error&) {  // then this rank has not mapped the piece
   }
   const std::vector<std::string> all = exchange(memory.base() == nullptr ? "" : "mapped");
   if (std::count(all.begin(), all.end(), "mapped") != static_cast<std::ptrdiff_t>(all.size()))

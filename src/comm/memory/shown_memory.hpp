@@ -1,6 +1,6 @@
 // Shared memory among ranks that can exchange bytes by any means: each rank publishes a piece by
-// process and file number, and the peers open the file. All ranks must be on one machine in one PID
-// namespace.
+// process and file number, and the peers open the file. All ranks must be on the same machine in
+// the same PID namespace.
 #pragma once
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace plait {
 
-/// Makes and maps one piece per rank; called by all ranks together. Throws Error(out_of_memory) if
+/// Makes and maps a piece per rank; called by all ranks together. Throws Error(out_of_memory) if
 /// this rank's piece cannot be made, mismatch if another's cannot be opened.
 std::vector<Mapping> show_memory(const cuda::Exchange& exchange, int rank, int ranks,
                                  std::uint64_t bytes);

@@ -1,5 +1,5 @@
 // Fills types.def, ops.def and constants.def with an MPI's handles. Open MPI's handles are
-// addresses of data in the library; handles of other MPIs are numbers.
+// addresses of data in the library; handles of all other MPIs are numbers.
 #include "comm/mpi/abi.hpp"
 
 #include <dlfcn.h>

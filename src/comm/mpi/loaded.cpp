@@ -1,5 +1,5 @@
-// Finds an MPI that the process has already loaded, and opens none. Python loads MPI privately, so
-// the search walks all loaded objects.
+// Finds an MPI that the process has already loaded, and opens none. The search walks all loaded
+// objects, since Python loads MPI privately.
 #include "comm/mpi/loaded.hpp"
 
 #include <dlfcn.h>

@@ -26,9 +26,9 @@ using mpi::Handle;
 constexpr int kFailureTag = 32767;  // on the private communicator
 constexpr double kAnswerS = 1.0;    // time for ranks that have come to say so
 
-/// Message of a rank that gives up waiting. No private communicator exists yet, so the message goes
-/// by the program's communicator, where the program may use every tag. Receivers recognise the
-/// message by its length, probed before anything is received.
+/// Message of a rank that gives up waiting. No private communicator exists yet: the message goes by
+/// the program's communicator, where the program may use every tag. Receivers recognise the message
+/// by the length, probed before anything is received.
 constexpr int kGaveUpTag = 32766;
 using GaveUpMessage = std::array<char, 1021>;
 constexpr GaveUpMessage kGaveUp = [] {
@@ -55,19 +55,19 @@ MpiFunctions functions_of(const mpi::LoadedMpi& loaded) {
   return found;
 }
 
-/// Error handler that makes MPI functions return their error code.
+/// Error handler that makes MPI functions return the error code.
 void return_error_code(void*, int*, ...) {}
 
 class MpiTransport : public Transport {
  public:
   /// Splits a private communicator from a communicator of the program, without the attributes. All
-  /// ranks call this together, and all of them come.
+  /// ranks call this together, and all come.
   MpiTransport(mpi::LoadedMpi loaded, Handle comm, int rank, int ranks)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
     let_errors_return();
   }
-  /// Duplicates MPI_COMM_WORLD; called by all its ranks together.
+  /// Duplicates MPI_COMM_WORLD; called by all ranks of the world together.
   MpiTransport(mpi::LoadedMpi loaded, int rank, int ranks, const Deadline& deadline,
                double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
@@ -116,7 +116,7 @@ class MpiTransport : public Transport {
     return flag != 0;
   }
 
-  /// MPI keeps these messages: a failed rank frees nothing of MPI's.
+  /// MPI keeps failure messages: a failed rank frees nothing of MPI's.
   void publish_failure(const std::vector<int>& ranks, const std::string& failure) override {
     if (first_failure_.first >= 0) return;  // already reported by a rank that published to all
     has_failed_ = true;
@@ -185,7 +185,7 @@ class MpiTransport : public Transport {
     int flag = 0;
     Probed found;
     std::array<char, 64> status{};  // MPI_Status has at most 32 bytes
-    // A library error is ignored here: the wait for the message reports it with a name.
+    // A library error is ignored here: the wait for the message reports the error with a name.
     if (mpi_.Iprobe(source, tag, comm, &flag, status.data()) != 0 || flag == 0) return {};
     if (mpi_.Get_count(status.data(), loaded_.abi.byte, &found.bytes) != 0) return {};
     std::memcpy(&found.peer, status.data() + loaded_.abi.source_at, sizeof found.peer);
@@ -203,7 +203,7 @@ class MpiTransport : public Transport {
   }
 
   /// Called after a wait timed out. The ranks that have come report to each other over
-  /// MPI_COMM_WORLD. Ranks that come later find these messages and give up too.
+  /// MPI_COMM_WORLD. Ranks that come later find the messages and give up too.
   std::string describe_missing(double arrive_s) const {
     Handle sent = 0;
     for (int peer = 0; peer < ranks_; ++peer)
@@ -225,14 +225,15 @@ class MpiTransport : public Transport {
                       arrive_s, " s (arrive_s) there is no rank ", missing);
   }
 
-  /// Receives the message, so that a later communicator does not read it.
+  /// Receives the message, so that a later communicator does not read the message.
   void consume_gave_up(int peer) const {
     GaveUpMessage bytes{};
     Handle request = 0;
     if (mpi_.Irecv(bytes.data(), static_cast<int>(bytes.size()), loaded_.abi.byte, peer, kGaveUpTag,
                    loaded_.abi.world, &request) != 0)
       return;
-    const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have received it
+    const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have received the
+                                                             // message
     while (!test(request)) {
       ::usleep(50);
       if (now_ns() < deadline_ns) continue;
@@ -275,7 +276,7 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
     const Error wrong(ErrorCode::mismatch,
                       text("this is rank ", rank, " of ", ranks, "; MPI_COMM_WORLD says ", its_rank,
                            " of ", its_ranks, ": both must be the same"));
-    if (its_ranks == ranks) {  // the peers wait for this one
+    if (its_ranks == ranks) {  // the peers wait for this rank
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
       TransportComm(

@@ -1,4 +1,4 @@
-// Makes a transport over the ranks of one of the program's MPI communicators.
+// Makes a transport over the ranks of an MPI communicator of the program.
 #pragma once
 #include <memory>
 

@@ -1,5 +1,5 @@
-// The part of NCCL's binary interface that plait uses, declared by plait, so that builds need no
-// NCCL. tests/shims compares every value with an installed nccl.h.
+// The part of NCCL's binary interface that plait uses, declared by plait: builds need no NCCL.
+// tests/shims compares every value with an installed nccl.h.
 #pragma once
 #include <cstddef>
 
@@ -26,7 +26,7 @@ enum Result : int {
 };
 
 // include/plait/types.def has the element types. NCCL's built-in reductions; handles of
-// user-defined ones (premul_sum) begin at kBuiltInOps.
+// user-defined reductions (premul_sum) begin at kBuiltInOps.
 inline constexpr int kSum = 0;
 inline constexpr int kProd = 1;
 inline constexpr int kMax = 2;
@@ -53,7 +53,7 @@ struct ConfigHead {
   int max_ctas = kConfigUndefined;
 };
 
-/// Offset of graphUsageMode in ncclConfig_t (an int, from NCCL 2.29 on), and its value for graphs
+/// Offset of graphUsageMode in ncclConfig_t (an int, from NCCL 2.29 on), and the value for graphs
 /// that may run alongside other graphs or eager calls.
 inline constexpr std::size_t kConfigGraphUsage = 80;
 inline constexpr int kGraphsMixed = 2;

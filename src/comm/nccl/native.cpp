@@ -1,5 +1,5 @@
-// Finds NCCL in this order: a libnccl in the process (also one loaded privately, as PyTorch and
-// ctypes do); the next definition in the program's scope; PLAIT_NCCL_LIB; libnccl.so.2 by name.
+// Finds NCCL in this order: a libnccl in the process (also if loaded privately, as by PyTorch and
+// ctypes); the next definition in the program's scope; PLAIT_NCCL_LIB; libnccl.so.2 by name.
 // plait's forwarding libnccl.so.2 is recognised by a mark and skipped.
 #include "comm/nccl/native.hpp"
 
@@ -70,7 +70,7 @@ std::string configured_path() {
   std::string path;
   try {
     path = read_env().nccl_lib;
-  } catch (const Error&) {  // the reader of the settings reports it
+  } catch (const Error&) {  // the reader of the settings reports the error
     path = foreign_env("PLAIT_NCCL_LIB");
   }
   return path.empty() || path[0] != '/' ? std::string() : path;

@@ -1,5 +1,5 @@
-// The program's NCCL as a table of functions, all from one library. No dlopen is intercepted: the
-// program's own copy, wherever loaded, comes first.
+// The program's NCCL as a table of functions, all from the same library. No dlopen is intercepted:
+// the program's own copy, wherever loaded, comes first.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Uses NCCL's own call for a collective if NCCL has one. The remaining collectives are a group of
+// Uses NCCL's own call for a collective if available. The remaining collectives are a group of
 // sends and receives, available in every NCCL.
 #include "comm/nccl/nccl_transport.hpp"
 
@@ -33,7 +33,7 @@ Elements elements_of(const Request& request) {
   return {kUint8, bytes_of(request.type)};
 }
 
-/// One of NCCL's reductions, or a scaled sum made for one call.
+/// A reduction of NCCL, or a scaled sum made for a single call.
 class ScaledSumOp {
  public:
   ScaledSumOp(const Request& request, double scalar, int type, Comm comm)
@@ -46,7 +46,7 @@ class ScaledSumOp {
     is_made_ = true;
   }
   ~ScaledSumOp() {
-    if (is_made_) native().end_scaled_sum(number_, comm_);  // calls already made keep it
+    if (is_made_) native().end_scaled_sum(number_, comm_);  // calls already made keep the sum
   }
   ScaledSumOp(const ScaledSumOp&) = delete;
   ScaledSumOp& operator=(const ScaledSumOp&) = delete;
@@ -219,8 +219,8 @@ void NcclTransport::messages(const Request& r, Comm comm, int member, const void
 std::optional<Error> NcclTransport::failure() {
   const Caller caller(*callers_);
   if (aborted_.load()) return std::nullopt;
-  // A non-blocking communicator allows one thread at a time. A thread inside a call sees the error
-  // itself.
+  // A non-blocking communicator allows a single thread at a time. A thread inside a call sees the
+  // error itself.
   const std::unique_lock<std::mutex> alone(asking_, std::try_to_lock);
   if (!alone && is_late_.load()) return std::nullopt;
   for (const Comm comm : {owns_whole_ ? whole_ : nullptr, rail_}) {
@@ -241,7 +241,7 @@ void NcclTransport::abort() noexcept {
   try {
     quiet_thread([whole = owns_whole_ ? whole_ : nullptr, rail = rail_, guard = guard_,
                   ended = ended_, callers = callers_] {
-      // A thread that registered sees the abort in a moment, unless it waits inside NCCL.
+      // A thread that registered sees the abort in a moment, unless waiting inside NCCL.
       for (int looks = 0; callers->load() != 0 && looks < 1000; ++looks)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const std::shared_ptr<void> held = guard ? guard() : nullptr;

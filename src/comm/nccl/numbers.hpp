@@ -7,7 +7,7 @@ namespace plait::nccl {
 /// Returns false if plait has no counterpart (user-defined reductions, unknown types).
 bool translate_type(int type, DataType& translated);
 bool translate_op(int op, ReduceOp& translated);
-/// Returns NCCL's number; -1 if it has none.
+/// Returns NCCL's number; -1 if NCCL has none.
 int nccl_type(DataType type);
 int nccl_op(ReduceOp op);
 

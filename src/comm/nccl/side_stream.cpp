@@ -49,7 +49,7 @@ class CudaSideStream : public SideStream {
     PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(dst),
                     reinterpret_cast<cuda::DevicePointer>(src), bytes, main);
   }
-  // A buffer that became too small is kept: calls, and graphs of them, may use it.
+  // A buffer that became too small is kept: calls and captured calls may still use the buffer.
   void* scratch(std::uint64_t bytes) override {
     if (bytes > scratch_bytes_) {
       const cuda::RelaxedCaptureMode relaxed;

@@ -17,11 +17,11 @@ class SideStream {
   virtual void mark(int call) = 0;
   virtual void join(cuda::Stream main, int call) = 0;  ///< `main` waits for that mark
   virtual void copy(void* dst, const void* src, std::uint64_t bytes, cuda::Stream main) = 0;
-  /// Device memory of at least so many bytes, kept until this object ends.
+  /// Device memory of at least `bytes` bytes, kept until this object ends.
   virtual void* scratch(std::uint64_t bytes) = 0;
 };
 
-/// A side stream on a GPU, in its primary context.
+/// A side stream on a GPU, in the primary context.
 std::unique_ptr<SideStream> cuda_side_stream(int ordinal);
 
 }  // namespace plait::nccl

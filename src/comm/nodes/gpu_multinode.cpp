@@ -1,6 +1,6 @@
-// Sets up and calls NCCL between nodes. The transport communicator carries NCCL's unique ids. NCCL
-// may wait for ever for a missing rank, so a detached thread makes the communicators while the
-// caller waits with a deadline.
+// Sets up and calls NCCL between nodes. The transport communicator carries NCCL's unique ids. A
+// detached thread makes the communicators while the caller waits with a deadline, since NCCL may
+// wait for ever for a missing rank.
 #include "comm/nodes/gpu_multinode.hpp"
 
 #include <algorithm>
@@ -47,7 +47,8 @@ std::string new_id() {
   return {id.bytes, sizeof id.bytes};
 }
 
-/// State shared with a thread whose NCCL call may never return. The caller may abandon the call.
+/// State shared with a thread with an NCCL call that may never return. The caller may abandon the
+/// call.
 struct BackgroundCall {
   std::mutex guard;
   std::condition_variable done;
@@ -339,7 +340,7 @@ void GpuMultinode::put_in_order(cuda::Stream stream, int peer, const std::functi
   order_.after(marker_, stream, place);
 }
 
-/// Returns null if thousands of calls are under way: the earlier ones are watched.
+/// Returns null if thousands of calls are under way: the earlier calls are watched.
 GpuMultinode::CrossNodeCall* GpuMultinode::free_cross_call() {
   const std::lock_guard lock(guard_);
   for (CrossNodeCall& one : cross_calls_)
@@ -420,7 +421,8 @@ void GpuMultinode::abort_nccl(const Error& said) {
   fail_and_abort();
 }
 
-/// The first rank that finds a lost rank of the node reports it, in the node and to other nodes.
+/// The first rank that finds a lost rank of the node reports the loss, in the node and to other
+/// nodes.
 void GpuMultinode::look() {
   if (side_.failure()) return fail_and_abort();
   if (const auto caught = stuck_in_nccl()) abort_nccl(*caught);
@@ -468,8 +470,8 @@ void GpuMultinode::poll_failures(bool now) {
   next_poll_ns_ = now_ns() + kPollEveryNs;
 }
 
-/// Skips errors of NCCL: each node gets them from the local NCCL, and a send to a lost node may
-/// fail. A thread that is polling now will find and publish the cause.
+/// Skips errors of NCCL: each node gets NCCL's errors from the local NCCL, and a send to a lost
+/// node may fail. A thread that is polling now will find and publish the cause.
 void GpuMultinode::publish_failure(const Error& cause) {
   {
     const std::lock_guard lock(guard_);
@@ -479,8 +481,8 @@ void GpuMultinode::publish_failure(const Error& cause) {
   if (alone.owns_lock() && !std::exchange(has_published_, true)) side_.publish_failure(cause);
 }
 
-/// Streams fail only after the cause is known, or after NCCL has failed. So a stream's error is the
-/// cause only if neither came first.
+/// Streams fail only after the cause is known, or after NCCL has failed. Hence a stream's error is
+/// the cause only if neither came first.
 void GpuMultinode::check(bool polls) {
   polls &= side_.poll_failures != nullptr;
   if (polls) poll_failures(false);

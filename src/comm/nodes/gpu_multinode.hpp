@@ -19,7 +19,7 @@
 
 namespace plait {
 
-/// This rank's connection to its node.
+/// This rank's connection to the node.
 struct NodeSide {
   GpuCalls* calls = nullptr;
   /// The error that ended the node side; any thread.
@@ -28,7 +28,7 @@ struct NodeSide {
   std::function<void(const Error&)> fail;
   /// poll_failures ends the node side if a rank of another node has published a failure.
   /// publish_failure reports this side's failure to other nodes. Only the thread that makes this
-  /// rank's calls uses them. Null = no reports between nodes.
+  /// rank's calls uses the callbacks. Null = no reports between nodes.
   std::function<void()> poll_failures = {};
   std::function<void(const Error&)> publish_failure = {};
   std::function<std::string(int rank)> name = {};  ///< name of any rank of all nodes, for messages
@@ -47,13 +47,13 @@ class GpuMultinode : private PeerObserver {
   /// if a rank has no NCCL, timeout if a rank does not come, peer_lost.
   GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinodeOptions& options,
                const cuda::Exchange& exchange, const Deadline& deadline);
-  /// Waits up to 2 s for calls under way, then aborts them.
+  /// Waits up to 2 s for calls under way, then aborts the calls.
   ~GpuMultinode() override;
   GpuMultinode(const GpuMultinode&) = delete;
   GpuMultinode& operator=(const GpuMultinode&) = delete;
 
-  /// Like Communicator::enqueue. A call that stalls for arrive_s fails with timeout, unless a graph
-  /// captured it.
+  /// Like Communicator::enqueue. A call that stalls for arrive_s fails with timeout, unless
+  /// captured in a graph.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options);
   /// Enqueues this rank's end of a copy or send_recv with rank `peer` of another node. `me` is this
@@ -62,8 +62,8 @@ class GpuMultinode : private PeerObserver {
   /// communicator.
   void message(int peer, const Request& request, int me, const void* input, void* output,
                void* stream, bool polls);
-  /// Throws the first error. NCCL's errors name no rank, so peers get 1 s to publish the
-  /// cause. polls: true in the thread that makes this rank's calls.
+  /// Throws the first error. Peers get 1 s to publish the cause, since NCCL's errors name no rank.
+  /// polls: true in the thread that makes this rank's calls.
   void check(bool polls);
   /// Ends all waits between nodes. Any thread.
   void abort() noexcept { runner_->nccl_transport().abort(); }
@@ -107,7 +107,7 @@ class GpuMultinode : private PeerObserver {
   std::unique_ptr<NodeProgramRunner> runner_;
   cuda::EventMarker marker_{cuda::api()};
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
-  std::mutex calling_;                  ///< serialises calls of the communicator and its pairs
+  std::mutex calling_;                  ///< serialises calls of the communicator and pairs
   std::atomic<int> inside_with_{kAll};  ///< peer of the call that may be inside NCCL
   /// Guards the next two; a thread that finds the lock taken skips the poll.
   std::mutex poll_guard_;

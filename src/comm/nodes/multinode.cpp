@@ -1,5 +1,5 @@
-// Joins ranks of several nodes. Ranks exchange set-up records first, so a refusal on one rank
-// becomes an error on all.
+// Joins ranks of several nodes. Ranks exchange set-up records first: a refusal on any rank becomes
+// an error on all.
 #include "comm/nodes/multinode.hpp"
 
 #include <unistd.h>
@@ -138,7 +138,7 @@ TransportFactory& transport_factory() {
   return maker;
 }
 
-/// Returns what to do if no transport joins the ranks' hosts; empty if all ranks may be on this
+/// Returns the remedy if no transport joins the ranks' hosts; empty if all ranks may be on this
 /// host.
 std::string why_no_transport(const CommunicatorOptions& options, const Env& env) {
   const std::string remedy = text(
@@ -156,7 +156,7 @@ std::string why_no_transport(const CommunicatorOptions& options, const Env& env)
   return why_not_one_host(env, options.ranks);
 }
 
-/// Returns null if there is no transport and all ranks may be on this host.
+/// Returns null without a transport if all ranks may be on this host.
 std::unique_ptr<TransportComm> transport_comm_of(const CommunicatorOptions& options,
                                                  const Env& env) {
   std::shared_ptr<Transport> transport = options.transport;
@@ -177,7 +177,7 @@ std::unique_ptr<TransportComm> transport_comm_of(const CommunicatorOptions& opti
   return std::make_unique<TransportComm>(std::move(transport), std::move(members), options.rank);
 }
 
-/// Returns the error of the lowest rank that has one. Called by all ranks together. shown, if not
+/// Returns the error of the lowest rank with an error. Called by all ranks together. shown, if not
 /// null, gets each rank's bytes.
 std::optional<Error> first_error(TransportComm& transport_comm, const std::optional<Error>& mine,
                                  const Deadline& deadline, const std::string& bytes = {},

@@ -22,7 +22,7 @@ namespace plait {
 std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
                                          double arrive_s, bool may_be_some);
 
-/// Nodes of a communicator; a null transport_comm = all ranks are on one node.
+/// Nodes of a communicator; a null transport_comm = all ranks are on the same node.
 struct Multinode {
   std::unique_ptr<TransportComm> transport_comm;
   Nodes nodes;
@@ -30,21 +30,20 @@ struct Multinode {
 };
 
 /// Finds the nodes by the launcher's variables, PLAIT_NODE_SIZE, or the hosts of ranks with a
-/// unique id. Called by all ranks together. Throws Error(unsupported) if there are several nodes
-/// and no transport. An error of one rank becomes an AgreedError on all ranks that have a
-/// transport.
+/// unique id. Called by all ranks together. Throws Error(unsupported) for several nodes without a
+/// transport. An error of any rank becomes an AgreedError on all ranks that have a transport.
 Multinode join_multinode(const CommunicatorOptions& options, const Env& env);
 /// Returns the machine as multi-node plans see it: CPU ranks of each node, joined by links of the
 /// measured speed between the first two nodes. Called by all ranks together; the same on all.
 Topology topology_of(Multinode& multinode, const Deadline& deadline);
 /// Returns each rank's device in the topology.
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
-/// Throws the error of the lowest rank that has one, as an AgreedError on all ranks. Called by all
+/// Throws the error of the lowest rank with an error, as an AgreedError on all ranks. Called by all
 /// ranks together. shown, if not null, gets each rank's bytes.
 void agree(TransportComm& transport_comm, const std::optional<Error>& mine,
            const Deadline& deadline, const std::string& bytes = {},
            std::vector<std::string>* shown = nullptr);
-/// Runs `step` and publishes an error to the peers, which may wait for this rank.
+/// Runs `step` and publishes an error to the peers, since peers may wait for this rank.
 template <class Step>
 auto publish_errors(TransportComm& transport_comm, const Step& step) {
   try {

@@ -1,6 +1,6 @@
-// Lowers a request over nodes to the steps of one rank. The nodes are described by a topology
-// without links: decisions made here must be the same on all ranks, independent of each rank's
-// knowledge of its machine.
+// Lowers a request over nodes to the steps of a rank. The nodes are described by a topology without
+// links: decisions made here must be the same on all ranks, independent of each rank's knowledge of
+// its machine.
 #include "comm/nodes/node_program.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace plait {
 namespace {
 
 constexpr std::uint64_t kPieceBytes =
-    8ull << 20;  // a piece's latency is small compared with its transfer
+    8ull << 20;  // a piece's latency is small compared with the transfer
 constexpr std::uint64_t kMostPieces = 16;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -46,7 +46,7 @@ const Strategy& strategy_named(const std::string& name, const Request& request) 
                    " (multi_node or library), found \"", name, "\""));
 }
 
-/// Whether blocks lie one behind another, as calls inside a node require.
+/// Whether blocks lie consecutively, as calls inside a node require.
 bool is_dense(const NodeStep& step, const NodePart& part, std::uint64_t element) {
   const std::uint64_t block = step.count * element;
   return part.before.bytes == 0 && (part.src_stride == 0 || part.src_stride == block) &&
@@ -115,7 +115,8 @@ class ProgramBuilder {
     return node == nodes_.mine;
   }
 
-  /// Adds a call among the ranks of equal place in all nodes, or a copy between two such ranks.
+  /// Adds a call among the ranks of equal place in all nodes, or a copy between two ranks of equal
+  /// place.
   bool across(const NodeStep& step) {
     const int place = group_position_of(nodes_.members, step.parts.front().rank).place;
     const bool is_pair = step.collective == Collective::copy;
@@ -154,7 +155,7 @@ class ProgramBuilder {
   NodeProgram::ProgramStep made_;
 };
 
-/// Adds one NCCL call among all ranks, for the elements from `begin` on.
+/// Adds an NCCL call among all ranks, for the elements from `begin` on.
 void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeProgram& program) {
   const int me = nodes.peers()[at(nodes.place)];
   const std::uint64_t skipped = begin * bytes_of(request.type);
@@ -174,10 +175,10 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
   program.steps.push_back(step);
 }
 
-// Sums in rank order over two nodes. Node 0 sums its ranks. NCCL adds node 1's first rank to that
-// sum: an addition of two terms, equal in either order. Node 1 continues with that value as the
-// input of the first rank. The cost: an extra scatter and gather in node 1 if the node has several
-// ranks.
+// Sums in rank order over two nodes. Node 0 sums the node's ranks. NCCL adds node 1's first rank to
+// that sum: an addition of two terms, equal in either order. Node 1 continues with that value as
+// the input of the first rank. The cost: an extra scatter and gather in node 1 if the node has
+// several ranks.
 class RankOrder {
  public:
   RankOrder(const Nodes& nodes, const Request& request, NodeProgram& program)
@@ -258,7 +259,7 @@ class RankOrder {
     program_.steps.push_back(made);
   }
   /// Adds a transfer from the first node to the second, or back. The piece's own next step waits
-  /// for it.
+  /// for the transfer.
   void across(Collective collective, std::uint64_t count, Region src, Region dst) {
     NodeProgram::ProgramStep made = step(collective, count, src, dst);
     made.kind = NodeStep::Action::across;

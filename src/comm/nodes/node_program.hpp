@@ -1,6 +1,6 @@
 // Lowers a request over several nodes to a rank's work on streams: collectives in the node on the
 // caller's stream, NCCL calls between nodes on a side stream. The strategies of multi-node plans
-// produce the steps, so the proofs of the plans hold for the order of the steps.
+// produce the steps. Therefore the proofs of the plans hold for the order of the steps.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -38,15 +38,15 @@ int rails_of(const Nodes& nodes);
 /// halfway, since nothing between was measured (E-0392).
 inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
 /// Returns why NCCL does the call if the caller names no strategy, for messages; empty if plait
-/// does the call. bitwise: PLAIT_BITWISE=1, which demands equal bits rather than speed.
+/// does the call. bitwise: PLAIT_BITWISE=1, a demand for equal bits rather than speed.
 std::string why_library(const Nodes& nodes, const Request& request, bool bitwise);
 /// Returns the strategy if the caller names none. Depends on the request and the nodes alone.
 /// bitwise: prefer rank order.
 CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise);
 /// Returns PLAIT_ALGO if it names a multi-node strategy, else nothing.
 CallOptions multinode_algo(const std::string& algo);
-/// options: a multi-node strategy and its parameters. Throws Error(unsupported), alike on all
-/// ranks, for steps that streams cannot run.
+/// options: a multi-node strategy and parameters. Throws Error(unsupported), alike on all ranks,
+/// for steps that streams cannot run.
 NodeProgram node_program(const Nodes& nodes, const Request& request, const CallOptions& options);
 
 }  // namespace plait

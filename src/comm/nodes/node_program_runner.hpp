@@ -1,6 +1,6 @@
 // Runs calls on GPUs of several nodes, for the drop-in under NCCL and for plait's own
 // communicators. Steps in a rank's node go on the caller's stream, NCCL calls between nodes on a
-// side stream, so one piece travels while the next is reduced (Micro 2021).
+// side stream, so a piece travels while the next is reduced (Micro 2021).
 #pragma once
 #include <functional>
 #include <memory>
@@ -30,7 +30,7 @@ class NodeProgramRunner {
                     bool bitwise);
 
   /// Returns the program of the request, made once. Any thread. Throws Error(unsupported) if a
-  /// strategy named by the caller cannot do it.
+  /// strategy named by the caller cannot serve the request.
   std::shared_ptr<const NodeProgram> program(const Request& request, const CallOptions& options);
   /// Enqueues the program in stream order. Does not check the memory.
   void enqueue(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,

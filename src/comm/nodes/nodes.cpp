@@ -1,4 +1,4 @@
-// Groups ranks by host into nodes, ordered by their lowest ranks.
+// Groups ranks by host into nodes, ordered by lowest rank.
 #include "comm/nodes/nodes.hpp"
 
 #include <unistd.h>

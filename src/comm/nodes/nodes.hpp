@@ -1,4 +1,4 @@
-// Nodes of a communicator: which ranks share a machine, and each rank's place there.
+// Nodes of a communicator: the ranks that share a machine, and each rank's place among them.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@ namespace plait {
 struct Nodes {
   std::vector<std::vector<int>> members;  ///< ranks of each node, ascending, by lowest rank
   int mine = 0;                           ///< this rank's node
-  int place = 0;                          ///< this rank's place in its node
+  int place = 0;                          ///< this rank's place in the node
 
   int count() const { return static_cast<int>(members.size()); }
   int ranks() const;
@@ -20,10 +20,10 @@ struct Nodes {
 };
 
 /// Groups ranks into nodes. `hosts` has the host of each rank. node_size > 0: every node_size
-/// consecutive ranks form a node, whatever their hosts.
-/// All ranks get the same result except for `mine` and `place`.
+/// consecutive ranks form a node, whatever the hosts. All ranks get the same result except for
+/// `mine` and `place`.
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
-/// Returns the kernel's boot id, which changes at each start of the machine.
+/// Returns the kernel's boot id, changed at each start of the machine.
 std::string boot_id();
 /// Returns a name shared by all processes that can map each other's memory: same boot of a machine,
 /// same PID namespace.

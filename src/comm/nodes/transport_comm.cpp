@@ -22,7 +22,7 @@ constexpr std::int64_t kLookEveryNs = 5'000'000;
 constexpr int kYields = 200;       // polls before a wait begins to sleep
 constexpr unsigned kSleepUs = 20;  // short, since no doorbell announces a message
 constexpr std::uint64_t kShortBytes =
-    1 << 15;  // messages up to this size go to all members in one round
+    1 << 15;  // messages up to this size go to all members in a single round
 
 bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t b_bytes) {
   return a != nullptr && b != nullptr && a < b + b_bytes && b < a + a_bytes;
@@ -32,13 +32,13 @@ bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t 
 
 char* TransportComm::ReusableBuffer::of(std::size_t wanted) {
   if (wanted > size) {
-    bytes.reset(new char[wanted]);  // not zeroed: written before it is read
+    bytes.reset(new char[wanted]);  // not zeroed: written before being read
     size = wanted;
   }
   return bytes.get();
 }
 
-/// Builds the rounds of one member's part of a collective.
+/// Builds the rounds of a member's part of a collective.
 class TransportComm::RoundBuilder {
  public:
   RoundBuilder(TransportCall& call, const Request& request, int member, const void* src, void* dst)
@@ -69,8 +69,8 @@ class TransportComm::RoundBuilder {
 
  private:
   int n() const { return r_.ranks; }
-  /// Calls `work` for every member except this one, starting with the next member, so that members
-  /// do not all send to the same member at once.
+  /// Calls `work` for every member except this member, starting with the next member, so that
+  /// members do not all send to the same member at once.
   template <class Work>
   void each_other(const Work& work) const {
     for (int step = 1; step < n(); ++step) work((me_ + step) % n());
@@ -109,8 +109,8 @@ class TransportComm::RoundBuilder {
     if (to != from && to != nullptr && from != nullptr && bytes > 0) std::memmove(to, from, bytes);
   }
 
-  /// Receives `bytes` from every member but this one in round 0, then sums them with `mine` in
-  /// member order.
+  /// Receives `bytes` from every other member in round 0, then sums the data with `mine` in member
+  /// order.
   void sum(char* mine, char* to, std::uint64_t bytes) {
     char* const inbox = call_.received.of(bytes * static_cast<std::uint64_t>(n()));
     std::vector<const void*> sources(static_cast<std::size_t>(n()), mine);
@@ -157,7 +157,7 @@ class TransportComm::RoundBuilder {
     each_other([&](int other) { send(0, other, block(src_, other), block_); });
     sum(block(src_, me_), dst_, block_);
   }
-  /// Long broadcasts go in parts: each member forwards its own part.
+  /// Long broadcasts go in parts: each member forwards a separate part.
   void broadcast() {
     const bool is_root = me_ == r_.root;
     if (is_root) move(dst_, src_, block_);
@@ -274,7 +274,7 @@ int TransportComm::begin(const Request& request, const std::vector<int>& ranks, 
 }
 
 /// Cuts messages to the transport's maximum, maps members to ranks, and numbers messages by pair of
-/// ranks. Calls of a pair start in the same order on both ends, though their rounds may not.
+/// ranks. Calls of a pair start in the same order on both ends, though rounds may not.
 void TransportComm::number(TransportCall& call, const std::vector<int>& ranks) {
   for (MessageRound& round : call.rounds) {
     std::vector<MessagePart> cut;
@@ -295,7 +295,8 @@ void TransportComm::number(TransportCall& call, const std::vector<int>& ranks) {
   }
 }
 
-/// Runs `step`. If the library throws, marks the rank as lost, and the communicator stops using it.
+/// Runs `step`. If the library throws, marks the rank as lost, and the communicator stops using the
+/// rank.
 template <class Step>
 auto TransportComm::with(int rank, const Step& step) {
   try {
@@ -372,7 +373,7 @@ bool TransportComm::drop(int handle) noexcept {
   for (const OpenMessage& one : call.open) given_up_.insert(one.rank);
   std::erase_if(call.open, [&](OpenMessage& one) { return transport_->drop(one.message); });
   call.round = call.rounds.size();
-  // A call stays taken while the library may still write to the buffers, so that the buffers stay.
+  // A call stays taken, and the buffers stay, while the library may still write to the buffers.
   if (call.open.empty()) call.is_taken = false;
   return call.open.empty();
 }
@@ -384,18 +385,18 @@ bool TransportComm::drop_all() noexcept {
   return all;
 }
 
-/// Sends nothing to nodes with a lost rank, since an MPI may crash on such a send. Lost ranks:
-/// given up by the library, or awaited until a timeout. Surviving ranks of such nodes find the
-/// failure themselves, or get it from a peer.
+/// Sends nothing to nodes with a lost rank, since an MPI may crash on a send to a lost node. Lost
+/// ranks: given up by the library, or awaited until a timeout. Surviving ranks of nodes with a lost
+/// rank find the failure themselves, or get it from a peer.
 void TransportComm::publish_failure(const Error& error) noexcept {
   try {
     const bool is_relayed = names_reporter(reason_of(error));
-    // An abort is relayed too: the aborting rank may be in no call that could publish it.
+    // An abort is relayed too: the aborting rank may be in no call that could publish the abort.
     if (is_relayed && error.code() != ErrorCode::aborted) return;
     if (error.code() == ErrorCode::timeout)
       for (const int rank : given_up_) is_lost_[static_cast<std::size_t>(rank)] = true;
     is_lost_[static_cast<std::size_t>(me_)] =
-        true;  // ranks of this node learn it through shared memory
+        true;  // ranks of this node learn the failure through shared memory
     const auto is_left = [&](std::size_t rank) {
       for (std::size_t lost = 0; lost < is_lost_.size(); ++lost)
         if (is_lost_[lost] && (lost == rank || (!locations_.empty() &&
@@ -408,7 +409,7 @@ void TransportComm::publish_failure(const Error& error) noexcept {
       if (is_left(rank)) others.push_back(members_[rank]);
     transport_->publish_failure(others,
                                 text(static_cast<int>(error.code()), ' ', reason_of(error)));
-  } catch (...) {  // out of memory: the peers have their deadlines
+  } catch (...) {  // out of memory: the peers have deadlines
   }
 }
 

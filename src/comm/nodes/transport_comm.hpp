@@ -1,5 +1,5 @@
 // TransportComm: exchanges and collectives between ranks of several hosts, built from a transport's
-// messages. plait opens no network port of its own.
+// messages. plait itself opens no network port.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,19 +14,19 @@
 
 namespace plait {
 
-/// Every rank sends directly to every peer, in one round or two. So an error names the missing
-/// ranks, sums of one round have the bits of the members' order, and no call sets up a group.
+/// Every rank sends directly to every peer, in a round or two. Hence an error names the missing
+/// ranks, sums of a single round have the bits of the members' order, and no call sets up a group.
 class TransportComm : public NodeLibrary {
  public:
   /// members: the transport's ranks that become ranks 0, 1, ... here; this process is number `me`.
-  /// Two communicators on one transport use different `series`, 0 and 1.
+  /// Two communicators on the same transport use different `series`, 0 and 1.
   TransportComm(std::shared_ptr<Transport> transport, std::vector<int> members, int me,
                 int series = 0);
 
   int ranks() const { return static_cast<int>(members_.size()); }
   int rank() const { return me_; }
   const Transport& transport() const { return *transport_; }
-  /// A rank's host name for messages, and its node.
+  /// A rank's host name for messages, and the rank's node.
   struct HostLocation {
     std::string host;
     int node = 0;
@@ -47,7 +47,7 @@ class TransportComm : public NodeLibrary {
   std::string awaits(int handle) const override;
   /// Runs a whole call, from begin() to end(). Meanwhile calls deadline.check and checks for
   /// failures of peers. Error(timeout) begins with `waiting`. buffers: the memory of the call,
-  /// leaked after an error if the library may still use it.
+  /// leaked after an error if the library may still use the memory.
   template <class Buffers>
   void run(const Request& request, const std::vector<int>& ranks, int member, const void* src,
            void* dst, std::unique_ptr<Buffers>& buffers, const Deadline& deadline,
@@ -61,7 +61,7 @@ class TransportComm : public NodeLibrary {
       throw;
     }
   }
-  /// Gives up all calls under way. Returns false if the library may still use their buffers.
+  /// Gives up all calls under way. Returns false if the library may still use the calls' buffers.
   bool drop_all() noexcept;
   /// Publishes to all ranks that this rank has failed.
   void publish_failure(const Error& error) noexcept;
@@ -85,7 +85,7 @@ class TransportComm : public NodeLibrary {
     int rank;
     bool is_sent;
   };
-  /// A buffer that keeps its memory from call to call.
+  /// A buffer that keeps memory from call to call.
   struct ReusableBuffer {
     std::unique_ptr<char[]> bytes;
     std::size_t size = 0;
@@ -114,7 +114,7 @@ class TransportComm : public NodeLibrary {
   const int me_, series_;
   std::vector<HostLocation> locations_;
   std::vector<bool> is_lost_;  ///< by rank: the library has given the rank up
-  std::set<int> given_up_;     ///< ranks whose messages were dropped before they were complete
+  std::set<int> given_up_;     ///< ranks with messages dropped before completion
   std::vector<std::unique_ptr<TransportCall>> calls_;
   std::vector<int> sent_, received_;  ///< message counts to and from each rank
 };
