@@ -57,7 +57,7 @@ DTYPE_OF_TYPE: dict[str, np.dtype[Any]] = {
 
 @dataclass(slots=True)  # not frozen: that costs 0.5 us a call
 class Buffer:
-    """Memory of one array: address, number of elements, plait type, shape.
+    """Memory of an array: address, number of elements, plait type, shape.
 
     owner: keeps the memory alive; device: CUDA ordinal, HOST or ON_SOME_GPU.
     """
@@ -70,7 +70,7 @@ class Buffer:
     device: int = HOST
 
 
-_type_of: dict[Any, str] = {}  # by dtype object: its name costs 1 us
+_type_of: dict[Any, str] = {}  # by dtype object: the dtype's name costs 1 us
 
 
 def _type_name(dtype: Any) -> str:
@@ -95,7 +95,7 @@ def _torch_buffer(tensor: Any, role: str, writable: bool) -> Buffer:
         )
     if not tensor.is_contiguous():
         raise InvalidArgumentError(f"wanted a contiguous {role}; call .contiguous() on it first")
-    if getattr(tensor, "is_neg", _no)():  # its memory holds negated values
+    if getattr(tensor, "is_neg", _no)():  # the memory holds negated values
         if writable:
             raise InvalidArgumentError(
                 f"wanted {role} whose memory holds its values, found a tensor that torch negates "
@@ -109,7 +109,7 @@ def _torch_buffer(tensor: Any, role: str, writable: bool) -> Buffer:
 
 
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, unit: int) -> bool:
-    """Returns whether strides are contiguous. unit: stride of one element; strides None = yes."""
+    """Returns whether strides are contiguous. unit: stride of an element; strides None = yes."""
     if strides is None or prod(shape) == 0:
         return True
     step = unit
@@ -172,7 +172,7 @@ def _on_gpu(array: Any) -> bool:
 
 
 def is_on_gpu(array: Any) -> bool:
-    """Whether the array lies in a GPU's memory, as far as it says; never raises."""
+    """Whether the array says that its memory is a GPU's; never raises."""
     if array is None or type(array) is np.ndarray:
         return False
     try:
@@ -184,9 +184,10 @@ def is_on_gpu(array: Any) -> bool:
 
 
 def empty_like(source: Buffer, shape: tuple[int, ...]) -> Any:
-    """A new array of `shape` where `source` lies, of its type: torch, cupy, else numpy.
+    """A new array of `shape` in the memory of `source`, of the same type: torch, cupy, else numpy.
 
-    Raises InvalidArgumentError for other GPU arrays, which only their own library can make.
+    Raises InvalidArgumentError for GPU arrays of other libraries: only the array's library can make
+    a new array.
     """
     owner, library = source.owner, type(source.owner).__module__.split(".")[0]
     if hasattr(owner, "data_ptr"):  # torch, in host memory and on GPUs alike
@@ -205,8 +206,8 @@ def empty_like(source: Buffer, shape: tuple[int, ...]) -> Any:
 def of_kind(array: Any, made: Any) -> Any:
     """Converts a filled result of empty_like to the library of `array`.
 
-    A numpy result becomes an array of a library with the array API standard (jax and others, whose
-    arrays may be immutable). Buffers and bare DLPack objects get the numpy array.
+    A numpy result becomes an array of a library with the array API standard (jax and others; arrays
+    may be immutable). Buffers and bare DLPack objects get the numpy array.
     """
     if not isinstance(made, np.ndarray) or isinstance(array, np.ndarray):
         return made
@@ -221,7 +222,7 @@ def stream_handle(stream: Any, buffers: list[Buffer]) -> int:
     stream: an int, torch.cuda.Stream, cupy.cuda.Stream or object with __cuda_stream__; None = the
     current stream of the arrays' library, else torch's if loaded, else the legacy default stream 0.
     For a torch.cuda.Stream, torch's allocator keeps the arrays' memory until the stream is done.
-    For other streams (torch.cuda.ExternalStream too) the caller must keep the arrays.
+    For foreign streams (torch.cuda.ExternalStream too) the caller must keep the arrays.
     """
     if stream is None:
         return _current_stream(buffers)
@@ -253,8 +254,8 @@ def _current_stream(buffers: list[Buffer]) -> int:
 def _keep_for(stream: Any, buffers: list[Buffer]) -> None:
     """Tells torch's allocator that the stream uses the arrays' memory (record_stream).
 
-    Skips ExternalStream: the allocator queries the stream when the memory is freed, which ends the
-    process if the program has destroyed the stream. torch's own streams are never destroyed.
+    Skips ExternalStream: the allocator queries the stream when the memory is freed. If the program
+    has destroyed the stream, the query ends the process. torch's own streams are never destroyed.
     """
     torch = sys.modules.get("torch")
     if not hasattr(stream, "cuda_stream") or torch is None:
@@ -301,10 +302,10 @@ def _numpy_buffer(view: np.ndarray[Any, Any], role: str, writable: bool) -> Buff
 
 
 def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
-    """Returns the memory of `array`. role: its name in errors ("input", "output").
+    """Returns the memory of `array`. role: the array's name in errors ("input", "output").
 
-    Raises InvalidArgumentError if it is no array, not contiguous, or read-only with `writable`;
-    UnsupportedError if plait lacks its element type or device.
+    Raises InvalidArgumentError if `array` is no array, not contiguous, or read-only with
+    `writable`; UnsupportedError if plait lacks the element type or device.
     """
     if type(array) is np.ndarray:
         return _numpy_buffer(array, role, writable)

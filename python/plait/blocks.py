@@ -1,7 +1,7 @@
 """Turns the counts of uneven collectives (all_gather_v etc.) into requests of the core.
 
 Counts are rows along the first dimension, as torch's split sizes are; in one-dimensional arrays a
-row is one element.
+row is an element.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from plait.arrays import Buffer
 class BlocksKind(NamedTuple):
     """An uneven collective: the core's request, and rows and elements of this rank's output.
 
-    sends, gets: elements by rank, if each rank knows only its own counts; else empty.
+    sends, gets: elements by rank, if each rank knows only the rank's own counts; else empty.
     """
 
     request: Request
@@ -40,7 +40,7 @@ _MOST = 1 << 62
 
 
 def counts_of(given: Any, ranks: int, what: str) -> list[int]:
-    """Returns one integer >= 0 a rank, from a list, tuple, numpy array or tensor."""
+    """Returns an integer >= 0 per rank, from a list, tuple, numpy array or tensor."""
     if given is None:
         raise InvalidArgumentError(f"{what}: wanted {ranks} counts, one a rank, found none")
     try:

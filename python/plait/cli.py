@@ -1,7 +1,8 @@
 """The `plait` command. Data goes to standard output, progress to standard error.
 
 Exit statuses follow errors.def: 0 ok, 1 failure, 2 usage, 3 no such device; 130 after Ctrl-C. run,
-profile and launch return the program's status, 127 if it is missing, 126 if it cannot be executed.
+profile and launch return the program's status, 127 if the program is missing, 126 if not
+executable.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ app = typer.Typer(
 
 
 def _checked(command: Callable[..., None]) -> Callable[..., None]:
-    """Wraps a command with a check of PLAIT_* variables, except doctor, which lists wrong ones."""
+    """Wraps a command with a check of PLAIT_* variables, except doctor: doctor lists wrong
+    variables."""
     if command is doctor:
         return command
 
@@ -50,7 +52,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (topo, plan, verify, simulate, repor
 BEFORE_PROGRAMS: tuple[Callable[..., None], ...] = (run, profile, launch, doctor)
 for command in COMMANDS:
     app.command()(_checked(command))
-for command in BEFORE_PROGRAMS:  # options after the program's name belong to it
+for command in BEFORE_PROGRAMS:  # options after the program's name belong to the program
     app.command(context_settings=SETTINGS)(_checked(command))
 
 
@@ -78,14 +80,14 @@ def _options(
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Returns whether Ctrl-C caused the error. typer would use a status of its own."""
+    """Returns whether Ctrl-C caused the error. typer would use a different status."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def main() -> NoReturn:
-    """Runs the command line. Turns plait's errors and Ctrl-C into one line and an exit status."""
+    """Runs the command line. Turns plait's errors and Ctrl-C into a line and an exit status."""
     try:
         app()
     except plait.Error as error:

@@ -1,10 +1,10 @@
-"""Communicator: collectives on arrays, one object a rank.
+"""Communicator: collectives on arrays, an object per rank.
 
-All ranks make the same calls in the same order, except send, recv and exchange_with, which involve
-two ranks. In host memory a call returns when this rank's result is complete. If ranks disagree
-(count, type, op, ...), all get MismatchError. In GPU memory a call is enqueued on a stream and
-returns at once; check() raises its later errors. If a rank dies, all others raise PeerLostError
-with its name. Every wait has a deadline.
+All ranks make the same calls in the same order, except send, recv and exchange_with (between two
+ranks). In host memory a call returns when this rank's result is complete. If ranks disagree (count,
+type, op, ...), all get MismatchError. In GPU memory a call is enqueued on a stream and returns at
+once; check() raises later errors. If a rank dies, all peers raise PeerLostError with the rank's
+name. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ class Communicator:
 
     rank, ranks: this rank's number and the number of ranks; without both, the launcher's.
     rendezvous: address for bootstrap ("fd:N", "unix:PATH", "" = from the launcher's environment).
-    unique_id: the value of `plait.unique_id()` on one rank, as text or bytes, which the program has
-    sent to the others; it replaces rendezvous and needs no launcher. topology: name or file ("" =
-    the machine as found). masks: excluded links ("nvlink:0-1"). arrive_s: deadline in s for all
-    ranks to enter a call, and for waits on GPUs; deadline_s: inside a call in host memory. Ctrl-C
-    ends such a wait within 1 s and aborts the communicator. device: CUDA ordinal of this rank's
-    GPU, -1 = none; without rank and ranks, the launcher's local rank if every rank has a GPU.
+    unique_id: the value of `plait.unique_id()` on one rank, as text or bytes, sent by the program
+    to all ranks; replaces rendezvous and needs no launcher. topology: name or file ("" = the
+    machine as found). masks: excluded links ("nvlink:0-1"). arrive_s: deadline in s for all ranks
+    to enter a call, and for waits on GPUs; deadline_s: inside a call in host memory. Ctrl-C ends
+    the wait within 1 s and aborts the communicator. device: CUDA ordinal of this rank's GPU, -1 =
+    none; without rank and ranks, the launcher's local rank if every rank has a GPU.
     sm_budget: most thread blocks of a call on a GPU, 0 = the fastest number.
     overlap_compute: large calls leave multiprocessors to computation, as under NCCL
     (beside_computing is its former name).
-    graph_mixing: captured calls keep their order beside other graphs and eager calls (on unless
-    False). bitwise: only plans that sum in rank order, as with PLAIT_BITWISE=1.
-    Making a communicator is collective; an error is raised on every rank.
+    graph_mixing: captured calls stay in order beside other graphs and eager calls (on unless
+    False). bitwise: only plans that sum in rank order, as with PLAIT_BITWISE=1. Making a
+    communicator is collective; an error is raised on every rank.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Communicator:
 
     @property
     def transport(self) -> str:
-        """Name of the library that carries messages between nodes; empty = one node."""
+        """Name of the library that carries messages between nodes; empty = a single node."""
         return self._core.transport
 
     @property
@@ -172,7 +172,7 @@ class Communicator:
 
     @property
     def topology(self) -> Topology:
-        """The topology for which plans in host memory are made; the same on all ranks."""
+        """The topology for plans in host memory; the same on all ranks."""
         return self._core.topology
 
     def all_reduce(self, array: Any, op: str = "sum", out: Any = None, **how: Any) -> Any:
@@ -184,7 +184,7 @@ class Communicator:
         rank's); for GPU arrays also stream= (a number, torch.cuda.Stream or cupy.cuda.Stream; None
         = the library's current stream). Returns `out`, or a new array of the same library, type and
         memory (torch in, torch out); buffers of no library give a numpy array.
-        Raises MismatchError on all ranks if they disagree, InvalidArgumentError for bad arrays,
+        Raises MismatchError on all ranks if ranks disagree, InvalidArgumentError for bad arrays,
         UnsupportedError for a type or device that plait does not have.
         """
         return self._call("all_reduce", array, out, how, op=op)
@@ -207,7 +207,8 @@ class Communicator:
     def reduce(
         self, array: Any, op: str = "sum", root: int = 0, out: Any = None, **how: Any
     ) -> Any:
-        """Reduces on the root: it gets op over all ranks of array[i]. Other ranks get None."""
+        """Reduces on the root: the root gets op over all ranks of array[i]. Other ranks get
+        None."""
         return self._call("reduce", array, out, how, op=op, root=root)
 
     def all_to_all(self, array: Any, out: Any = None, **how: Any) -> Any:
@@ -222,7 +223,7 @@ class Communicator:
     def scatter(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
         """Scatters the root's array: rank r gets the r-th of `ranks` equal parts.
 
-        Other ranks pass an array of the root's size and type, whose contents are not read.
+        Other ranks pass an array of the root's size and type; the contents are not read.
         """
         return self._call("scatter", array, out, how, root=root)
 
@@ -240,7 +241,7 @@ class Communicator:
     def reduce_scatter_v(
         self, array: Any, counts: Any, op: str = "sum", out: Any = None, **how: Any
     ) -> Any:
-        """Reduces and scatters blocks: rank r gets its counts[r] rows of the reduction.
+        """Reduces and scatters blocks: rank r gets counts[r] rows of the reduction.
 
         array: sum(counts) rows.         counts: as in all_gather_v.
         """
@@ -253,9 +254,9 @@ class Communicator:
     ) -> Any:
         """Sends send_counts[p] rows of `array` to rank p; gets recv_counts[q] rows from rank q.
 
-        Blocks lie in rank order, in `array` and in the result, which has sum(recv_counts) rows.
-        Each rank passes its own counts. Ranks exchange them on the host first, for GPU arrays too,
-        and all raise MismatchError if two ranks disagree.
+        Blocks lie in rank order, in `array` and in the result of sum(recv_counts) rows. Each rank
+        passes its own counts. Ranks exchange counts on the host first, for GPU arrays too, and all
+        raise MismatchError if two ranks disagree.
         """
         return self._call(
             "all_to_all",
@@ -270,7 +271,7 @@ class Communicator:
     ) -> Any:
         """Gathers all ranks' arrays, of counts[r] rows each, on the root. Other ranks get None.
 
-        counts: read on the root only. Ranks exchange them on the host, as in all_to_all_v.
+        counts: read on the root only. Ranks exchange counts on the host, as in all_to_all_v.
         """
         return self._call(
             "gather", array, out, how, blocks=lambda s: gathered(self._who, s, counts, root)
@@ -279,10 +280,10 @@ class Communicator:
     def scatter_v(
         self, array: Any = None, counts: Any = None, root: int = 0, out: Any = None, **how: Any
     ) -> Any:
-        """Scatters blocks of the root's array: rank r gets its counts[r] rows.
+        """Scatters blocks of the root's array: rank r gets counts[r] rows.
 
-        array, counts: on the root. Other ranks pass `out`, which gives their rows and type. Ranks
-        exchange counts on the host, as in all_to_all_v.
+        array, counts: on the root. Other ranks pass `out`, giving rows and type. Ranks exchange
+        counts on the host, as in all_to_all_v.
         """
         given = array if self._rank == root else out
         return self._call(
@@ -294,20 +295,20 @@ class Communicator:
         return self._call("send_recv", array, out, how)
 
     def copy(self, array: Any, src: int, dst: int, out: Any = None, **how: Any) -> Any:
-        """Copies rank src's array to rank dst. All ranks call it; ranks other than dst get None.
+        """Copies rank src's array to rank dst. All ranks call copy(); ranks except dst get None.
 
-        Uses every path of the pair in host memory. On GPUs it uses the direct link, and from
-        384 MiB on also host memory. (`plait.copy` uses every path between two GPUs of a process.)
+        Uses every path of the pair in host memory. On GPUs uses the direct link, and from 384 MiB
+        on also host memory. (`plait.copy` uses every path between two GPUs of a process.)
         """
         return self._call("copy", array, out, how, root=src, peer=dst)
 
     def send(self, array: Any, dst: int, **how: Any) -> None:
-        """Sends `array` to rank `dst`, which calls recv().
+        """Sends `array` to rank `dst`; `dst` calls recv().
 
-        Both ranks make their sends, receives and exchanges with each other in the same order. The
-        first one waits on the host for the peer's first (arrive_s). send() returns (on a GPU: its
-        stream continues) once the peer has called recv(), so two ranks that both send first
-        deadlock until the deadline; use exchange_with() then. how: strategy=, params=, stream=.
+        Both ranks make sends, receives and exchanges with each other in the same order. The first
+        call waits on the host for the peer's first (arrive_s). send() returns (on a GPU: its stream
+        continues) once the peer has called recv(). Two ranks that both send first deadlock until
+        the deadline; use exchange_with() then. how: strategy=, params=, stream=.
         """
         pair = self._pair(dst)
         pair._call("copy", array, None, how, root=pair.rank, peer=1 - pair.rank)
@@ -318,7 +319,8 @@ class Communicator:
         return pair._call("copy", out, out, how, root=1 - pair.rank, peer=pair.rank)
 
     def exchange_with(self, array: Any, peer: int, out: Any = None, **how: Any) -> Any:
-        """Sends `array` to rank `peer` and receives an array of the same count and type from it."""
+        """Sends `array` to rank `peer` and receives an array of the same count and type from
+        `peer`."""
         return self._pair(peer)._call("send_recv", array, out, how)
 
     def run(self, plan: Plan, array: Any, out: Any, scalar: float = 1.0) -> Any:
@@ -341,14 +343,14 @@ class Communicator:
         return out
 
     def barrier(self) -> None:
-        """Waits on the host until every rank has called it."""
+        """Waits on the host until every rank has called barrier()."""
         self._core.barrier()
 
     def check(self) -> None:
         """Raises the error of a call on this rank's GPU: DeadlineError, PeerLostError,
         AbortedError.
 
-        Does not wait: synchronize the stream first to see the errors of all its calls.
+        Does not wait: synchronize the stream first to see the errors of all calls.
         """
         self._core.check()
 
@@ -366,7 +368,7 @@ class Communicator:
         return self._core.plan_for(request, strategy, dict(params or {}))
 
     def explain(self, request: Request) -> str:
-        """Returns text: the plan or engine of a request, its alternatives, and why they lost."""
+        """Returns text: the plan or engine of a request, the alternatives, and why each lost."""
         return self._core.explain(request)
 
     def counters(self) -> Any:
@@ -376,13 +378,13 @@ class Communicator:
     def abort(self) -> None:
         """Ends all pending and later calls of this rank with AbortedError. Thread-safe, local.
 
-        On GPUs, calls end without a result and without failing their stream. Other ranks' calls
-        that wait for this rank fail after `deadline_s`.
+        On GPUs, calls end without a result and without failing the stream. Peers' calls that wait
+        for this rank fail after `deadline_s`.
         """
         self._core.abort()
 
     def _pair(self, peer: int) -> Communicator:
-        """Returns the communicator of this rank and `peer`; the lower one is rank 0 in it."""
+        """Returns the communicator of this rank and `peer`; the lower rank is rank 0."""
         try:
             index = operator.index(peer)
         except TypeError:
@@ -403,7 +405,7 @@ class Communicator:
         peer: int = 0,
         blocks: Callable[[Buffer], BlocksKind] | None = None,
     ) -> Any:
-        """Checks arguments and buffers of a collective and runs it.
+        """Checks arguments and buffers of a collective and runs the collective.
 
         An error of this rank's arguments fails the call on all ranks. On GPUs that holds only for
         calls that exchange counts on the host.
@@ -445,8 +447,8 @@ class Communicator:
     ) -> Any:
         """Enqueues a collective on this rank's GPU.
 
-        Errors stay local unless other ranks wait on the host: if the communicator has no GPU, or if
-        the call exchanges counts there (`exchanges`).
+        Errors stay local unless peers wait on the host: if the communicator has no GPU, or if the
+        call exchanges counts on the host (`exchanges`).
         """
         try:
             kind, made, call = self._gpu_call(array, out, how, kind_of)
@@ -504,7 +506,7 @@ class Communicator:
         key = (collective, source.count, source.type, op, root, peer)
         try:
             known = self._kinds.get(key)
-        except TypeError:  # an unhashable op; _make_kind reports it
+        except TypeError:  # an unhashable op, reported by _make_kind
             known = None
         return known if known is not None else self._make_kind(key)
 
@@ -535,7 +537,7 @@ class Communicator:
     def _output(
         self, kind: _Kind | BlocksKind, source: Buffer, out: Any
     ) -> tuple[Any, Buffer | None]:
-        """Returns (output array, its buffer); makes the array if the caller gave none."""
+        """Returns (output array, buffer); makes the array if the caller gave none."""
         if not kind.has_output:
             return None, None
         if out is None:
@@ -561,7 +563,7 @@ def _scalar(scalar: Any) -> float:
 
 
 def _scalars(how: _How, ranks: int) -> list[float]:
-    """Returns every rank's factor; other ranks' are used on GPUs only."""
+    """Returns every rank's factor; peers' factors are used on GPUs only."""
     if how.scalars is None:
         return [_scalar(how.scalar)] * ranks
     found = [_scalar(scalar) for scalar in how.scalars]
@@ -595,8 +597,7 @@ def _word(word: Any, what: str) -> str:
 
 
 def _id(given: Any) -> str:
-    """Returns a unique id as text; raises InvalidArgumentError if it is empty or of another
-    type."""
+    """Returns a unique id as text; raises InvalidArgumentError if empty or of another type."""
     found = given.decode("ascii", "replace") if isinstance(given, bytes) else given
     if not isinstance(found, str) or not found:
         raise InvalidArgumentError(
@@ -619,8 +620,8 @@ def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
 def init(**options: Any) -> Communicator:
     """Makes a communicator of all ranks of a launcher (plait launch, torchrun, mpirun, Slurm).
 
-    Without a launcher it has this process alone, or, with unique_id=, rank= and ranks=, all
-    processes with the same id. options: the keywords of Communicator. Collective.
+    Without a launcher the communicator has this process alone, or, with unique_id=, rank= and
+    ranks=, all processes with the same id. options: the keywords of Communicator. Collective.
     """
     return Communicator(**options)
 
@@ -628,7 +629,7 @@ def init(**options: Any) -> Communicator:
 def unique_id() -> str:
     """Returns a text that identifies a new communicator.
 
-    One rank calls this, the program sends the text to the others, and all of them pass it to
+    One rank calls this, the program sends the text to all ranks, and each passes the text to
     `plait.init(unique_id=, rank=, ranks=)`.
     """
     return _core.unique_id()
@@ -642,7 +643,7 @@ def run_reference(
 ) -> None:
     """Runs a plan for all ranks in this thread with the reference executor; fills `outputs`.
 
-    inputs, outputs: one array in host memory a rank; scalars: one factor a rank, for premul_sum.
+    inputs, outputs: an array in host memory per rank; scalars: a factor per rank, for premul_sum.
     """
     _check_sizes(plan, inputs, outputs)
     sources = [buffer_of(array, "input").address for array in inputs]
@@ -662,7 +663,7 @@ def _check_sizes(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any]) -> N
 
 
 def _check_size(plan: Plan, role: str, rank: int, found: Buffer) -> None:
-    """Checks the size of a buffer, of which the core gets only the address."""
+    """Checks the size of a buffer, since the core gets only the address."""
     request = plan.request
     wanted = request.input_bytes(rank) if role == "input" else request.output_bytes(rank)
     size = DTYPE_OF_TYPE[request.type].itemsize

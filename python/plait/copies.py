@@ -1,7 +1,7 @@
 """plait.copy: copies an array to another GPU of this process, over every path at once.
 
 The direct link, host memory and relay GPUs carry a share each. Small arrays use the link alone.
-Copies are in stream order, like those of torch and cupy.
+Copies are in stream order, like copies of torch and cupy.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def copy(
 ) -> Any:
     """Copies src to dst, both in GPU memory (torch, cupy, DLPack), and returns dst at once.
 
-    Both are contiguous, of one element type and the same count, at any alignment. dst_stream,
-    src_stream: a number, torch.cuda.Stream or cupy.cuda.Stream on each one's GPU; None = the
-    library's current stream there. The copy runs after earlier work of both streams and before
-    later work of either. params: host_permille, relay_permille, relay, chunk_kib, batch (`plait
-    bench copy --shares`); None = shares by the links' speeds, with less through host memory if
-    earlier copies waited for it (another job on PCIe). without: excluded links ("nvlink:0-1").
+    Both are contiguous, of the same element type and count, at any alignment. dst_stream,
+    src_stream: a number, torch.cuda.Stream or cupy.cuda.Stream on the array's GPU; None = the
+    library's current stream on that GPU. The copy runs after earlier work of both streams and
+    before later work of either. params: host_permille, relay_permille, relay, chunk_kib, batch
+    (`plait bench copy --shares`); None = shares by the links' speeds, with less through host memory
+    if earlier copies waited for it (another job on PCIe). without: excluded links ("nvlink:0-1").
     Raises InvalidArgumentError for arrays in host memory or of different types or counts.
     """
     source, target = buffer_of(src, "src"), buffer_of(dst, "dst", writable=True)
@@ -73,7 +73,8 @@ def copy(
 
 
 def _stream(stream: Any, buffer: Buffer) -> int:
-    """Returns a stream's handle; None = the current one. cupy has one a GPU: the array's counts."""
+    """Returns a stream's handle; None = the current stream. cupy has a current stream per GPU: the
+    array's counts."""
     if stream is None and type(buffer.owner).__module__.split(".")[0] == "cupy":
         with buffer.owner.device:
             return int(sys.modules["cupy"].cuda.get_current_stream().ptr)

@@ -46,7 +46,7 @@ def _file_offset(data: bytes, wanted: int) -> int:
 
 
 def _dynamic(data: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Returns the dynamic entries and the file offset of their string table."""
+    """Returns the dynamic entries and the file offset of the string table."""
     entries: list[tuple[int, int]] = []
     for kind, offset, _, size in _segments(data):
         if kind == PT_DYNAMIC:

@@ -1,9 +1,9 @@
-"""Kills the ranks of a job after their launcher has ended.
+"""Kills the ranks of a job after the launcher has ended.
 
-Runs as a separate process, so that it survives a killed launcher. It reads "PID START" of each rank
-from a pipe. The end of the pipe means that the launcher has ended or closed it. Every rank that
-still runs then gets SIGTERM, with all its child processes, and SIGKILL after GRACE_S. The launcher
-starts it by `Keeper` (launch.py), as a script that imports few modules.
+Runs as a separate process, and thus survives a killed launcher. Reads "PID START" of each rank from
+a pipe. The end of the pipe means that the launcher has ended or closed the pipe. Every rank that
+still runs then gets SIGTERM, with all child processes, and SIGKILL after GRACE_S. The launcher
+starts the keeper by `Keeper` (launch.py), as a script that imports few modules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOK_S = 0.5  # s between checks of the parent, since a forked process may keep 
 
 
 def started(pid: int) -> str:
-    """Returns the start time of a process, which guards against a reused pid; "" = none."""
+    """Returns the start time of a process, a guard against a reused pid; "" = none."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -29,7 +29,7 @@ def started(pid: int) -> str:
 
 
 def _under(ranks: dict[int, str]) -> dict[int, str]:
-    """Returns the ranks that still run, and all their descendants."""
+    """Returns the ranks that still run, and all descendants."""
     found = {pid: start for pid, start in ranks.items() if started(pid) == start}
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):

@@ -1,8 +1,8 @@
-"""Starts the ranks of a job on this machine and collects their output.
+"""Starts the ranks of a job on this machine and collects the output.
 
-A rank runs `python -m plait.launch MODULE:FUNCTION`, reads its task as JSON, joins the others over
+A rank runs `python -m plait.launch MODULE:FUNCTION`, reads a task as JSON, joins the peers over
 socket pairs made here (no path, no port), and writes JSON lines to a pipe. No rank outlives this
-process, however it ends (keeper.py).
+process, however the process ends (keeper.py).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RankJob:
             rendezvous = f"fd:{hub}" if rank == 0 else f"fd:{fds[0]}"
             rank_env = {
                 **os.environ,
-                "PLAIT_DEVICE": "-1",  # benchmark ranks choose their GPU explicitly
+                "PLAIT_DEVICE": "-1",  # benchmark ranks choose a GPU explicitly
                 **env,
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
@@ -85,7 +85,7 @@ class RankJob:
                 "LOCAL_WORLD_SIZE": str(ranks),
                 "PLAIT_RENDEZVOUS": rendezvous if ranks > 1 else "",
             }
-            # The task goes by standard input: it may exceed the length of an argument.
+            # The task goes by standard input: the text may exceed the length of an argument.
             with without_interrupts():
                 process = subprocess.Popen(
                     [sys.executable, "-m", "plait.launch", entry, str(write_fd)],
@@ -151,7 +151,7 @@ def _rank_main(entry: str, write_fd: int) -> int:
     pipe: IO[str] = os.fdopen(write_fd, "w")
 
     def emit(row: dict[str, Any]) -> None:
-        # One write a line, below PIPE_BUF, so that ranks' lines do not mix.
+        # A single write per line, below PIPE_BUF: ranks' lines do not mix.
         pipe.write(json.dumps(row) + "\n")
         pipe.flush()
 

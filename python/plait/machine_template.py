@@ -1,6 +1,6 @@
 """Topology template of `plait topo --new`: two sockets with PCIe GPUs.
 
-Every figure is a guess for PCIe 4.0, marked as such in its source, for the user to replace.
+Every figure is a guess for PCIe 4.0, marked as a guess in the source, for the user to replace.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ PARAMETERS = {"copy_launch_ns": 9000, "kernel_launch_ns": 4000, "gpu_memory_gb_p
 
 
 def _link(kind: str, src: str, dst: str, gb_per_s: float, resource: str) -> dict[str, Any]:
-    """Returns one direction of a link. Links with one resource share its bandwidth."""
+    """Returns a direction of a link. Links with the same resource share the bandwidth."""
     ends = {"kind": kind, "src": src, "dst": dst}
     return ends | {"gb_per_s": gb_per_s, "latency_ns": 1500, "resources": [resource]}
 
 
 def template(name: str) -> dict[str, Any]:
-    """Returns the topology: GPUs reach their socket's memory; a bus joins the sockets."""
+    """Returns the topology: GPUs reach the socket's memory; a bus joins the sockets."""
     links = []
     for gpu in range(GPUS):
         memory = f"numa{gpu * SOCKETS // GPUS}"

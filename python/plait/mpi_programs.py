@@ -1,7 +1,7 @@
 """Recognises MPI programs in commands, for `plait run`.
 
-Skips launchers (mpirun, srun) and looks at the program that they start. The drop-in finds the MPI
-that the program loads by itself, and does nothing in a process without MPI.
+Skips launchers (mpirun, srun) and looks at the started program. The drop-in finds the MPI that the
+program loads by itself, and does nothing in a process without MPI.
 """
 
 from __future__ import annotations

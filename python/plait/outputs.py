@@ -1,4 +1,5 @@
-"""Output files of commands. Commands check them before measuring; all errors have one form."""
+"""Output files of commands. Commands check paths before measuring; all errors have the same
+form."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def check(file: str, option: str, makes_folders: bool = False) -> None:
 
 
 def check_new(file: str, option: str, force: bool) -> None:
-    """Checks a file that users edit: also raises FileError if it exists and `force` is false."""
+    """Checks a file that users edit: also raises FileError if the file exists and `force` is
+    false."""
     check(file, option)
     if file and Path(file).is_file() and not force:
         raise plait.FileError(
@@ -46,7 +48,7 @@ def check_new(file: str, option: str, force: bool) -> None:
 
 
 def check_picture(file: str, option: str) -> None:
-    """Checks a picture: also raises if its suffix is no picture format or matplotlib is missing."""
+    """Checks a picture: also raises if the suffix is no picture format or matplotlib is missing."""
     check(file, option)
     if not file:
         return
@@ -58,7 +60,7 @@ def check_picture(file: str, option: str) -> None:
 
 
 def human_bytes(size: float) -> str:
-    """Returns a size with its unit: 1048576 -> '1 MiB'."""
+    """Returns a size with a unit: 1048576 -> '1 MiB'."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"
@@ -120,7 +122,7 @@ def load_pyplot() -> Any:
 
 
 def save(figure: Any, file: str, dpi: int) -> None:
-    """Writes a figure to `file` and closes it. Raises FileError on failure."""
+    """Writes a figure to `file` and closes the figure. Raises FileError on failure."""
     try:
         figure.savefig(file, dpi=dpi)
     except OSError as error:

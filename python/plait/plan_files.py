@@ -30,14 +30,14 @@ def load_plan(name: str) -> plait.Plan:
 
 
 def machine_of(plan: plait.Plan) -> plait.Topology:
-    """Returns the shipped topology for which a plan was made, else this machine's."""
+    """Returns the shipped topology of a plan, else this machine's."""
     if plan.topology in plait.shipped_topologies():
         return plait.load_topology(plan.topology)
     return plait.discover()
 
 
 def _read(name: str) -> str:
-    """Returns a file's text. Refuses non-regular files (a pipe could block) and long ones."""
+    """Returns a file's text. Refuses non-regular files (a pipe could block) and long files."""
     wanted = f"wanted a regular file of at most {MAX_FILE_BYTES >> 20} MiB"
     try:
         if name == "-":

@@ -7,7 +7,7 @@
         return builder.build()
 
 Any call with strategy="two_level", plait.propose(), plait.propose_one() and commands with --load
-FILE can then use it. Its plans are verified before they run. A call with a wrong plan raises
+FILE can then use it. Plans are verified before running. A call with a wrong plan raises
 InvalidArgumentError with the findings, on all ranks.
 """
 
@@ -53,10 +53,11 @@ def strategy(
 ) -> Any:
     """Registers function(topology, request) -> plan as a strategy of the function's name.
 
-    Its keyword-only integer arguments are the strategy's parameters ("two_level:chunks=8"). The
-    function raises plait.UnsupportedError, with a reason, for requests that it does not serve.
-    collectives: those it serves; candidates: parameter sets to try. All ranks of a job register the
-    same strategies. Calls that name no strategy never use it.
+    The function's keyword-only integer arguments are the strategy's parameters
+    ("two_level:chunks=8"). The function raises plait.UnsupportedError, with a reason, for requests
+    that it does not serve.
+    collectives: served collectives; candidates: parameter sets to try. All ranks of a job register
+    the same strategies. Calls that name no strategy never use the strategy.
     """
 
     def add(made: MakesPlan) -> MakesPlan:
@@ -94,7 +95,7 @@ def _parameters(title: str, made: Callable[..., Plan]) -> dict[str, int]:
 def _checked(
     title: str, made: Callable[..., Plan]
 ) -> Callable[[Topology, Request, dict[str, int]], Plan]:
-    """Wraps the function: its exceptions become plait errors that name the place."""
+    """Wraps the function: exceptions become plait errors that name the place."""
 
     def plan(topology: Topology, request: Request, params: dict[str, int]) -> Plan:
         try:
@@ -116,7 +117,7 @@ def _checked(
 
 
 def load(file: str) -> None:
-    """Runs a Python file, which registers its strategies."""
+    """Runs a Python file that registers strategies."""
     path = Path(file)
     name = f"plait_strategies_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

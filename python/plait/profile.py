@@ -1,6 +1,6 @@
 """`plait profile -- cmd`: cost of a program's collectives, from the drop-in's counters.
 
-Each process writes its counters to a folder when it ends. This module turns them into a table, a
+Each process writes counters to a folder at the end. This module turns the counters into a table, a
 CSV file, a histogram of message sizes and a trace for Perfetto. `counters()` reads the counters of
 the running process.
 """
@@ -28,7 +28,7 @@ from plait.outputs import load_pyplot, save
 
 @dataclass
 class ProfileRow:
-    """One collective at one size over one path, summed over processes. Sizes are in bytes."""
+    """A collective at a size over a path, summed over processes. Sizes are in bytes."""
 
     collective: str
     path: str  # nccl, mpi, plait, or the name of plait's engine
@@ -45,7 +45,7 @@ DOERS = ("nccl", "plait", *(info.name for info in plait.engines()), "mpi")
 
 
 class CounterRow(ctypes.Structure):
-    """One row of counters, in the drop-in's layout (src/comm/call_book.hpp)."""
+    """A row of counters, in the drop-in's layout (src/comm/call_book.hpp)."""
 
     _fields_ = (
         ("name", ctypes.c_char * 32),
@@ -120,7 +120,7 @@ def bytes_of_path(pages: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def write_csv(rows: Sequence[ProfileRow], path: str | Path) -> None:
-    """Writes all rows, one column a field."""
+    """Writes all rows, a column per field."""
     names = [field.name for field in fields(ProfileRow)]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
@@ -129,7 +129,7 @@ def write_csv(rows: Sequence[ProfileRow], path: str | Path) -> None:
 
 
 def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns a Chrome trace: one process a rank, one track a thread, GPU time as an argument."""
+    """Returns a Chrome trace: a process per rank, a track per thread, GPU time as an argument."""
     events: list[dict[str, Any]] = []
     for number, page in enumerate(pages):
         rank = page["rank"] if page["rank"] >= 0 else number
@@ -188,8 +188,8 @@ def profile(
 ) -> tuple[int, Path, list[ProfileRow]]:
     """Runs the command with counters on; returns (exit status, folder, rows).
 
-    out: folder for the files; empty = a new one. apart: redirects the command's standard output to
-    standard error (MPICH prints UCX's warnings to standard output).
+    out: folder for the files; empty = a new folder. apart: redirects the command's standard output
+    to standard error (MPICH prints UCX's warnings to standard output).
     """
     folder = Path(out) if out else Path(tempfile.mkdtemp(prefix="plait-profile-"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

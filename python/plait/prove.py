@@ -1,8 +1,8 @@
 """`plait verify --all`: every strategy x topology x rank count x odd size, and engines' calls.
 
 Worker processes build and verify numbered cases. A strategy or engine may refuse a case with a
-reason; refusals are counted separately, since they prove nothing. Engines' cases come from the core
-(src/exec/cuda/engine_cases.hpp) and need no topology.
+reason; refusals are counted separately, since a refusal proves nothing. Engines' cases come from
+the core (src/exec/cuda/engine_cases.hpp) and need no topology.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.bench.sizes import BLOCKS, SHAPES, counts_for
 from plait.launch import without_interrupts
 from plait.planning import load
 
-# Counts that break wrong cuts: 0, 1, primes, one off a power of two; and two large ones.
+# Counts that break wrong cuts: 0, 1, primes, one off a power of two; and two large counts.
 COUNTS = (0, 1, 3, 7, 127, 1009, 65537, 1048573, 16777259)
 TYPES = ("fp32", "bf16")
 MAX_RANKS = 16
@@ -29,7 +29,7 @@ MAX_RANKS = 16
 
 @dataclass(frozen=True)
 class ProofCase:
-    """One plan to prove."""
+    """A plan to prove."""
 
     topology: str
     strategy: str
@@ -43,7 +43,7 @@ class ProofCase:
 
 @dataclass(frozen=True)
 class EngineCallCase:
-    """One or more engine calls in a row, by their number in the core."""
+    """Consecutive engine calls, by number in the core."""
 
     number: int
     engine: str = ""
@@ -76,7 +76,7 @@ def all_cases(topologies: list[str] | None = None) -> Iterator[ProofCase]:
 
 def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterator[ProofCase]:
     for index, count in enumerate(COUNTS):
-        # Types alternate over counts, so that both occur with every kind of count.
+        # Types alternate over counts: both occur with every kind of count.
         plait_type = TYPES[(index + ranks) % len(TYPES)]
         yield ProofCase(topology, strategy, collective, ranks, count, plait_type, count % ranks)
         if ranks == 1 or collective not in BLOCKS or not takes_counts(strategy):
@@ -87,7 +87,7 @@ def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterat
 
 
 def engine_cases() -> list[EngineCallCase]:
-    """Returns all engine cases; prove() fills in their labels."""
+    """Returns all engine cases; prove() fills in the labels."""
     return [EngineCallCase(number) for number in range(engine_case_count())]
 
 
@@ -99,7 +99,7 @@ def _texts(findings: list[Finding]) -> list[str]:
 
 
 def prove(case: ProofCase | EngineCallCase) -> ProofOutcome:
-    """Builds and verifies one case; returns its outcome."""
+    """Builds and verifies a case; returns the outcome."""
     if isinstance(case, EngineCallCase):
         proof = prove_engine_case(case.number)
         case = EngineCallCase(case.number, proof.engine, proof.label)
@@ -131,13 +131,13 @@ def _load(files: list[str]) -> None:
 def prove_all(
     cases: list[ProofCase | EngineCallCase], workers: int | None = None, loaded: Sequence[str] = ()
 ) -> Iterator[ProofOutcome]:
-    """Yields outcomes in any order, from one worker process a core.
+    """Yields outcomes in any order, from a worker process per core.
 
     loaded: Python files that register strategies of the cases.
     """
     context = multiprocessing.get_context("spawn")
     processes = workers or os.cpu_count() or 1
-    resource_tracker.ensure_running()  # else the pool starts it and unblocks SIGINT
+    resource_tracker.ensure_running()  # else the pool starts the tracker and unblocks SIGINT
     with without_interrupts():
         pool = context.Pool(processes, initializer=_load, initargs=(list(loaded),))
     with pool:

@@ -1,9 +1,10 @@
-"""`plait run -- cmd`: the environment in which a program's NCCL or MPI calls reach plait.
+"""`plait run -- cmd`: the environment that leads a program's NCCL or MPI calls to plait.
 
 `plait run` has four entry points (--via): `preload` for programs that link libnccl (PyTorch, CuPy,
-nccl-tests), `audit` for programs that open it and look functions up by handle (JAX, vLLM, ctypes),
-`library` for programs that take a path to NCCL, and `mpi` for MPI programs (mpi_programs.py). The
-drop-in itself decides, the same on all ranks, whether it serves a communicator.
+nccl-tests), `audit` for programs that open libnccl and look functions up by handle (JAX, vLLM,
+ctypes), `library` for programs that take a path to NCCL, and `mpi` for MPI programs
+(mpi_programs.py). The drop-in itself decides, the same on all ranks, whether it serves a
+communicator.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from plait import elf, gpu, mpi_programs
 
 ENTRY_POINTS = ("preload", "audit", "library", "mpi")
-# Modules that open libnccl by name or path instead of linking it.
+# Modules that open libnccl by name or path instead of linking.
 OPENS_BY_HANDLE = {
     "jax": "JAX looks NCCL up by handle",
     "jaxlib": "JAX looks NCCL up by handle",
@@ -36,7 +37,7 @@ NAME = "libnccl.so.2"
 
 @dataclass(frozen=True)
 class RunPlan:
-    """How to run a command. via: the entry point, empty = run it unchanged; said: the reason."""
+    """How to run a command. via: the entry point, empty = run unchanged; said: the reason."""
 
     via: str
     env: dict[str, str]
@@ -49,7 +50,8 @@ def drop_in_folder() -> Path:
 
 
 def has_kernels(library: Path) -> bool:
-    """Returns whether a drop-in was built with device code; it serves nothing without."""
+    """Returns whether a drop-in was built with device code; without device code a drop-in serves
+    nothing."""
     try:
         return bool(ctypes.CDLL(str(library)).plait_nccl_has_kernels())
     except (OSError, AttributeError):
@@ -81,7 +83,7 @@ def _system_folders() -> list[str]:
 
 
 def package_folders(command: Sequence[str]) -> list[Path]:
-    """Returns the site-packages of the command's interpreter, else of this one."""
+    """Returns the site-packages of the command's interpreter, else of this interpreter."""
     interpreter = _interpreter(command)
     prefixes = [interpreter.parent.parent] if interpreter else []
     found = [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]
@@ -89,7 +91,8 @@ def package_folders(command: Sequence[str]) -> list[Path]:
 
 
 def _interpreter(command: Sequence[str]) -> Path | None:
-    """Returns the Python that runs a command: the command itself or the one in its #! line."""
+    """Returns the Python that runs a command: the command itself or the interpreter in the
+    command's #! line."""
     program = shutil.which(command[0]) if command else None
     if program is None:
         return None
@@ -102,7 +105,7 @@ def _interpreter(command: Sequence[str]) -> Path | None:
 
 
 def imported(command: Sequence[str]) -> set[str]:
-    """Returns top-level modules of a Python command: its script's imports and `-m` modules."""
+    """Returns top-level modules of a Python command: the script's imports and `-m` modules."""
     names = set()
     for number, word in enumerate(command):
         if word == "-m" and number + 1 < len(command):
@@ -116,7 +119,8 @@ def imported(command: Sequence[str]) -> set[str]:
 
 
 def entry_point_for(command: Sequence[str]) -> tuple[str, str]:
-    """Returns (entry point, why): the lightest one that reaches the command's NCCL or MPI calls."""
+    """Returns (entry point, why): the lightest entry point that reaches the command's NCCL or MPI
+    calls."""
     for name in sorted(imported(command)):
         if name in OPENS_BY_HANDLE:
             return "audit", OPENS_BY_HANDLE[name]
@@ -186,7 +190,7 @@ def _before(path: Path, rest: str | None) -> str:
 
 
 def run(command: Sequence[str], via: str = "", drop_in: str = "") -> None:
-    """Prints one line and executes the command in this process (execvp). Raises OSError."""
+    """Prints a line and executes the command in this process (execvp). Raises OSError."""
     chosen = plan(command, via, drop_in)
     print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
     os.execvpe(command[0], list(command), chosen.env)

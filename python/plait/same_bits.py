@@ -2,7 +2,7 @@
 
 plait runs every sum of an NCCL call in rank order, or the call fails (PLAIT_BITWISE_STRICT). Sums
 by kernels of the program itself never reach NCCL. For vLLM, SGLang and TensorRT-LLM this module
-turns such kernels off by their own switches or by plait's plug-ins (docs/same_bits.md).
+turns sum kernels off by the programs' switches or by plait's plug-ins (docs/same_bits.md).
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
 @dataclass
 class KnownProgram:
-    """A program that has sum kernels of its own: variables that turn them off, and messages."""
+    """A program that has sum kernels of its own: variables that turn the kernels off, and
+    messages."""
 
     name: str = ""
     env: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
-    advice: str = ""  # what to do if plait does not get its sums
+    advice: str = ""  # for the user, if plait does not get the sums
 
 
 def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> KnownProgram:
-    """Returns what plait knows of the command's program; empty for most programs."""
+    """Returns the known facts of the command's program; empty for most programs."""
     names = run.imported(command) | {Path(word).name for word in command[:1]}
     known = {"vllm": _vllm, "sglang": _sglang, "trtllm-serve": _tensorrt_llm}
     known |= {"tensorrt_llm": _tensorrt_llm}
@@ -142,7 +143,7 @@ def plan(
 
 
 def execute(command: Sequence[str], via: str = "", drop_in: str = "") -> int:
-    """Runs the command, and says first who sums, and last what was served; its exit status."""
+    """Runs the command; says first who sums, and last what was served. Returns the exit status."""
     chosen, said = plan(command, via, drop_in)
     for line in (chosen.said, *said):
         print(f"plait: {line}", file=sys.stderr, flush=True)

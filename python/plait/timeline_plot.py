@@ -1,4 +1,4 @@
-"""Plots a timeline: one row a lane with its ops, one row a resource with its load.
+"""Plots a timeline: a row per lane with ops, a row per resource with load.
 
 Imports matplotlib only when a plot is made.
 """

@@ -1,9 +1,9 @@
-"""`plait bench copy --pair 0:1`: one message over every path at once, in one process.
+"""`plait bench copy --pair 0:1`: a message over every path at once, in a single process.
 
-Copies one way and both ways at once are checked on random data with poisoned outputs, and timed on
-memory that no cache holds. Compared with the pair's one short path (the link, or host memory
-without one) and, with --against nccl, NCCL's send and receive. --interference measures how relaying
-slows down a relay GPU's work on its own memory.
+Copies in a single direction and in both at once are checked on random data with poisoned outputs,
+and timed on memory that no cache holds. Compared with the pair's short path (the link, or host
+memory without a link) and, with --against nccl, NCCL's send and receive. --interference measures
+how relaying slows down a relay GPU's work on local memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plait.bench.links import address_of
 from plait.bench.nccl import NcclPair
 from plait.copies import copies
 
-BUFFER_BYTES = 1 << 30  # offsets rotate through it, so that no copy hits a cache
+BUFFER_BYTES = 1 << 30  # offsets rotate through the buffer, so that no copy hits a cache
 PERIOD = 16_777_259  # prime: period of the random bytes
 GUARD = 256  # bytes behind each output that must stay untouched
 TIMED_S = 0.15  # s a figure, at most (and at least one copy)
@@ -82,7 +82,7 @@ def paths_text(plan: plait.Plan) -> str:
 
 
 class GpuBuffers:
-    """One GPU of the pair: its buffers, stream and expected contents."""
+    """A GPU of the pair: buffers, stream and expected contents."""
 
     def __init__(self, ordinal: int, size: int, seed: int) -> None:
         self.gpu = gpu.Gpu(ordinal)
@@ -113,7 +113,7 @@ class GpuBuffers:
 
 
 class GpuPair:
-    """Two GPUs of this process, and copies between them."""
+    """Two GPUs of this process, and copies between both."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         src, dst = task["pair"]
@@ -145,7 +145,7 @@ class GpuPair:
             side.gpu.synchronize(side.stream)
 
     def enqueue(self, size: int, way: str, params: Params, offset: int) -> None:
-        """Enqueues one copy src -> dst, or one each way."""
+        """Enqueues a copy src -> dst, or a copy each way."""
         src, dst = self.src, self.dst
         if params is None:
             assert self.nccl is not None
@@ -173,7 +173,7 @@ class GpuPair:
     def wrong(self, size: int, way: str, params: Params) -> int:
         """Makes a call with poisoned outputs; returns the number of wrong bytes."""
         pairs = [(self.src, self.dst)] + ([(self.dst, self.src)] if way != "one way" else [])
-        offset = min(self.src.size - size, 4099)  # an odd alignment if it fits
+        offset = min(self.src.size - size, 4099)  # an odd alignment if possible
         for _, target in pairs:
             target.poison(offset, size)
         self.enqueue(size, way, params, offset)
@@ -237,7 +237,7 @@ def _row(pair: GpuPair, size: int, way: str) -> dict[str, Any]:
     both = way != "one way"
     planned = paths_text(pair.copier.plan_for(dst, src, size, both, task["params"]))
     figures = _figures(pair, size, way, task["params"])
-    # The host share adapts to copy times: report the one in use now.
+    # The host share adapts to copy times: report the share in use now.
     paths = paths_text(pair.copier.plan_for(dst, src, size, both, task["params"]))
     shown = paths if paths == planned else f"{paths} (began as {planned})"
     row: dict[str, Any] = {"bytes": size, "way": way, "paths": shown, **figures}
@@ -276,7 +276,7 @@ def short_path(pair: GpuPair, size: int) -> dict[str, int]:
 
 
 def interference(pair: GpuPair) -> Iterator[dict[str, Any]]:
-    """Yields the slowdown of a relay GPU's triad while it relays, and of the copies."""
+    """Yields the slowdown of a relay GPU's triad while relaying, and of the copies."""
     src, dst = pair.task["pair"]
     route = next((one for one in range(gpu.count()) if one not in (src, dst)), None)
     if route is None:
@@ -355,7 +355,7 @@ def header(facts: dict[str, Any], task: dict[str, Any]) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """Returns one row as text."""
+    """Returns a row as text."""
     if "triad_gb_per_s" in row:
         return (
             f"{row['bytes']:>12} {row['way']:>10}: {row['paths']}, copies {row['gb_per_s']:.1f} "

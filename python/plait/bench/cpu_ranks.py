@@ -1,8 +1,8 @@
 """`plait bench`: time and check every strategy of a collective, as nccl-tests does.
 
-Each row is one (type, size, strategy). Results of rank-order strategies are compared bit by bit
-with the expected ones and with each other. Floats of other orders are compared with a sum in
-float64, within their roundings. Outputs are poisoned before each check.
+Each row is a (type, size, strategy). Results of rank-order strategies are compared bit by bit with
+the expected results and with each other. Floats of other orders are compared with a sum in float64,
+within the roundings of the order. Outputs are poisoned before each check.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Run = Callable[[int, int], None]  # (address of the input, of the output)
 
 
 class RunnablePlan(NamedTuple):
-    """A plan and the function that runs it."""
+    """A plan and the function that runs the plan."""
 
     plan: plait.Plan
     run: Run
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """Runs one rank of a benchmark job."""
+    """Runs a rank of a benchmark job."""
     for file in task.get("load", []):
         load(file)
     bench(plait.init(topology=task["topology"], masks=task["masks"]), task, emit)
@@ -95,7 +95,7 @@ def chosen(
     """Returns the plans to run, and (name, reason) of named strategies without a plan.
 
     [] = plait's choice; ["all"] = the best proposal of each strategy. A name without parameters
-    takes its best proposal.
+    takes the best proposal.
     """
     if not wanted:
         plan = comm.plan_for(request)
@@ -188,8 +188,8 @@ def _check(
 ) -> tuple[int, str]:
     """Returns (wrong elements of all ranks, digest of all ranks' outputs).
 
-    If all ranks have the same output, each checks one part of it and digests cover the rest. Else
-    each checks all of its own.
+    If all ranks have the same output, each checks a part and digests cover the rest. Else each
+    checks the whole output.
     """
     shared = oracle.request.collective in ("all_reduce", "all_gather", "broadcast")
     digest = hashlib.blake2b(output.view(np.uint8).data, digest_size=16).hexdigest()

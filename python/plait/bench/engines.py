@@ -11,12 +11,12 @@ FORMER = {"hop": "direct_ll", "line_chain": "ll_chain"}
 
 
 def name_now(name: str) -> str:
-    """The engine's name, of a name that may be a former one."""
+    """The engine's name, from the present or a former name."""
     return FORMER.get(name, name)
 
 
 def names(collective: str = "") -> tuple[str, ...]:
-    """Returns engines for a collective, or all. All of them sum in rank order."""
+    """Returns engines for a collective, or all. All engines sum in rank order."""
     infos = plait.engines()
     return tuple(info.name for info in infos if not collective or collective in info.collectives)
 

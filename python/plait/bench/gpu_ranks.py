@@ -1,9 +1,9 @@
 """`plait bench` on GPUs: plait and NCCL in the same processes, on the same device buffers.
 
-Each row is one (type, size). Both libraries are checked on fresh random data with poisoned outputs,
+Each row is a (type, size). Both libraries are checked on fresh random data with poisoned outputs,
 and timed eagerly and in a CUDA graph. plait's results must have the bits of a sum in rank order,
-NCCL's must be within its roundings. Inputs repeat after a prime number of elements, so a misplaced
-piece shows, and every size is checked in full.
+NCCL's must be within the roundings of NCCL's order. Inputs repeat after a prime number of elements:
+a misplaced piece shows, and every size is checked in full.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from plait.launch import Emit
 CHECK_ELEMENTS = 16 * PERIOD  # elements compared at a time: a multiple of the period
 ROUNDS = 5  # rounds of timing; the median counts
 MOST_ITERS = 200  # eager calls or graphs a round; set by --iters
-ROW_BUDGET_S = 0.35  # of timed calls, each of eager and graph
+ROW_BUDGET_S = 0.35  # s of timed calls, each of eager and graph
 GRAPH_CALLS = 20  # of a small message in one graph
 Call = Callable[[], None]
 
 
 class BenchRank:
-    """One rank: its GPU and buffers, and both libraries on one stream."""
+    """A rank: GPU and buffers, and both libraries on the same stream."""
 
     def __init__(
         self, task: dict[str, Any], most_bytes: int, row_budget_s: float = ROW_BUDGET_S
@@ -80,7 +80,8 @@ class BenchRank:
         return self.comm._core.device_topology
 
     def counted_as(self, call: Call) -> str:
-        """Makes one call; returns what served it: all_reduce/two_shot, all_reduce/ring(lanes=1)."""
+        """Makes a call; returns what served the call: all_reduce/two_shot,
+        all_reduce/ring(lanes=1)."""
         before = self.comm.counters().calls_of
         call()
         after = self.comm.counters().calls_of
@@ -145,7 +146,7 @@ class BenchRank:
         return elapsed_s
 
     def eager_s(self, call: Call) -> float:
-        """Returns s a call, enqueued one by one."""
+        """Returns s a call, enqueued singly."""
 
         def enqueue(times: int) -> None:
             for _ in range(times):
@@ -200,7 +201,7 @@ class BenchRank:
 
 
 def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by: str) -> bool:
-    """Returns whether the engine or plan of a request sums in rank order. done_by: its label."""
+    """Returns whether the engine or plan of a request sums in rank order. done_by: the label."""
     name, _, said = done_by.partition("/")[2].removesuffix(")").partition("(")
     if request.collective not in reductions.REDUCING or name in {
         "local",
@@ -211,12 +212,12 @@ def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by
     params = {key: int(value) for key, value in pairs}
     try:
         return plait.propose_one(topology, request, name, params).sum_order == "rank_order"
-    except plait.UnsupportedError:  # it ran on other GPUs than the topology's first
+    except plait.UnsupportedError:  # ran on other GPUs than the topology's first
         return False
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """Runs every (type, size) of the task on one rank; rank 0 emits the rows."""
+    """Runs every (type, size) of the task on a rank; rank 0 emits the rows."""
     requests = list(requests_of(task))
     most = max(
         max(request.input_bytes(rank), request.output_bytes(rank))
@@ -256,7 +257,7 @@ def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
 def _rows(
     bench: BenchRank, task: dict[str, Any], request: plait.Request
 ) -> Iterator[dict[str, Any]]:
-    """Yields a row for each variant that takes the request; the same ones on all ranks."""
+    """Yields a row for each variant that takes the request; the same variants on all ranks."""
     oracle = Oracle(request, task["seed"] + request.message_bytes() % 977)
     bench.load(oracle)
     nccl: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from plait import gpu
 from plait.copies import copies
 from plait.outputs import provenance
 
-COPY_BYTES = 256 << 20  # of one copy; long enough to hide its start
+COPY_BYTES = 256 << 20  # per copy; long enough to hide the start
 TIMED_S = 0.06  # s a figure, at least
 CHUNK_BYTES, SLOTS = 2 << 20, 4  # of the ring: its 8 MiB stay in the last-level cache
 
@@ -39,7 +39,7 @@ class LinkRate:
 
 
 class GpuMachine:
-    """This machine's GPUs, driven by one process: buffers, streams and pinned host memory."""
+    """This machine's GPUs, driven by a single process: buffers, streams and pinned host memory."""
 
     def __init__(self) -> None:
         count = gpu.count()
@@ -93,7 +93,7 @@ class GpuMachine:
             repeats = max(repeats * 2, int(repeats * TIMED_S * 1.2 / max(elapsed_s, 1e-6)))
 
     def _copies(self, on: int, stream: int, dst: int, src: int) -> Enqueue:
-        """Returns a transfer: copies of COPY_BYTES by GPU `on`, on one of its streams."""
+        """Returns a transfer: copies of COPY_BYTES by GPU `on`, on a stream of that GPU."""
 
         def enqueue(times: int) -> None:
             for _ in range(times):
@@ -114,7 +114,7 @@ class GpuMachine:
         """Returns a transfer of chunks from src through a ring in host memory or GPU `middle` to
         dst.
 
-        A slot is free for the next chunk once the last one has left it, as in a plan.
+        A slot is free for the next chunk once the last chunk has left, as in a plan.
         """
         ring = self.pinned[src] if middle is None else self.targets[middle]
         came, gone = self.events[src][:SLOTS], self.events[dst][SLOTS:]
@@ -224,7 +224,7 @@ def measure(progress: Callable[[int, int], None] | None = None) -> list[LinkRate
         cases = list(_cases(node))
         rows = []
         for number, (path, how, transfers) in enumerate(cases):
-            node.gb_per_s(transfers)  # the first use of a path sets it up
+            node.gb_per_s(transfers)  # the first use of a path sets the path up
             rows.append(LinkRate(path, how, node.gb_per_s(transfers)))
             if progress is not None:
                 progress(number + 1, len(cases))
@@ -242,7 +242,7 @@ def measured_topology(topology: plait.Topology, rows: list[LinkRate]) -> plait.T
     """Returns the topology with measured bandwidths.
 
     A link gets the bandwidth of a copy alone. A shared resource (PCIe of a GPU, host memory) gets
-    the total of all its users together.
+    the total of all users together.
     """
     facts = json.loads(topology.to_json())
     gpus = sum(device["name"].startswith("gpu") for device in facts["devices"])
@@ -261,7 +261,7 @@ def measured_topology(topology: plait.Topology, rows: list[LinkRate]) -> plait.T
         ("numa0.dram", "host up and down"),
     ):
         found = _figure(rows, path, "all together")
-        # One or two GPUs do not saturate host memory: keep its given figure.
+        # One or two GPUs do not saturate host memory: keep the given figure.
         if found is not None and gpus > 2:
             names[resource] = found
     for resource in facts["resources"]:
@@ -278,7 +278,7 @@ def _set_links(facts: dict[str, Any], rows: list[LinkRate]) -> None:
         return device.removeprefix("gpu") if device.startswith("gpu") else "numa"
 
     alone = {row.path: row.gb_per_s for row in rows if row.how == "alone"}
-    ports: dict[str, float] = {}  # a switch port has the bandwidth of its fastest link
+    ports: dict[str, float] = {}  # a switch port has the bandwidth of the fastest link
     for link in facts["links"]:
         src, dst = number_of(link["src"]), number_of(link["dst"])
         kind = "host" if "numa" in (src, dst) else "nvlink"
@@ -293,7 +293,7 @@ def _set_links(facts: dict[str, Any], rows: list[LinkRate]) -> None:
 
 
 def as_json(topology: plait.Topology, rows: list[LinkRate]) -> str:
-    """Returns JSON of the rates, their machine, and the topology made of them."""
+    """Returns JSON of the rates, the machine, and the topology made of both."""
     facts = provenance(topology) | {
         "gpus": [gpu.Gpu(ordinal).name for ordinal in range(gpu.count())],
         "measured": [asdict(row) for row in rows],

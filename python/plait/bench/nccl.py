@@ -1,4 +1,4 @@
-"""NCCL calls by ctypes, for comparisons with plait in one process.
+"""NCCL calls by ctypes, for comparisons with plait in the same process.
 
 The library is PLAIT_NCCL_LIB, else that of the nvidia.nccl wheel, else the system's. Multicast
 (NVLS) follows NCCL_NVLS_ENABLE.
@@ -24,7 +24,7 @@ _NUMBERED = (
 )
 TYPES = {name: number for number, name in enumerate(_NUMBERED)}
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
-# Collectives that call() has; takes() refuses all others.
+# Collectives that call() has; takes() refuses the rest.
 COLLECTIVES = (
     *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
     *("all_to_all", "gather", "scatter", "send_recv", "copy"),
@@ -97,7 +97,8 @@ class NcclPair(_Library):
         self._do("ncclCommInitAll", self._comms, ctypes.c_int(2), (ctypes.c_int * 2)(*ordinals))
 
     def copy(self, moves: list[tuple[int, int, int]], size: int, streams: tuple[int, int]) -> None:
-        """Enqueues moves as one group. moves: (sending GPU, source, destination on the other)."""
+        """Enqueues moves as a group. moves: (sending GPU, source, destination on the receiving
+        GPU)."""
         count, kind = ctypes.c_size_t(size), ctypes.c_int(TYPES["uint8"])
 
         def call(name: str, address: int, here: int) -> None:
@@ -118,7 +119,7 @@ class NcclPair(_Library):
 
 
 class Nccl(_Library):
-    """NCCL communicator of one rank. Calls are enqueued on a stream."""
+    """NCCL communicator of a rank. Calls are enqueued on a stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +188,7 @@ class Nccl(_Library):
             self._do("ncclGroupEnd")
 
     def _send_and_receive(self, request: plait.Request, source: int, output: int, on: Any) -> None:
-        """Enqueues collectives that some NCCL versions lack, in the form of its manual."""
+        """Enqueues collectives that some NCCL versions lack, in the form of NCCL's manual."""
         size = DTYPE_OF_TYPE[request.type].itemsize
         kind = ctypes.c_int(TYPES[request.type])
 
@@ -205,7 +206,7 @@ class Nccl(_Library):
                 place += count * size
 
     def _reduce_blocks(self, request: plait.Request, source: int, output: int, on: Any) -> None:
-        """Enqueues one reduce a rank, since ncclReduceScatter has equal blocks only."""
+        """Enqueues a reduce per rank, since ncclReduceScatter has equal blocks only."""
         size = DTYPE_OF_TYPE[request.type].itemsize
         for peer in range(self.ranks):
             _, at, count = pieces(request, peer)[0]

@@ -1,6 +1,6 @@
 """Inputs and expected outputs of collectives, for benchmarks and tests.
 
-Every rank's input is a random pattern with a prime period. So a misplaced shard, tile or chunk
+Every rank's input is a random pattern with a prime period. Hence a misplaced shard, tile or chunk
 shows, and outputs of any size are checked in full.
 """
 
@@ -16,11 +16,11 @@ from plait.arrays import DTYPE_OF_TYPE
 from plait.bench import reductions
 
 Array = np.ndarray[Any, Any]
-PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
+PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple
 
 
 def pattern(seed: int, count: int, plait_type: str) -> Array:
-    """Returns `count` elements determined by a seed. Sums of 64 of them do not overflow."""
+    """Returns `count` elements determined by a seed. Sums of 64 inputs do not overflow."""
     generator = np.random.Generator(np.random.SFC64(seed))
     dtype = DTYPE_OF_TYPE[plait_type]
     if plait_type.startswith(("int", "uint")):
@@ -30,7 +30,7 @@ def pattern(seed: int, count: int, plait_type: str) -> Array:
 
 
 def sent(request: plait.Request, source: int, target: int) -> tuple[int, int]:
-    """Returns (elements, their offset in the input) that `source` sends to `target`."""
+    """Returns (elements, offset in the input) of the block that `source` sends to `target`."""
     counts, ranks = request.counts, request.ranks
     if request.collective in ("all_gather", "gather"):
         return (counts[source] if counts else request.count), 0
@@ -44,9 +44,9 @@ def sent(request: plait.Request, source: int, target: int) -> tuple[int, int]:
 
 
 def pieces(request: plait.Request, rank: int) -> list[tuple[int, int, int]]:
-    """Returns the pieces of a rank's output: (peer, offset in its input, elements).
+    """Returns the pieces of a rank's output: (peer, offset in the peer's input, elements).
 
-    Pieces are adjacent in the output; a reduction reduces all of them into one.
+    Pieces are adjacent in the output; a reduction reduces all pieces into a single piece.
     """
     name, peers = request.collective, list(range(request.ranks))
     if name in ("broadcast", "copy", "scatter"):
@@ -80,8 +80,8 @@ class Oracle:
         return [self.input(rank) for rank in range(self.request.ranks)]
 
     def _repeated(self, base: Array, lo: int, hi: int) -> Array:
-        """Returns elements lo..hi of the infinite repetition of `base`, which lives as long as
-        this."""
+        """Returns elements lo..hi of the infinite repetition of `base`. `base` must live as long as
+        the oracle."""
         start = lo % len(self.bases[0])
         end = start + hi - lo
         tiled = self._tiled.get(id(base), base)
@@ -90,7 +90,7 @@ class Oracle:
         return tiled[start:end]
 
     def _period_reduced(self, in_rank_order: bool) -> Array:
-        """Returns one cached period of the reduction: in rank order, or in float64."""
+        """Returns a cached period of the reduction: in rank order, or in float64."""
         if in_rank_order not in self._reduced:
             op, plait_type = self.request.op, self.request.type
             self._reduced[in_rank_order] = (

@@ -12,7 +12,7 @@ Point = tuple[str, int, float]  # line, size, busbw
 
 
 def plot_bench(rows: list[dict[str, Any]], task: dict[str, Any], file: str) -> None:
-    """Plots rows of CPU ranks, out of place: one line a strategy and type.
+    """Plots rows of CPU ranks, out of place: a line per strategy and type.
 
     With the chosen strategy of each size, a thin line joins the points of a type.
     """
@@ -25,7 +25,7 @@ def plot_bench(rows: list[dict[str, Any]], task: dict[str, Any], file: str) -> N
 
 
 def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
-    """Plots rows of GPUs: one line a collective, type and variant; NCCL's lines are dashed."""
+    """Plots rows of GPUs: a line per collective, type and variant; NCCL's lines are dashed."""
     points = []
     for row in rows:
         kind = f"{row['collective']} {row['type']}"

@@ -1,7 +1,7 @@
 """Expected results of reductions in numpy, equal to exec/reference/reduce.cpp.
 
 Results in rank order are compared bit for bit. Other orders (an algorithm's, NCCL's) may round at
-every rank, so their results are compared with a sum in float64, within as many roundings.
+every rank, hence the results are compared with a sum in float64, within as many roundings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from plait.arrays import DTYPE_OF_TYPE
 Array = np.ndarray[Any, Any]
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 
-# Relative error of one rounding.
+# Relative error of a rounding.
 EPSILON = {
     "fp32": 2**-23,
     "fp64": 2**-52,

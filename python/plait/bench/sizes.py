@@ -83,8 +83,9 @@ def least_bytes(collective: str, plait_type: str, ranks: int) -> int:
 def counts_for(shape: str, collective: str, count: int, ranks: int) -> list[int]:
     """Returns the counts of a shape, with the sum ranks * count; [] = equal blocks.
 
-    linear: from 0 to twice the mean. one-heavy: the last block has nearly all, the others 1 % of
-    the mean each. In an all_to_all every rank sends such blocks, so one rank gets the most.
+    linear: from 0 to twice the mean. one-heavy: the last block has nearly all, each of the rest has
+    1 % of the mean. In an all_to_all every rank sends blocks of this shape, and a single rank gets
+    the most.
     """
     if shape not in SHAPES:
         raise plait.InvalidArgumentError(
@@ -115,7 +116,7 @@ def request_for(
     *,
     shape: str,
 ) -> plait.Request:
-    """Returns the request of a message of `size_bytes`. shape: of its counts, "" = equal."""
+    """Returns the request of a message of `size_bytes`. shape: shape of the counts, "" = equal."""
     count = count_for(collective, size_bytes, plait_type, ranks)
     counts = counts_for(shape, collective, count, ranks) if shape else []
     return plait.Request(collective, count, plait_type, op, ranks, root, peer, counts=counts)

@@ -1,9 +1,8 @@
 """`plait tune`: times every kernel for each collective and size, and keeps the fastest.
 
-It measures two settings: alone, and as under NCCL, where calls leave multiprocessors to computation
-and NCCL is timed too. The table goes to the user's cache folder (PLAIT_TUNING) with machine,
-driver, date and all figures. Communicators with GPUs and the drop-in under NCCL read it when they
-are made.
+It measures two settings: alone, and as under NCCL (calls leave multiprocessors to computation, and
+NCCL is timed too). The table goes to the user's cache folder (PLAIT_TUNING) with machine, driver,
+date and all figures. New communicators with GPUs and the drop-in under NCCL read the table.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SIZES = {
     "overlap_compute": tuple(1 << shift for shift in (10, 12, 14, 16, 18, *range(20, 29), 30)),
     "alone": tuple(1 << shift for shift in range(10, 31, 2)),
 }
-# Copy engines come before tiles: at equal speed, prefer the one that takes no multiprocessors.
+# Copy engines come before tiles: at equal speed, prefer the engine that takes no multiprocessors.
 KERNELS = tuple(sorted(engines.names(), key=lambda name: name == "tiled"))
 BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
 BLOCKS_MATTER = range(1 << 20, 64 << 20)  # bytes; above, the kernel's own choice is always best
@@ -43,9 +42,9 @@ BUDGET_S = 106.0  # 2 minutes including the start of both jobs
 ENGINES_FROM = 16 << 20  # bytes; a call by copy engines has 50 us of overhead
 FALLING = ("one_shot", "direct_ll")  # fall behind as messages grow, as do few blocks
 RULED_OUT = 2.0  # times the fastest time at the previous size
-# A choice other than the untuned one must be this much faster, so that noise does not decide.
+# A choice other than the untuned one must be this much faster: noise must not decide.
 MARGIN = 0.97
-NOISE = 0.99  # among others this near to the fastest, the first wins
+NOISE = 0.99  # among choices this near to the fastest, the first wins
 WITHOUT_END = 1 << 60
 # Variants of an engine for large calls of more than two ranks, tried with the engine.
 SCHEDULES = {
@@ -87,7 +86,7 @@ def leaving_sms(ranks: int) -> tuple[str, ...]:
 def candidates(
     request: plait.Request, setting: str, untuned: str, nccl_is_slower: bool
 ) -> list[Candidate]:
-    """Returns (kernel, blocks) to try; a kernel refuses requests that it does not take.
+    """Returns (kernel, blocks) to try; a kernel refuses unsupported requests.
 
     nccl_is_slower: than the untuned choice. With computation, only kernels with fewer
     multiprocessors may then replace that choice.
@@ -141,7 +140,7 @@ def _served_by(bench: BenchRank, request: plait.Request) -> tuple[str, str]:
 
 
 def _way(served_by: str) -> str:
-    """Returns the engine as a strategy names it; empty for a plan."""
+    """Returns the engine in the form of a strategy; empty for a plan."""
     way = engines.variant_counted(served_by.partition("/")[2])
     return way if engines.parted(way)[0] in KERNELS else ""
 
@@ -159,7 +158,7 @@ def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
 
 
 def _call_by(bench: BenchRank, request: plait.Request, candidate: Candidate) -> Call:
-    """Returns a call by a kernel with a number of blocks; "" = chosen kernel, 0 = its own
+    """Returns a call by a kernel with a number of blocks; "" = chosen kernel, 0 = the kernel's own
     number."""
     way, blocks = candidate
     kernel, params = engines.parted(way)
@@ -180,7 +179,7 @@ def _time_us(bench: BenchRank, request: plait.Request, candidate: Candidate) -> 
 
 
 def _nccl_us(bench: BenchRank, request: plait.Request) -> float:
-    """Returns NCCL's us a call in a graph on the slowest rank; 0 without such a call or NCCL."""
+    """Returns NCCL's us a call in a graph on the slowest rank; 0 if NCCL or the call is missing."""
     if bench.nccl is None or not bench.nccl.takes(request):
         return 0.0
     by_nccl = partial(bench.nccl.call, request, bench.input, bench.output, bench.stream)
@@ -188,7 +187,7 @@ def _nccl_us(bench: BenchRank, request: plait.Request) -> float:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """Times candidates on one rank until all requests are done or time is up; rank 0 emits rows."""
+    """Times candidates on a rank until all requests are done or time is up; rank 0 emits rows."""
     wanted = requests(task["ranks"], task["collectives"], task["setting"])
     most = max(
         max(request.input_bytes(rank), request.output_bytes(rank))
@@ -216,7 +215,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 def _tuned(
     bench: BenchRank, request: plait.Request, setting: str, before_us: dict[Candidate, float]
 ) -> dict[str, Any]:
-    """Returns the row of a request. before_us: times at the previous size; updated to this one."""
+    """Returns the row of a request. before_us: times at the previous size; updated to this size."""
     oracle = Oracle(request, seed=request.count % 97)
     bench.load(oracle)
     eagerly, captured = _served_by(bench, request)
@@ -229,7 +228,7 @@ def _tuned(
         "size": request.message_bytes(),
         "untuned": untuned,
     }
-    if captured != eagerly:  # no table is used there (Selector::measured)
+    if captured != eagerly:  # no table is used (Selector::measured)
         return facts | {"tried": {}, "kernel": ""}
     nccl_us = _nccl_us(bench, request)
     own_us = _time_us(bench, request, (untuned, 0)) if untuned else None
@@ -257,7 +256,7 @@ def _tuned(
 
 
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the table for communicators; neighbouring rows of one engine are merged."""
+    """Returns the table for communicators; neighbouring rows of the same engine are merged."""
     retained: list[dict[str, Any]] = []
     for setting in SIZES:
         measured = [row for row in rows if row["setting"] == setting and row["kernel"]]
@@ -280,8 +279,8 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
     """Returns the last size of a row in bytes: the geometric mean with the next measured size.
 
-    If NCCL is faster at one of the two sizes, it counts as faster in between. The largest row has
-    no end unless time was up.
+    If NCCL is faster at either size, NCCL counts as faster in between. The largest row has no end
+    unless time was up.
     """
     size: int = row["size"]
     if following is None:
@@ -307,7 +306,7 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
         older = json.loads(Path(file).read_text())
         plait._core.check_tuning(json.dumps(older))
     except (OSError, ValueError, plait.Error):
-        return content  # no table, or an unreadable one
+        return content  # no table, or an unreadable table
     same = ("fingerprint", "gpu", "cuda_driver", "nccl", "plait")
     if any(older[name] != content[name] for name in same):
         return content

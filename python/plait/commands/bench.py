@@ -135,7 +135,7 @@ def bench(
 
 
 def _is_launched(ranks: int | None, own: dict[str, object]) -> bool:
-    """Returns whether to time the launcher's ranks. own: options that need other ranks."""
+    """Returns whether to time the launcher's ranks. own: options that need further ranks."""
     if ranks is not None or not between.is_launched():
         return False
     if words := [f"--{name}" for name, value in own.items() if value]:
@@ -153,7 +153,7 @@ def _named(strategies: str) -> list[str]:
 
 
 def _bench_plan(plan: plait.Plan, task: dict[str, Any], plot: str, as_json: bool) -> None:
-    """Runs one given plan on CPU ranks."""
+    """Runs a given plan on CPU ranks."""
     request = plan.request
     task |= _requested(request.collective, request.type, request.op, request.ranks, request.root)
     task |= {"plan": plan.to_json(), "in_place": True, "strategies": []}
@@ -287,7 +287,7 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     else:
         wanted = "all, or ways such as tiled:blocks=16/32;direct_ll on GPUs"
         task["ways"] = bench_sizes.parse_variants(strategies, wanted)
-    # A copy is one way; send_recv of two ranks goes both ways at once.
+    # A copy goes in a single direction; send_recv of two ranks goes both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both
     if not any(ranks_on_gpus.requests_of(task)):
@@ -341,7 +341,7 @@ def gpu_header(facts: dict[str, Any], task: dict[str, Any]) -> str:
 
 
 def gpu_line(row: dict[str, Any]) -> str:
-    """Returns one row as text; '-' if NCCL has no such call or was not run."""
+    """Returns a row as text; '-' if NCCL has no such call or was not run."""
 
     def figure(name: str, form: str) -> str:
         return format(row[name], form) if name in row else "-"
@@ -504,7 +504,7 @@ def _bench_end(rows: list[dict[str, Any]]) -> str:
 
 
 def rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields what the ranks emit; exits if a rank failed."""
+    """Yields the rows that ranks emit; exits if a rank failed."""
     job = launch.start(entry, ranks, task)
     failure: dict[str, Any] | None = None
     try:

@@ -1,4 +1,4 @@
-"""Ranks of a launcher and the transport between their nodes, for commands under mpiexec."""
+"""Ranks of a launcher and the transport between nodes, for commands under mpiexec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NICS = Path("/sys/class/infiniband")
 
 
 def is_launched() -> bool:
-    """Returns whether a launcher has started several ranks, this one among them."""
+    """Returns whether a launcher has started several ranks, this rank included."""
     return bool(_core.options_from_environment().ranks > 1)
 
 
@@ -29,7 +29,7 @@ def ranks() -> int:
 
 
 def ranks_or(otherwise: int) -> int:
-    """Returns the launcher's number of ranks, or `otherwise` without one."""
+    """Returns the launcher's number of ranks, or `otherwise` without a launcher."""
     return ranks() if is_launched() else otherwise
 
 
@@ -51,7 +51,7 @@ def nics() -> list[str]:
 
 
 def join(topology: str = "", masks: Sequence[str] = ()) -> plait.Communicator:
-    """Makes a communicator of all ranks of the launcher, over its library."""
+    """Makes a communicator of all ranks of the launcher, over the launcher's library."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         import torch.distributed as dist
 
@@ -74,7 +74,7 @@ def nodes_of(comm: plait.Communicator) -> list[list[int]]:
 
 
 def place_of(comm: plait.Communicator) -> str:
-    """Returns a line on the nodes and their transport."""
+    """Returns a line on the nodes and the transport."""
     nodes = nodes_of(comm)
     if len(nodes) == 1:
         return f"{comm.ranks} ranks on one node"
@@ -88,7 +88,7 @@ def shape_of(nodes: list[list[int]]) -> str:
 
 
 def _exchange_s(comm: plait.Communicator, peer: int | None, size: int) -> float:
-    """Returns s of an exchange with the peer, both ways at once; ranks without one idle."""
+    """Returns s of an exchange with the peer, both ways at once; ranks without a peer idle."""
     mine = np.full(size, comm.rank, np.uint8)
     times = []
     comm.barrier()
@@ -101,7 +101,8 @@ def _exchange_s(comm: plait.Communicator, peer: int | None, size: int) -> float:
 
 
 def measured(comm: plait.Communicator, nodes: list[list[int]]) -> str:
-    """Measures rails between the first two nodes: one with short messages, all with long ones."""
+    """Measures rails between the first two nodes: a single rail with short messages, all with long
+    messages."""
     rails = dict(zip(nodes[0], nodes[1], strict=False))
     peers = rails | {there: here for here, there in rails.items()}
     peer = peers.get(comm.rank)

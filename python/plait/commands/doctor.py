@@ -1,4 +1,4 @@
-"""`plait doctor`: checks what this machine has, what is missing, and what to do about it."""
+"""`plait doctor`: checks what this machine has and lacks, and says how to help."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _topology() -> Check:
 
 
 def _variables() -> Check:
-    """Makes a communicator of one rank, which reads the variables. Topology and masks are checked
+    """Makes a communicator of a single rank to read the variables. Topology and masks are checked
     by _topology()."""
     what = "PLAIT_* variables"
     try:
@@ -123,7 +123,7 @@ _PROFILE = "let the container's seccomp profile allow {} (docs/containers.md)"
 
 
 def _pidfd() -> Check:
-    """Checks pidfd_open, by which a rank notices at once that another has ended."""
+    """Checks pidfd_open: a rank then notices at once that a peer has ended."""
     what = "pidfd_open"
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -176,7 +176,7 @@ def _launcher(name: str) -> Check:
 
 
 def _gpus() -> Check:
-    """Compares the GPUs that the driver shows with those that nvidia-smi lists."""
+    """Compares the driver's GPUs with the GPUs that nvidia-smi lists."""
     count, (listed, said) = gpu.count(), _listed_by_smi()
     if count == 0:
         advice = "CPU ranks work; GPU ranks need a driver and GPUs it may use"
@@ -203,7 +203,7 @@ def _listed_by_smi() -> tuple[int, str]:
 
 
 def _device_code() -> Check:
-    """Checks for device code in the drop-in, which has the same as the library."""
+    """Checks for device code in the drop-in (the same code as in the library)."""
     if run.has_kernels(run.drop_in_folder() / "libplait_nccl.so"):
         return Check("device code", "ok", "built in")
     advice = "for GPU ranks install plait again with nvcc on PATH (docs/nccl.md)"
@@ -236,7 +236,7 @@ def _nccl_files() -> list[Path]:
 
 
 def _nccl_settings() -> Check:
-    """Lists NCCL_* of the environment and of files, and which of two is in effect."""
+    """Lists NCCL_* of the environment and of files, and the value in effect."""
     given = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     named = given.pop("NCCL_CONF_FILE", "")
     from_where = dict.fromkeys(given, "environment")
@@ -284,7 +284,7 @@ def _tuning() -> Check:
 
 
 def _existing(fingerprint: str, most_ranks: int) -> list[str]:
-    """Returns the existing tables of this machine, at most one for each number of ranks."""
+    """Returns the existing tables of this machine, at most a table per number of ranks."""
     names = [plait._core.tuning_file(fingerprint, ranks) for ranks in range(2, most_ranks + 1)]
     return [name for name in names if name and Path(name).exists()]
 

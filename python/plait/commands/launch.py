@@ -18,7 +18,7 @@ from plait.commands.console import at_least, err
 from plait.commands.run import CommandArgument, cannot_run
 from plait.launch import Keeper
 
-GRACE_S = 5.0  # s after a failed rank, for the others to report their errors
+GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
 
 
 def environment(rank: int, ranks: int, job: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
 
 
 def _wait(started: list[subprocess.Popen[bytes]]) -> int:
-    """Returns 0, or the status of the first failed rank; kills the others GRACE_S later."""
+    """Returns 0, or the status of the first failed rank; kills the rest GRACE_S later."""
     failed: dict[int, int] = {}  # status by rank, of ranks that failed by themselves
     deadline = float("inf")
     while True:
@@ -90,7 +90,7 @@ def _wait(started: list[subprocess.Popen[bytes]]) -> int:
 
 
 def _failure_text(failed: dict[int, int]) -> str:
-    """Returns text: 'rank 1 ended with 7'. Gives no order, since a rank may end before the one
+    """Returns text: 'rank 1 ended with 7'. Gives no order, since a rank may end before the rank
     that it lost."""
     parts: list[str] = []
     for status in dict.fromkeys(failed.values()):

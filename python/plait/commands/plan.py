@@ -1,4 +1,4 @@
-"""`plait plan`: shows what a request would run, and the plans by lanes."""
+"""`plait plan`: shows the engine or plan of a request, and the plans by lanes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def plan(
 ) -> None:
     """Say what would run, how fast and why; then plans by lanes.
 
-    Prints its engine, tuning, source of the choice, time, proof and bytes by path.
+    Prints the engine, tuning, source of the choice, time, proof and bytes by path.
     """
     load(loaded)
     if is_plan_file(collective):
@@ -164,7 +164,7 @@ def plan_asked_for(
     plans: list[plait.RankedPlan],
     refusals: list[tuple[str, str]],
 ) -> plait.Plan:
-    """Returns the named strategy, with its fastest parameters by default; else a call's plan."""
+    """Returns the named strategy, with the fastest parameters by default; else a call's plan."""
     if strategy:
         name, params = sizes.parse_strategy(strategy, WAY)
         ranked = (one.plan for one in plans if one.plan.strategy == name and not params)
@@ -177,7 +177,7 @@ def plan_asked_for(
 
 
 def _listed_by_reason(refusals: list[tuple[str, str]]) -> str:
-    """Returns a line for each reason, with its strategies."""
+    """Returns a line for each reason, with the strategies."""
     names: dict[str, list[str]] = {}
     for name, reason in refusals:
         names.setdefault(reason.removeprefix("unsupported: "), []).append(name)
@@ -192,11 +192,12 @@ def _proof_text(runs: what_runs.Runs) -> str:
     return f"proved, {report.ops} ops{twice}{sums}"
 
 
-MOST_ALIKE = 4  # rows of one kind and size that are shown separately
+MOST_ALIKE = 4  # rows of the same kind and size that are shown separately
 
 
 def folded(carried: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Returns (path, bytes); many of one kind and size share a row: '56 of nvlink, each'."""
+    """Returns (path, bytes); many paths of the same kind and size share a row: '56 of nvlink,
+    each'."""
     alike: dict[tuple[str, int], list[str]] = defaultdict(list)
     for path, each in carried.items():
         alike[path.partition(":")[0], each].append(path)
@@ -216,7 +217,7 @@ def _print_runs(
     ops: bool,
     rule: str = "",
 ) -> bool:
-    """Prints what would run; returns False if its plan is wrong. rule: how calls choose plans."""
+    """Prints what would run; returns False if the plan is wrong. rule: how calls choose plans."""
     plan = runs.plan
     size = outputs.human_bytes(request.message_bytes())
     ranks = f"{request.ranks} rank{'s' if request.ranks > 1 else ''} of {machine.name}"

@@ -10,7 +10,7 @@ from plait.commands.console import out, table
 
 
 def rule(machine: plait.Topology, plans: list[plait.RankedPlan], taken: plait.Plan | None) -> str:
-    """Returns the rule by which calls choose their plan by lanes."""
+    """Returns the rule by which calls choose a plan by lanes."""
     in_order = (one.plan for one in plans if one.plan.sum_order == "rank_order")
     if taken is None or taken == next(in_order, None):
         return "as calls choose: the first in rank order"
@@ -57,5 +57,5 @@ def show(
 
 
 def _is_slower(timeline: plait.Timeline | None, than: plait.Timeline) -> bool:
-    """Returns whether a plan is slower; one without simulation counts as slower."""
+    """Returns whether a plan is slower; a plan without simulation counts as slower."""
     return timeline is None or timeline.total_ns > than.total_ns

@@ -38,7 +38,7 @@ DropInOption = Annotated[str, typer.Option(help="Another drop-in than plait's ow
 
 
 def _entry_point(via: str, door: str) -> str:
-    """The name given by --via, or by --door, its old name; empty = let `plait run` choose."""
+    """The name given by --via, or by --door, the old name; empty = let `plait run` choose."""
     name = via or door
     if name and name not in run_module.ENTRY_POINTS:
         raise plait.InvalidArgumentError(
@@ -48,7 +48,7 @@ def _entry_point(via: str, door: str) -> str:
 
 
 def cannot_run(command: list[str], error: OSError) -> NoReturn:
-    """Exits as a shell does: 127 if the program is missing, 126 if it cannot be executed."""
+    """Exits as a shell does: 127 if the program is missing, 126 if not executable."""
     err.print(f"plait: cannot run {command[0]}: {error.strerror or error}", markup=False)
     raise typer.Exit(127 if isinstance(error, FileNotFoundError) else 126) from None
 

@@ -1,4 +1,4 @@
-"""`plait simulate` and `plait report`: predictions and their comparison with measurements."""
+"""`plait simulate` and `plait report`: predictions, and a comparison with measurements."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def topo(
 
 
 def _show_parameters(machine: plait.Topology, as_json: bool) -> None:
-    """Prints parameters that the topology states, then defaults of the others."""
+    """Prints parameters that the topology states, then defaults of the rest."""
     stated = machine.parameters
     rows: list[tuple[str, float | str, str]]
     rows = [(key, value.value, value.source) for key, value in stated.items()]
@@ -90,7 +90,7 @@ def _show_parameters(machine: plait.Topology, as_json: bool) -> None:
 
 
 def _measured(machine: plait.Topology, as_json: bool) -> plait.Topology:
-    """Times every link, prints the figures, and returns the topology made of them."""
+    """Times every link, prints the figures, and returns the topology made of the figures."""
     from plait.bench import links
 
     with progress_bar(1, "measuring") as progress:

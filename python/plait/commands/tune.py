@@ -77,7 +77,8 @@ def _finds_nccl() -> bool:
 
 
 def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Runs one job a setting: two communicators of a process on one GPU slow each other down."""
+    """Runs a job per setting: two communicators of a process on the same GPU slow each other
+    down."""
     facts: dict[str, Any] = {"total": 0}
     rows: list[dict[str, Any]] = []
     nccl = "nccl" if _finds_nccl() else ""
@@ -115,7 +116,7 @@ def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 
 def _print_budgets(ranks: int) -> None:
-    """Prints what less device memory costs; nothing if the machine's links are unknown."""
+    """Prints the cost of less device memory; nothing if the machine's links are unknown."""
     try:
         budgets = by_memory(plait.discover(), ranks)
     except plait.Error as error:

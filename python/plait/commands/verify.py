@@ -1,4 +1,4 @@
-"""`plait verify`: one plan from a file, or every plan there is."""
+"""`plait verify`: a plan from a file, or every known plan."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class CalibrationRow:
-    """A measured figure and its prediction, in the same unit."""
+    """A measured figure and the prediction, in the same unit."""
 
     what: str
     unit: str
@@ -48,7 +48,7 @@ def with_parameters(topology: plait.Topology, **values: float) -> plait.Topology
 
 @cache
 def in_one_process() -> plait.Topology:
-    """Returns the node driven by one process: CUDA events as signals, host time a call."""
+    """Returns the node driven by a single process: CUDA events as signals, host time a call."""
     event_ns = machine().parameter("event_signal_ns", 1500.0)
     issue_ns = machine().parameter("host_issue_ns", 0.0)
     return with_parameters(machine(), stream_signal_ns=event_ns, issue_ns=issue_ns)
@@ -148,7 +148,7 @@ def _last_chunk_bytes(ranks: int, size: int) -> int:
 
 
 def nccl_us(ranks: int, mib: int) -> float:
-    """Returns us of NCCL's ring with its last chunk, which it copies while no link is in use."""
+    """Returns us of NCCL's ring with the last chunk, copied while no link is in use."""
     size = mib * MIB
     last = _last_chunk_bytes(ranks, size)
     plan = ring_kernel(
@@ -171,6 +171,6 @@ def nccl() -> list[CalibrationRow]:
 
 
 def calibration_rows() -> list[CalibrationRow]:
-    """Returns all measured figures with their predictions."""
+    """Returns all measured figures with predictions."""
     groups = (copies, striped, nccl)
     return [row for group in groups for row in group()]

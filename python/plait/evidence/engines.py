@@ -22,7 +22,7 @@ TABLE = Path("bench/results/engines.csv")  # in a checkout
 NEAR, FAR = 0.10, 0.25  # limits of deviation: for most rows, and for every row
 WANTED_NEAR = 0.90
 MIB = 1 << 20
-# Columns with launch parameters, and their names in a plan.
+# Columns with launch parameters, and the parameters' names in a plan.
 LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units", "short", "piece_bytes")
 LAUNCH = {key: key for key in LAUNCHED}
 LAUNCH |= {"host": "host_permille", "chunk": "chunk_bytes"}
@@ -30,7 +30,7 @@ LAUNCH |= {"host": "host_permille", "chunk": "chunk_bytes"}
 
 @dataclass(frozen=True)
 class Recorded:
-    """One timed call of an engine."""
+    """A timed call of an engine."""
 
     engine: str
     collective: str
@@ -146,7 +146,7 @@ def _kernel(row: dict[str, str]) -> plait.Plan:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy of predictions for the rows of one engine."""
+    """Accuracy of predictions for the rows of an engine."""
 
     engine: str
     ranks: int
@@ -186,7 +186,7 @@ class RecordedChoice:
 
 def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[RecordedChoice]:
     """Returns calls with several engines at default blocks and shares. Excludes messages between
-    two ranks, which need no choice."""
+    two ranks: such messages need no choice."""
     calls: dict[tuple[object, ...], list[Recorded]] = {}
     for row in rows:
         if row.blocks == 0 and row.host == 0 and row.engine != "messages":

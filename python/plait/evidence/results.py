@@ -1,6 +1,6 @@
 """Reads bandwidths by machine, collective, ranks and size from bench/results/*.csv.
 
-Reads two formats: tables with machine and bandwidth in each row, and those of GPU programs, with
+Reads two formats: tables with machine and bandwidth in each row, and tables of GPU programs, with
 the machine in the first line and times in rows.
 """
 
@@ -31,7 +31,7 @@ def measurements(folder: Path, machine: str, collective: str) -> dict[int, Curve
 
 
 def _rows(file: Path, machine: str, collective: str) -> list[tuple[int, str, int, float]]:
-    """Returns (ranks, name, message bytes, busbw) of matching rows; skips broken ones."""
+    """Returns (ranks, name, message bytes, busbw) of matching rows; skips broken rows."""
     lines = file.read_text().splitlines()
     comments = [line for line in lines if line.startswith("#")]
     table = [line for line in lines if line and not line.startswith("#")]

@@ -45,7 +45,7 @@ class Sketch:
         return found["ops"]
 
     def path(self, name: str) -> int:
-        """Returns the index of a named path; adds it at first use."""
+        """Returns the index of a named path, added at first use."""
         for index, path in enumerate(self.paths):
             if path["name"] == name:
                 return index
@@ -76,7 +76,7 @@ class Sketch:
     def copy(
         self, ops: list[dict[str, Any]], dst: Region, src: Region, path: str = "", hop: int = 0
     ) -> None:
-        """Adds a copy over one hop of a named path; without a path, inside one memory."""
+        """Adds a copy over a hop of a named path; without a path, inside a memory."""
         index = self.path(path) if path else -1
         ops.append({"op": "copy", "dst": dst, "srcs": [src], "path": index, "hop": hop})
 
@@ -168,7 +168,7 @@ def put(
 def rerouted(
     topology: plait.Topology, devices: tuple[int, int, int], size: int, chunk_bytes: int
 ) -> plait.Plan:
-    """Returns a plan of one message src -> relay GPU -> dst in chunks, as in WOTIR."""
+    """Returns a plan of a message src -> relay GPU -> dst in chunks, as in WOTIR."""
     src, route, dst = devices
     request = plait.Request("copy", size, "uint8", "sum", 2, 0, 1, [src, dst])
     sketch = Sketch(topology, request, "rerouted", relay_devices=[route])
@@ -202,11 +202,12 @@ def ring_kernel(
     slice_bytes: int = 1 << 20,
     last_copy_bytes: int = 0,
 ) -> plait.Plan:
-    """Returns a plan of NCCL's all-reduce: rings in one kernel that forward each slice on arrival.
+    """Returns a plan of NCCL's all-reduce: rings in a single kernel that forward each slice on
+    arrival.
 
     orders: ranks of each ring; the message is split evenly over rings. A hop without a link goes
-    through pinned host memory. last_copy_bytes: copied on each rank from its buffer to its output
-    at the end. Source: NCCL's documentation of its ring algorithm.
+    through pinned host memory. last_copy_bytes: copied on each rank from buffer to output at the
+    end. Source: NCCL's documentation of the ring algorithm.
     """
     ranks = len(orders[0])
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks, 0, 0, devices or [])
@@ -256,7 +257,7 @@ def _one_ring(
                 if rank not in hosted:
                     goes = ("scratch", neighbour, at, part)
                 mine = ("input", rank, at, part)
-                if step:  # reads the received slice and writes to the next rank in one pass
+                if step:  # reads the received slice and writes to the next rank in a single pass
                     Sketch.reduce(ops, goes, [mine, came] if step < ranks else [came])
                 else:
                     sketch.copy(ops, goes, mine, hosted.get(rank) or sketch.direct(rank, neighbour))

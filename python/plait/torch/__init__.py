@@ -1,7 +1,7 @@
 """plait as a backend of torch.distributed: `init_process_group("plait")`, with no import.
 
-docs/pytorch.md lists what it serves. Importing this module registers it too, if the entry points
-of torch.backends are switched off.
+docs/pytorch.md lists the served calls. Importing this module registers the backend too, if the
+entry points of torch.backends are switched off.
 """
 
 from plait.torch.group import PlaitGroup, create

@@ -1,6 +1,6 @@
-"""A timer as a file descriptor (timerfd), on which the mailbox's background thread sleeps.
+"""A timer as a file descriptor (timerfd) for the sleep of the mailbox's background thread.
 
-Setting and clearing it cost 1 us each. Waking a thread in vain costs a slice of a busy core."""
+Setting and clearing the timer cost 1 us each. Waking a thread in vain costs a slice of a busy core."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TimerFd:
             raise OSError(error, f"timerfd_create: {os.strerror(error)}")
 
     def set(self, seconds: float) -> None:
-        """Sets the expiry, in place of an earlier one. seconds: above 0."""
+        """Sets the expiry, in place of an earlier expiry. seconds: above 0."""
         self._set(max(1, round(seconds * _NS)))
 
     def unset(self) -> None:

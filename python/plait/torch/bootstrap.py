@@ -20,7 +20,7 @@ def clamp_deadline(seconds: float) -> float:
 
 
 def host_name() -> str:
-    """Returns the host's boot id: the same in all its containers, new after a restart."""
+    """Returns the host's boot id: the same in all containers of the host, new after a restart."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 

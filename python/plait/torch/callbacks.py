@@ -1,7 +1,7 @@
 """Threads that run callbacks of futures of a group's collectives and messages.
 
-A callback may make the group's next call and wait for the result. So callbacks run in separate
-threads, not in the thread that runs collectives or the one that moves messages.
+A callback may make the group's next call and wait for the result. Hence callbacks run in separate
+threads, not in the thread that runs collectives or the thread that moves messages.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 
 _SLOW_CALLBACK_S = 1.0  # a callback that runs longer may wait for a later one, which then starts
-_OTHERS = -1  # turn of a callback whose call was made in another group's callback
-_here = threading.local()  # callbacks: owner of this thread; turn: of its callback
+_OTHERS = -1  # turn of a callback for a call made in another group's callback
+_here = threading.local()  # callbacks: owner of this thread; turn: turn of the callback
 
 
 def in_callback() -> bool:
@@ -23,13 +23,13 @@ def in_callback() -> bool:
 
 
 class Callbacks:
-    """Callbacks of one group. They run one at a time in the order in which their calls completed,
-    so calls made in them have the same order on all ranks.
+    """Callbacks of a group. Callbacks run one at a time in the completion order of the calls: calls
+    made in callbacks have the same order on all ranks.
 
-    Two kinds start early: callbacks of calls made in a callback, which may wait for them, and
-    callbacks behind a slow one. Slow callbacks differ between ranks, so a callback that started
-    early waits for its turn before it makes a call (await_turn). There is one thread more than
-    running callbacks.
+    Two kinds start early: callbacks of calls made in a callback (the callback may wait for the
+    calls), and callbacks behind a slow callback. Slow callbacks differ between ranks: a callback
+    that started early waits for its turn before making a call (await_turn). There is one thread
+    more than running callbacks.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Callbacks:
         return self._running + [turn for _, turn, _ in self._todo]
 
     def run(self, call: Callable[[], None], turn: int) -> None:
-        """Schedules `call`. turn: current_turn() at the time of the call that it belongs to."""
+        """Schedules `call`. turn: current_turn() at the time of the callback's call."""
         with self._changed:
             if turn == 0:
                 self._turns += 1
@@ -75,7 +75,7 @@ class Callbacks:
             self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
-        """Waits at most `seconds` until all callbacks have run, except the one that calls this."""
+        """Waits at most `seconds` until all callbacks have run, except the calling callback."""
         end = time.monotonic() + seconds
         with self._changed:
             self._is_closed = True
@@ -122,7 +122,7 @@ class Callbacks:
                 call()
             except Exception:
                 sys.excepthook(*sys.exc_info())
-            del call  # releases what the call holds before the next wait
+            del call  # releases the call's objects before the next wait
             with self._changed:
                 self._running.remove(_here.turn)
                 self._free += 1

@@ -1,7 +1,7 @@
 """Maps c10d's collectives to plait's, including layouts, types and sizes without a call of plait.
 
-Each method hands a function to a backend (host.py, gpu.py), which runs it now or later. This module
-knows no threads and no streams. Calls that only move data move bytes, so they take every type.
+Each method hands a function to a backend (host.py, gpu.py) to run now or later. This module knows
+no threads and no streams. Calls that only move data move bytes, and hence take every type.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from plait.torch.types import (
 )
 
 _MOST_REQUESTS = 4096
-_COUNTED_BY_OUTPUT = {"broadcast", "scatter", "reduce_scatter"}  # the others count their input
+_COUNTED_BY_OUTPUT = {"broadcast", "scatter", "reduce_scatter"}  # the rest count the input
 
 
 class _SizedRequest(NamedTuple):
-    """A request, and the bytes that this rank reads and writes in it."""
+    """A request, and the bytes that this rank reads and writes."""
 
     request: plait.Request
     reads: int
@@ -38,13 +38,13 @@ class _SizedRequest(NamedTuple):
 
 
 class CollectiveCalls:
-    """Collectives of one group; Group (group.py) implements _do() and _host()."""
+    """Collectives of a group; Group (group.py) implements _do() and _host()."""
 
     _rank: int
     _ranks: int
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
-        """Runs call(backend) on the tensor's backend; returns its Work."""
+        """Runs call(backend) on the tensor's backend; returns the Work."""
         raise NotImplementedError
 
     def _host(self) -> Any:
@@ -61,7 +61,7 @@ class CollectiveCalls:
         root: int = 0,
         counts: tuple[int, ...] = (),
     ) -> _SizedRequest:
-        """Returns a cached request; making one takes microseconds."""
+        """Returns a cached request; making a request takes microseconds."""
         key = (collective, count, type_name, op, root, counts)
         sized = self._requests.get(key)
         if sized is None:
@@ -117,7 +117,8 @@ class CollectiveCalls:
             into = (
                 given if out is source else None if out is None else self._output_tensor(name, out)
             )
-            # With one of the two, the core gets it twice and does not touch the other role.
+            # With a single buffer, the core gets that buffer twice and does not touch the other
+            # role.
             given = into if given is None else given
             into = given if into is None else into
             assert given is not None and into is not None
@@ -152,7 +153,7 @@ class CollectiveCalls:
                 copy_back(one, found)
 
     def _input_tensor(self, name: str, given: Tensor | list[Tensor]) -> Tensor:
-        """Returns a contiguous tensor to read: the given one, or a copy."""
+        """Returns a contiguous tensor to read: the given tensor, or a copy."""
         if isinstance(given, Tensor):
             return as_contiguous(given)
         whole = self._one_tensor(name, "input", given)
@@ -172,7 +173,7 @@ class CollectiveCalls:
         return out[0].new_empty((len(out), out[0].numel())) if whole is None else whole
 
     def _one_tensor(self, name: str, role: str, tensors: list[Tensor]) -> Tensor | None:
-        """Returns one tensor over the tensors of all ranks if they are adjacent, else None."""
+        """Returns a tensor over the tensors of all ranks if adjacent, else None."""
         if len(tensors) != self._ranks:
             raise plait.InvalidArgumentError(
                 f"{name}: wanted {self._ranks} tensors as {role}, one a rank, found {len(tensors)}"
@@ -185,7 +186,7 @@ class CollectiveCalls:
         return whole
 
     def _refuse(self, backend: Any, error: Exception) -> NoReturn:
-        """Fails the other ranks' call, which this rank does not make, and raises."""
+        """Fails the peers' call (not made by this rank), and raises."""
         backend.refuse(error)
         raise error
 
@@ -233,7 +234,7 @@ class CollectiveCalls:
             copy_back(out, total)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
-        """Reduces in place on the root; other ranks' tensors stay unchanged."""
+        """Reduces in place on the root; the peers' tensors stay unchanged."""
         root, redop, tensor = opts.rootRank, opts.reduceOp, tensors[0]
         out = tensor if self._rank == root else None
 
@@ -255,7 +256,7 @@ class CollectiveCalls:
         return self._do("reduce_scatter", input, call, output, opts, (output, input))
 
     def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
-        """Reduces a list of parts, one a rank. Parts of different sizes take one reduce each."""
+        """Reduces a list of parts, a part per rank. Parts of different sizes take a reduce each."""
         output, parts, redop = outputs[0], input_lists[0], opts.reduceOp
 
         def call(backend: Any) -> None:
@@ -294,7 +295,7 @@ class CollectiveCalls:
         return self._do("all_gather", input, call, output, opts, (output, input))
 
     def allgather(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
-        """Gathers one tensor a rank; different sizes are allowed."""
+        """Gathers a tensor per rank; different sizes are allowed."""
         if isinstance(inputs, Tensor):
             output_lists, inputs = [output_lists], [inputs]
         outputs, mine = output_lists[0], inputs[0]
@@ -331,7 +332,7 @@ class CollectiveCalls:
             self._move(backend, "broadcast", mine if root == self._rank else None, output, root)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Runs several all_gathers as one call."""
+        """Runs several all_gathers as a single call."""
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "all_gather", len(inputs), outputs)
@@ -352,7 +353,7 @@ class CollectiveCalls:
         return self._do("all_gather", _first(inputs), call, output_lists, opts, keep)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Runs several reduce_scatters as one call."""
+        """Runs several reduce_scatters as a single call."""
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
 
         def call(backend: Any) -> None:
@@ -363,7 +364,7 @@ class CollectiveCalls:
         return self._do("reduce_scatter", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def gather(self, output_lists: Any, inputs: Any, opts: Any) -> Any:
-        """Gathers every rank's tensor on the root; all have one size."""
+        """Gathers every rank's tensor on the root; all have the same size."""
         mine, root = inputs[0], opts.rootRank
         outputs = output_lists[0] if self._rank == root else None
 
@@ -373,7 +374,7 @@ class CollectiveCalls:
         return self._do("gather", mine, call, output_lists, opts, (outputs, mine))
 
     def scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
-        """Gives rank r the root's r-th tensor; all have one size."""
+        """Gives rank r the root's r-th tensor; all have the same size."""
         output, root = outputs[0], opts.rootRank
         parts = input_lists[0] if self._rank == root else None
 
@@ -392,7 +393,7 @@ class CollectiveCalls:
         input_split_sizes: Any = None,
         opts: Any = None,
     ) -> Any:
-        """Exchanges parts of two tensors. Split sizes count rows; without them all parts are
+        """Exchanges parts of two tensors. Split sizes count rows; without split sizes all parts are
         equal."""
 
         def even(backend: Any) -> None:
@@ -517,12 +518,12 @@ def _copy_parts_back(tensors: list[Tensor], found: Tensor) -> None:
 
 
 def _first(tensors: Any) -> Tensor:
-    """Returns the tensor that selects the backend; for an empty list, one in host memory."""
+    """Returns the tensor that selects the backend; for an empty list, a tensor in host memory."""
     return tensors[0] if tensors else torch.empty(0)
 
 
 def _of_bytes(tensor: Tensor) -> Reduction:
-    """Returns the 'reduction' with which the core moves the tensor's bytes."""
+    """Returns the 'reduction' by which the core moves the tensor's bytes."""
     return Reduction("sum", "uint8", tensor.element_size(), 1.0)
 
 

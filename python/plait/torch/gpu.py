@@ -1,7 +1,7 @@
 """Collectives in GPU memory, in stream order.
 
-A blocking call goes on the current stream. A call with async_op goes on a stream of the group,
-which first waits for the current stream; wait() makes the current stream wait for the call. Both
+A blocking call goes on the current stream. A call with async_op goes on a stream of the group. That
+stream first waits for the current stream; wait() makes the current stream wait for the call. Both
 can be captured into a graph once a first call has made the communicator.
 """
 
@@ -20,7 +20,7 @@ from plait.torch.works import StreamWork, await_event, c10d_errors
 
 
 class GpuBackend:
-    """Runs calls on one GPU, that of the first tensor. store, timeout_s: the group's."""
+    """Runs calls on a single GPU, that of the first tensor. store, timeout_s: the group's."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float) -> None:
         self.rank, self.ranks, self.timeout_s = rank, ranks, timeout_s
@@ -29,10 +29,10 @@ class GpuBackend:
         self._device: Any = None
         self._stream: Any = None
         self._closed = ""
-        self._guard = threading.RLock()  # one call at a time is enqueued
+        self._guard = threading.RLock()  # a single call at a time is enqueued
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
-        """Enqueues one collective of the core on the current stream. Only inside do()."""
+        """Enqueues a collective of the core on the current stream. Only inside do()."""
         core = self._core if self._core is not None else self._bootstrap()
         stream = torch.cuda.current_stream(self._device).cuda_stream
         scalars = [] if scalar == 1.0 else [scalar] * self.ranks
@@ -44,7 +44,7 @@ class GpuBackend:
         return int(self._device.index)
 
     def refuse(self, error: Exception) -> None:
-        """Does nothing: GPU calls have no barrier on the host. Other ranks' call hits its
+        """Does nothing: GPU calls have no barrier on the host. The peers' call hits the
         deadline."""
 
     def connect(self, device: Any) -> None:
@@ -78,7 +78,7 @@ class GpuBackend:
         keep: Any,
         device: Any,
     ) -> StreamWork:
-        """Enqueues call(self) on a stream; returns its Work. keep: the tensors that it uses."""
+        """Enqueues call(self) on a stream; returns the Work. keep: the tensors of the call."""
         with self._guard, torch.cuda.device(device), c10d_errors(what, self.timeout_s):
             if self._closed:
                 raise plait.AbortedError(self._closed)
@@ -126,7 +126,7 @@ class GpuBackend:
             raise
 
     def abort(self, why: str = "it was aborted") -> None:
-        """Fails the running calls and all later ones. Thread-safe."""
+        """Fails the running calls and all later calls. Thread-safe."""
         self._closed = self._closed or f"wanted an open process group: {why}"
         if self._core is not None:
             self._core.abort()
@@ -134,7 +134,7 @@ class GpuBackend:
     def close(self) -> None:
         """Waits for earlier calls, at most the group's timeout, and closes the communicator.
 
-        A failed stream only gives a warning: its calls have reported the error already.
+        A failed stream only gives a warning: the calls have reported the error already.
         """
         try:
             if self._core is not None and not self._closed:

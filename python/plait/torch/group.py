@@ -45,7 +45,7 @@ class Group(CollectiveCalls):
         self._callbacks = Callbacks()
         self._host_backend = HostBackend(store, rank, ranks, self._timeout_s, self._callbacks)
         self._gpu_backend: GpuBackend | None = None
-        # Made first, so that any rank that sends finds the socket.
+        # Made first: any rank that sends finds the socket.
         self._mail = Mailbox(store, rank, ranks, self._callbacks) if ranks > 1 else None
 
     # Interface of torch.
@@ -110,7 +110,7 @@ class Group(CollectiveCalls):
     getSequenceNumberForGroup = _get_sequence_number_for_group
 
     def abort(self) -> None:
-        """Fails all calls at once. Other ranks' calls that wait for this rank fail later."""
+        """Fails all calls at once. Peers' calls that wait for this rank fail later."""
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
                 backend.abort()
@@ -159,7 +159,7 @@ class Group(CollectiveCalls):
         return self._host_backend
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
-        """Runs a collective on the tensor's device; returns its Work."""
+        """Runs a collective on the tensor's device; returns the Work."""
         self._callbacks.await_turn(self._timeout_s)
         self._sequence += 1
         is_async, seconds = True, 0.0
@@ -191,7 +191,7 @@ class Group(CollectiveCalls):
         return self._gpu_backend
 
     def barrier(self, opts: Any = None) -> Any:
-        """Waits for all ranks, and for their calls on the group's GPU if there is one."""
+        """Waits for all ranks, and for calls on the group's GPU if any."""
         if self._gpu_backend is not None:
             self._gpu_backend.synchronize()
         return self._do("barrier", _NOWHERE, lambda backend: backend.barrier(), None, opts, None)

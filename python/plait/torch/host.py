@@ -1,4 +1,4 @@
-"""Collectives in host memory: one communicator a group, one call at a time, in call order.
+"""Collectives in host memory: a communicator per group, a single call at a time, in call order.
 
 A blocking call runs in the caller's thread if no call is pending. All others run in the group's
 thread, first come first served.
@@ -37,13 +37,13 @@ class HostBackend:
         self._closed = ""
         self._turn = threading.Lock()  # held during a call of the core
         self._guard = threading.Lock()
-        self._waiting = 0  # calls in the thread's queue or running there
+        self._waiting = 0  # calls in the thread's queue or running
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._running: PendingWork | None = None  # the call that the thread runs
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
-        """Runs one collective of the core. source, out: addresses. Only inside do()."""
+        """Runs a collective of the core. source, out: addresses. Only inside do()."""
         core = self._core
         if core is None:
             core = self._bootstrap()
@@ -55,7 +55,7 @@ class HostBackend:
     def launch_by_own_counts(
         self, request: plait.Request, sends: list[int], gets: list[int], source: int, out: int
     ) -> None:
-        """Runs one collective whose counts each rank knows only in part. Only inside do()."""
+        """Runs a collective whose counts each rank knows only in part. Only inside do()."""
         core = self._core if self._core is not None else self._bootstrap()
         core.run_by_own_counts(sends, gets, request, source, out)
 
@@ -65,7 +65,7 @@ class HostBackend:
             (self._core or self._bootstrap()).barrier()
 
     def exchange(self, mine: bytes, backend: Any) -> list[bytes]:
-        """Returns every rank's bytes. Only inside do() of `backend`, which may be a GPU's."""
+        """Returns every rank's bytes. Only inside do() of `backend`, perhaps a GPU's."""
         if backend is self:
             return list((self._core or self._bootstrap()).exchange(mine))
         with self._turn:
@@ -95,9 +95,9 @@ class HostBackend:
         return self._core
 
     def do(self, what: str, call: Call, result: Any, is_async: bool, timeout_s: float) -> Any:
-        """Runs call(self) now or in the thread; returns its Work. timeout_s: <= 0 = the group's.
+        """Runs call(self) now or in the thread; returns the Work. timeout_s: <= 0 = the group's.
 
-        A call with its own timeout runs in the thread, since the core has one deadline.
+        A call with its own timeout runs in the thread, since the core has a single deadline.
         """
         limit = timeout_s if timeout_s > 0 else self.timeout_s
         if is_async or limit != self._core_s:
@@ -124,8 +124,8 @@ class HostBackend:
             raise_as_c10d(error, what, self.timeout_s)
 
     def _wait(self, work: PendingWork, what: str, timeout_s: float) -> None:
-        """Waits for a call with its own timeout. A timeout aborts the communicator, since the other
-        ranks may still come to the call."""
+        """Waits for a call with its own timeout. A timeout aborts the communicator, since peers may
+        still come to the call."""
         if not work.wait_within(timeout_s):
             self.abort(f"{what} did not complete within its own timeout")
             raise timed_out(what, timeout_s)
@@ -155,14 +155,14 @@ class HostBackend:
             with self._guard:
                 self._waiting -= 1
             work.finish(error)
-            del item, call, work, error  # releases what the call holds before the next wait
+            del item, call, work, error  # releases the call's objects before the next wait
 
     def _interrupted(self) -> None:
-        """Aborts after Ctrl-C ended a wait, so that the program can exit."""
+        """Aborts after Ctrl-C ended a wait: the program can exit."""
         self.abort("Ctrl-C ended a wait for one of its calls")
 
     def abort(self, why: str = "it was aborted") -> None:
-        """Fails the running call and all later ones. Thread-safe."""
+        """Fails the running call and all later calls. Thread-safe."""
         self._closed = self._closed or f"wanted an open process group: {why}"
         if self._core is not None:
             self._core.abort()

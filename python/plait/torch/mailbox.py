@@ -1,8 +1,9 @@
 """Point-to-point messages in host memory: tags, sends and receives in any order, any source.
 
 Each direction of a pair has a Unix socket (streams.py), opened at the first send. Any thread in
-wait() makes progress for all messages; without one, a background thread does. An unexpected message
-is buffered only if it lies in the socket before one that a posted receive matches.
+wait() makes progress for all messages; without a waiting thread, a background thread does. An
+unexpected message is buffered only if it lies in the socket before a message that a posted receive
+matches.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GRACE_S = 1e-3  # before the background thread starts: most calls are waited for at once
 _AT_ONCE_S = 1e-9
 _LOOK_S = 2e-3
-_TELL_S = 10.0  # a longer wait names its peer on stderr
+_TELL_S = 10.0  # a longer wait names the peer on stderr
 
 
 class Mailbox:
-    """Mailbox of one rank of a group. Thread-safe."""
+    """Mailbox of a rank of a group. Thread-safe."""
 
     def __init__(self, store: Any, rank: int, ranks: int, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
@@ -83,7 +84,7 @@ class Mailbox:
     # Calls of users.
 
     def send(self, whole: Any, peer: int, tag: int, seconds: float, kind: int = USER) -> Work:
-        """Posts a send; returns its Work, complete if the socket took the message at once.
+        """Posts a send; returns the Work, complete if the socket took the message at once.
 
         whole: a contiguous tensor in host memory; seconds: limit of wait(). Raises DistBackendError
         if the mailbox is closed; a peer that has ended fails the Work.
@@ -129,7 +130,8 @@ class Mailbox:
         return message
 
     def withdraw(self, message: Message, error: BaseException) -> None:
-        """Fails a message. Closes a stream that has carried part of it, and cannot resume."""
+        """Fails a message. Closes a stream that has carried part of the message, and cannot
+        resume."""
         with self._guard:
             if message.is_completed():
                 return
@@ -146,7 +148,7 @@ class Mailbox:
             message.end(error)
 
     def shut_down(self, why: str, seconds: float) -> None:
-        """Closes the mailbox once all peers have received their messages.
+        """Closes the mailbox once all peers have received all messages.
 
         Posted receives fail at once. Raises the first error if a peer does not receive within
         `seconds`; the mailbox is closed in any case.
@@ -195,7 +197,7 @@ class Mailbox:
             message.end(closed(message.what, why))
 
     def _drain(self, seconds: float) -> list[BaseException]:
-        """Waits until peers have received their messages. Returns the errors of the others."""
+        """Waits until peers have received all messages. Returns the errors of the rest."""
         began = time.monotonic()
         tell_at, pause = began + _TELL_S, 1e-4
         with self._guard:
@@ -255,13 +257,13 @@ class Mailbox:
     # Streams.
 
     def _check_open(self, *what: object) -> None:
-        """Raises if the mailbox is closed. what: the words of the error, joined if it is raised."""
+        """Raises if the mailbox is closed. Joins the parts of the error's text only then."""
         why = self._closed or self._closing
         if why:
             raise closed(" ".join(map(str, what)), why)
 
     def _connect(self, peer: int, seconds: float) -> None:
-        """Opens the stream to a peer, if there is none."""
+        """Opens the stream to a peer, if not yet open."""
         if peer in self._out or peer in self._send_closed:
             return
         where = read_store(self._store, f"mail/{peer}", f"rank {peer} to join the group", seconds)
@@ -317,7 +319,7 @@ class Mailbox:
         self._fail_orphaned_receives()
 
     def _fail_orphaned_receives(self) -> None:
-        """Fails receives whose possible senders have all closed."""
+        """Fails receives if all possible senders have closed."""
         if not self._receive_closed:
             return
         for message in list(self._receives):
@@ -351,7 +353,7 @@ class Mailbox:
             self._close_sends_to(out.peer)
 
     def _read(self, incoming: Incoming) -> None:
-        """Reads what has arrived while a receive needs it, and sends pending replies."""
+        """Reads arrived data while a receive needs data, and sends pending replies."""
         try:
             if incoming.pending_replies > 0:
                 incoming.send_replies()
@@ -412,8 +414,8 @@ class Mailbox:
                 message.deliver(incoming.peer)
 
     def _match_unexpected(self, message: Message) -> bool:
-        """Returns whether an unexpected message matches the receive, which then completes with
-        it."""
+        """Returns whether an unexpected message matches the receive; the message then completes the
+        receive."""
         for peer, incoming in self._in.items():
             if not incoming.unexpected or message.peer not in (None, peer):
                 continue
@@ -570,7 +572,7 @@ class Mailbox:
     def _awaits_connection(self) -> bool:
         """Returns whether a posted receive may be for a peer that has not connected yet.
 
-        Compares names, not counts: this rank itself is in _in once it has sent itself a message.
+        Compares names, not counts: this rank itself is in _in after a message to itself.
         """
         for one in self._receives:
             if one.peer is None:
@@ -600,7 +602,7 @@ class Mailbox:
         return poll
 
     def _peer_hung_up(self, descriptor: int) -> None:
-        """Handles a peer that closed its end of this rank's stream. Its earlier replies are read
+        """Handles a peer that closed its end of this rank's stream. Earlier replies are read
         first."""
         with self._guard:
             for out in list(self._out.values()):

@@ -1,4 +1,4 @@
-"""Messages of a mailbox (mailbox.py): posted sends and receives, unexpected ones, and their
+"""Messages of a mailbox (mailbox.py): posted sends and receives, unexpected messages, and
 errors."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import plait
 from plait.torch.callbacks import Callbacks
 from plait.torch.works import PendingWork
 
-USER, BARRIER = 0, 1  # kinds of messages; a receive matches its own kind only
+USER, BARRIER = 0, 1  # kinds of messages; a receive matches the same kind only
 HEADER = struct.Struct("<qqQQ")  # kind, tag, bytes, sender's address (0 = the bytes follow)
 Key = tuple[int, int]  # kind, tag
 
@@ -37,7 +37,7 @@ def send_text(nbytes: int, peer: int, tag: int) -> str:
 
 
 class Message(PendingWork):
-    """A posted send or receive, and its Work. peer: None = any source; keep: owner of the
+    """A posted send or receive, and the Work. peer: None = any source; keep: owner of the
     memory."""
 
     def __init__(
@@ -95,8 +95,8 @@ class Message(PendingWork):
 
 
 class UnexpectedMessage:
-    """A message, complete or not, that arrived before its receive. matched_by: the receive, once
-    it is posted."""
+    """A message, complete or not, that arrived before the receive. matched_by: the receive, once
+    posted."""
 
     def __init__(self, key: Key, length: int) -> None:
         self.key, self.memory = key, memoryview(bytearray(length))
@@ -104,7 +104,7 @@ class UnexpectedMessage:
         self.matched_by: Message | None = None
 
     def deliver(self, peer: int) -> None:
-        """Copies the complete message into the matching receive and completes that one."""
+        """Copies the complete message into the matching receive and completes the receive."""
         message = self.matched_by
         assert message is not None
         if len(message.memory) != len(self.memory):

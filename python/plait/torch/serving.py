@@ -1,7 +1,7 @@
 """Tensor-parallel sums of vLLM and SGLang by plait, at every size, eager and in graphs.
 
-The program's group class gets a plait communicator of the same ranks. It runs sums of floats; all
-other calls stay with the program. If plait cannot join the ranks, all of them keep the program's
+The program's group class gets a plait communicator of the same ranks. plait runs sums of floats;
+all other calls stay with the program. If plait cannot join the ranks, all ranks keep the program's
 sums; under PLAIT_BITWISE_STRICT=1 that is an error.
 """
 
@@ -23,15 +23,15 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def is_ours(tensor: Any) -> bool:
-    """Returns whether a sum of the tensor depends on the order of its terms."""
+    """Returns whether a sum of the tensor depends on the order of terms."""
     return tensor.dtype in FLOATS
 
 
 def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
-    """Makes a communicator of a gloo group's ranks. Returns None on all of them if that fails."""
+    """Makes a communicator of a gloo group's ranks. Returns None on all ranks if that fails."""
     rank, ranks = dist.get_rank(cpu_group), dist.get_world_size(cpu_group)
     where: list[str | None] = [None]
-    if rank == 0:  # a socket's path must be short, which TMPDIR may not be
+    if rank == 0:  # a socket's path must be short; TMPDIR may be long
         where[0] = tempfile.mkdtemp(prefix="group-", dir=plait._core.rendezvous_folder())
     dist.broadcast_object_list(where, src=dist.get_global_rank(cpu_group, 0), group=cpu_group)
     sees: list[Any] = [None] * ranks
@@ -59,7 +59,7 @@ def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
 
 
 def into_vllm() -> None:
-    """Replaces vLLM's CudaCommunicator, which its groups look up by name, by a subclass."""
+    """Replaces vLLM's CudaCommunicator by a subclass; vLLM's groups look the class up by name."""
     from vllm.distributed.device_communicators import cuda_communicator as module
 
     if not hasattr(module.CudaCommunicator, "plait"):
@@ -67,7 +67,7 @@ def into_vllm() -> None:
 
 
 def over_vllm(base: Any) -> Any:
-    """Returns the subclass, whose tensor-parallel groups sum by plait at every size."""
+    """Returns the subclass: tensor-parallel groups sum by plait at every size."""
 
     class CudaCommunicator(base):
         plait: Any = None
@@ -89,7 +89,7 @@ def over_vllm(base: Any) -> Any:
             if self.plait is None or not is_ours(input_):
                 return super().all_reduce(input_)
             source = input_.contiguous()
-            out = torch.empty_like(source)  # vLLM's custom op must not write into its input
+            out = torch.empty_like(source)  # vLLM's custom op must not write into the input
             return self.plait.all_reduce(source, out=out)
 
         def reduce_scatter(self, input_: Any, dim: int = -1) -> Any:
@@ -111,7 +111,7 @@ _of_group: WeakKeyDictionary[Any, plait.Communicator | None] = WeakKeyDictionary
 
 
 def into_sglang() -> None:
-    """Wraps the all_reduce of SGLang's groups by its own hooks."""
+    """Wraps the all_reduce of SGLang's groups by SGLang's hooks."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register(
@@ -122,7 +122,7 @@ def into_sglang() -> None:
 
 
 def around_sglang(original: Any, self: Any, input_: Any, *rest: Any, **named: Any) -> Any:
-    """Sums in place, as SGLang does. A group's first call, before any graph, makes its
+    """Sums in place, as SGLang does. A group's first call, before any graph, makes the
     communicator."""
     if self.world_size == 1 or not is_ours(input_) or not input_.is_contiguous():
         return original(self, input_, *rest, **named)

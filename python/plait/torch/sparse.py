@@ -44,5 +44,5 @@ def sum_of_sparse(calls: Any, backend: Any, tensor: Tensor, redop: Any) -> None:
     total = torch.sparse_coo_tensor(
         torch.cat(every_index, 1), torch.cat(every_value), mine.shape
     ).coalesce()
-    with torch.no_grad():  # a detached one has indices of its own
+    with torch.no_grad():  # a detached tensor has indices of its own
         tensor.copy_(total)

@@ -1,7 +1,7 @@
 """Collaborative all-reduce of two GPUs and the CPU (rows C).
 
-The authors drive both GPUs from one process with CUDA events (section III), so plans here pay for
-events, not for flags between processes.
+The authors drive both GPUs from a single process with CUDA events (section III). Hence plans here
+pay for events, not for flags between processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIPELINED = grid(host_cpu_permille=(0,), host_permille=(0,), pieces=(4, 8, 16))
 
 @cache
 def one_process(name: str) -> plait.Topology:
-    """Returns the machine driven by one process, with event times measured on the H200."""
+    """Returns the machine driven by a single process, with event times measured on the H200."""
     event_ns = measured_node().parameter("event_signal_ns", 1500.0)
     return with_parameters(machine(name), stream_signal_ns=event_ns)
 
@@ -124,7 +124,7 @@ def _host_part(name: str) -> float:
 
 @cache
 def _ring_us(name: str, size: int) -> float:
-    """Returns us of the segmented ring with its best segment size."""
+    """Returns us of the segmented ring with the best segment size."""
     topology = one_process(name)
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
     plans = [
@@ -136,5 +136,5 @@ def _ring_us(name: str, size: int) -> float:
 
 @cache
 def _kernel_us(name: str, size: int) -> float:
-    """Returns us of the kernel-only version: "similar to how NCCL performs", so NCCL's speed."""
+    """Returns us of the kernel-only version: "similar to how NCCL performs", hence NCCL's speed."""
     return nccl_us(name, size, 2)

@@ -11,7 +11,7 @@ from plait.evidence.sketch import put
 
 
 def _as_streams(plan: plait.Plan) -> plait.Plan:
-    """Returns the plan as MPI over UCX runs it: copy-engine copies, one launch a sum."""
+    """Returns the plan as MPI over UCX runs it: copy-engine copies, a launch per sum."""
     data = json.loads(plan.to_json())
     for lane in data["lanes"]:
         if lane["kind"] == "kernel":
@@ -23,7 +23,7 @@ def _as_streams(plan: plait.Plan) -> plait.Plan:
 def _best_us(
     name: str, size: int, strategy: str, grid: tuple[tuple[tuple[str, int], ...], ...], ranks: int
 ) -> float:
-    """Returns the best of a static tuning table, as in the papers: one strategy, several
+    """Returns the best of a static tuning table, as in the papers: a single strategy, several
     parameters."""
     topology = machine(name)
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks)
@@ -44,17 +44,17 @@ FLAT = grid(chunks=(1, 2, 4, 8))
 
 
 def _cpu_reduction_us(name: str, size: int) -> float:
-    """Returns us of Open MPI's default on GPU buffers: copy to host, ring by one CPU thread a rank,
+    """Returns us of Open MPI's default on GPU buffers: copy to host, ring by a CPU thread per rank,
     copy back.
 
-    A thread reads two operands and writes one, at cpu_thread_gb_per_s of traffic.
+    A thread reads two operands and writes a sum, at cpu_thread_gb_per_s of traffic.
     """
     topology = machine(name)
     ranks = len(topology.rank_devices())
     down = min(
         topology.path_gb_per_s(path) for path in topology.paths_between(0, 1) if "host" in path.name
     )
-    thread = 10.0  # GB/s of one core's copy or sum through shared memory; typical
+    thread = 10.0  # GB/s of a core's copy or sum through shared memory; typical
     ring_bytes = 2 * (ranks - 1) / ranks * size
     return (2 * size / down + (ring_bytes * 2 + ring_bytes / 2 * 3) / thread) / 1e3
 

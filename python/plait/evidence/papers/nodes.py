@@ -215,7 +215,7 @@ def _tell_us(topology: plait.Topology) -> float:
 
 
 def _horovod() -> PaperRow:
-    """Row of Horovod: NCCL inside nodes, MPI between them on host buffers."""
+    """Row of Horovod: NCCL inside nodes, MPI between nodes on host buffers."""
     nodes, size = machine("hgx-h200-2"), 64 * MB
     by_host = min(nodes.path_gb_per_s(p) for p in nodes.paths_between(0, 1) if "host" in p.name)
     horovod = time_us(nodes, size, "multi_node", pieces=1, mpi=1) + 2 * size / 8 / by_host / 1e3

@@ -62,7 +62,7 @@ The rows are measurements of the machine: copies over one path and over two, and
 show the accuracy of the event clock. nccl_copy_gb_per_s was chosen with NCCL's rows on 2 GPUs
 in view."""
 
-# Why `rerouted`, which dgx1v's paper recommends, is not ranked first.
+# Why `rerouted`, recommended by dgx1v's paper, is not ranked first.
 NEEDS_NO_ROUTES = "fold's halves are the machine's two quads, so all of its data has direct links"
 
 EXPERIMENTS = {
@@ -84,7 +84,7 @@ def experiments(paper: str = "all") -> list[str]:
 
 
 def paper_rows(paper: str = "all", done: Callable[[], None] = lambda: None) -> list[PaperRow]:
-    """Returns the rows of one paper ("micro", "wotir", ...; "nodes" covers several), or of all.
+    """Returns the rows of a paper ("micro", "wotir", ...; "nodes" covers several), or of all.
     done: called after each experiment."""
     rows: list[PaperRow] = []
     for name in experiments(paper):
@@ -152,7 +152,7 @@ def recommended() -> list[Ranking]:
 
 
 def _of_two_gpus(name: str, size: int) -> Ranking:
-    """Ranks the collaborative all-reduce as its authors run it: one process, tuned share."""
+    """Ranks the collaborative all-reduce as run by the authors: a single process, tuned share."""
     topology = one_process(name)
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
     plans = plait.propose(topology, request)[0]
@@ -165,7 +165,7 @@ def _of_two_gpus(name: str, size: int) -> Ranking:
 
 
 def _on_all_of_vista(fewer: list[tuple[float, plait.Plan]]) -> Ranking:
-    """Ranks the talk's four algorithms on 64 GPUs, each with its best parameters on fewer GPUs."""
+    """Ranks the talk's four algorithms on 64 GPUs, each with the best parameters on fewer GPUs."""
     topology, size = machine("vista"), 64 * MB
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", 64)
     plans = []

@@ -17,7 +17,7 @@ Sends = list[tuple[int, int, int]]  # (rank, peer, bytes)
 
 
 class RoundSketch:
-    """A plan in rounds: all ranks post their messages, then wait for incoming ones."""
+    """A plan in rounds: all ranks post messages, then wait for incoming messages."""
 
     def __init__(self, topology: plait.Topology, ranks: int, size: int, name: str) -> None:
         request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks)
@@ -40,7 +40,7 @@ class RoundSketch:
             self._await(waits)
 
     def exchange(self, sends: Sends) -> None:
-        """Adds one round: posts all messages, then waits for incoming ones."""
+        """Adds a round: posts all messages, then waits for incoming messages."""
         for rank, peer, size in sends:
             self.sketch.copy(
                 self.sketch.ops(rank, KERNEL, "host"),
@@ -61,10 +61,10 @@ class RoundSketch:
 def direct(
     rounds: RoundSketch, size: int, throttle: int, fused: bool = True, overlap: bool = True
 ) -> None:
-    """Adds direct all-reduce: each rank sends shards to `throttle` peers at a time, then its sum to
+    """Adds direct all-reduce: each rank sends shards to `throttle` peers at a time, then the sum to
     all."""
     ranks, shard = rounds.ranks, max(1, size // rounds.ranks)
-    # All receives are posted ahead, so the handshakes cost one round trip in total.
+    # All receives are posted ahead: the handshakes cost a single round trip in total.
     rounds.announce([(r, (r + 1) % ranks, shard) for r in range(ranks)])
     for phase in range(2):
         for first in range(1, ranks, throttle):
@@ -139,7 +139,7 @@ def time_us(
 def staged_us(topology: plait.Topology, ranks: int, size: int, algorithm: str) -> float:
     """Returns us of an algorithm staged through the CPU: copy to host, algorithm, copy back.
 
-    The CPU reduces a small message in its cache, so no kernel is launched.
+    The CPU reduces a small message in cache without launching a kernel.
     """
     json_topology = topology.to_json()
     on_cpu = plait.Topology.from_json(json_topology)

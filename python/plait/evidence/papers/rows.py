@@ -1,4 +1,4 @@
-"""Rows that compare a paper's claim with the simulator, and the machines that they need."""
+"""Rows that compare a paper's claim with the simulator, and the machines needed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def grid(**values: Iterable[int]) -> tuple[tuple[tuple[str, int], ...], ...]:
 
 
 def _hop_gb_per_s(topology: plait.Topology, src: int, dst: int) -> float:
-    """Returns GB/s of a ring's hop between two ranks: their link, else through the host."""
+    """Returns GB/s of a ring's hop between two ranks: the direct link, else through the host."""
     paths = topology.paths_between(src, dst)
     hops = [path for path in paths if len(path.links) == 1]
     hops = hops or [path for path in paths if path.name.startswith("host:")]
@@ -86,7 +86,7 @@ def _hop_gb_per_s(topology: plait.Topology, src: int, dst: int) -> float:
 
 
 def _rings_gb_per_s(topology: plait.Topology, orders: list[list[int]]) -> float:
-    """Returns GB/s of all rings together; each has the speed of its slowest hop."""
+    """Returns GB/s of all rings together; each has the speed of the slowest hop."""
     return sum(
         min(_hop_gb_per_s(topology, order[k - 1], rank) for k, rank in enumerate(order))
         for order in orders
@@ -97,7 +97,7 @@ def _rings_gb_per_s(topology: plait.Topology, orders: list[list[int]]) -> float:
 def nccl_us(name: str, size: int, ranks: int) -> float:
     """Returns us of NCCL's rings on a machine, at the measured fraction of the modelled speed.
 
-    On the H200 NCCL loses a fixed time. So rings of 1 / k of the H200's speed reach the same
+    On the H200 NCCL loses a fixed time. Hence rings of 1 / k of the H200's speed reach the same
     fraction with 1 / k of the bytes. The rule is the same for all machines.
     """
     topology = machine(name)

@@ -12,7 +12,7 @@ from plait.evidence.sketch import put, rerouted
 
 @cache
 def _dgx_with_peer_copies() -> plait.Topology:
-    """Returns dgx1v with peer copies over PCIe: one driver call on any route."""
+    """Returns dgx1v with peer copies over PCIe: a single driver call on any route."""
     data = json.loads(machine("dgx1v").to_json())
     data["links"].append(
         {
