@@ -1,5 +1,5 @@
-// Reference reduction, one element at a time. reduce_cpu and the GPU kernels must equal it bit for
-// bit and share only the scalar conversions (exec/numbers.hpp).
+// Reference reduction, element by element. reduce_cpu and the GPU kernels must equal it bit for bit
+// and share only the scalar conversions (exec/numbers.hpp).
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-// The reference executor, which defines the meaning of plans: runs a plan in a thread over plain
+// The reference executor, the definition of plans' meaning: runs a plan in a thread over plain
 // memory.
 #include "exec/reference/reference.hpp"
 

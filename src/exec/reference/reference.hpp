@@ -1,5 +1,5 @@
 // The reference executor: a single thread, plain loops, slow. Tests compare all other executors
-// with it.
+// with the reference.
 #pragma once
 #include <vector>
 
