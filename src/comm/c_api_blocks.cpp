@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-/// A rank's buffers, and the layout of blocks in the buffers.
+/// A rank's buffers, and the layout of blocks in them.
 struct Edges {
   const void* input = nullptr;
   void* output = nullptr;

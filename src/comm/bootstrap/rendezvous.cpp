@@ -143,7 +143,7 @@ class Star : public Rendezvous {
       send_frame(links_[0].get(), FrameKind::data, bytes, fds, deadline, rank_name(0));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost) throw;
-      // Rank 0 is lost. The read below returns rank 0's reason if the socket still holds a reason.
+      // Rank 0 is lost. The read below returns rank 0's reason if the socket still holds it.
     }
     Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds,
                                extended(deadline, kGraceNs), rank_name(0));
@@ -374,7 +374,7 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   return join_rank_0(connect_to(path, warned), rank, job, deadline, warn_after_s);
 }
 
-/// Duplicates the inherited sockets, so that a later communicator can use the sockets again.
+/// Duplicates the inherited sockets, so that a later communicator can use them again.
 std::vector<Fd> inherited(const std::string& list) {
   std::vector<Fd> links;
   for (const std::string& word : split(list, ',')) {

@@ -237,8 +237,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   if (failure && (options.ranks < 2 || options.ranks > kMostRanks))
     throw Error(*failure);  // no rank to report to, or every rank finds the same error
   if (failure)
-    env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // the peers wait at the rendezvous for this
-                                                       // rank's error
+    env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // the peers wait there for this rank's error
   Joined joined;
   // The two ranks of a pair have other numbers in the larger communicator, used in the warnings of
   // pairs.cpp.

@@ -15,7 +15,7 @@
 
 namespace plait {
 
-/// A proved plan, with the data needed to run the plan.
+/// A proved plan, with the data needed to run it.
 struct ProvedPlan {
   Plan plan;
   std::string label;

@@ -49,8 +49,7 @@ struct GpuCallsOptions {
   bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call
   bool knows_links = true;     ///< the links are known: plans, masks and host shares are possible
   bool finds_paths = false;    ///< compute a call's bytes by path during preparation
-  Topology checks;             ///< a device for each rank: enqueue() checks requests on this
-                               ///< topology
+  Topology checks;             ///< a device for each rank: enqueue() checks requests on it
   cuda::CudaRankOptions rank;  ///< filled in: ranks' numbers, rings, shared page, lazy arena
 };
 
@@ -171,7 +170,7 @@ class GpuCalls {
   Topology plannable_;  ///< the group's topology, restricted for plans
   std::unique_ptr<Chooser> chooser_;
   /// Per communicator. Calls by plans hold device memory and are never dropped once captured, since
-  /// graphs refer to the calls.
+  /// graphs refer to them.
   static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;
   using Calls = LruCache<CallKey, GpuCall>;
   Calls calls_{kMostCalls};  ///< calls by engines, and empty calls

@@ -67,7 +67,7 @@ class Controls {
   Control& of(int rank) const { return *reinterpret_cast<Control*>((*pages_)[rank].base()); }
   Control& mine() const { return of(rank_); }
 
-  /// Publishes the call and wakes the ranks that wait for the call.
+  /// Publishes the call and wakes the ranks that wait for it.
   void enter(std::uint32_t call, const CallDescriptor& descriptor,
              const OwnCounts* counts = nullptr) const;
   /// Returns the counts that a rank has published for a call of CallKind::counts.

@@ -42,7 +42,7 @@ std::uint64_t memory_available() {
   return kNoLimit;
 }
 
-/// Memory that a group's usage counts although the kernel reclaims the memory on demand.
+/// Memory that a group's usage counts although the kernel reclaims it on demand.
 std::uint64_t file_cache(const std::string& group) {
   std::ifstream file(group + "/memory.stat");
   std::string key;

@@ -225,15 +225,14 @@ class MpiTransport : public Transport {
                       arrive_s, " s (arrive_s) there is no rank ", missing);
   }
 
-  /// Receives the message, so that a later communicator does not read the message.
+  /// Receives the message, so that a later communicator does not read it.
   void consume_gave_up(int peer) const {
     GaveUpMessage bytes{};
     Handle request = 0;
     if (mpi_.Irecv(bytes.data(), static_cast<int>(bytes.size()), loaded_.abi.byte, peer, kGaveUpTag,
                    loaded_.abi.world, &request) != 0)
       return;
-    const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have received the
-                                                             // message
+    const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have received it
     while (!test(request)) {
       ::usleep(50);
       if (now_ns() < deadline_ns) continue;

@@ -47,7 +47,7 @@ class GpuMultinode : private PeerObserver {
   /// if a rank has no NCCL, timeout if a rank does not come, peer_lost.
   GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinodeOptions& options,
                const cuda::Exchange& exchange, const Deadline& deadline);
-  /// Waits up to 2 s for calls under way, then aborts the calls.
+  /// Waits up to 2 s for calls under way, then aborts them.
   ~GpuMultinode() override;
   GpuMultinode(const GpuMultinode&) = delete;
   GpuMultinode& operator=(const GpuMultinode&) = delete;

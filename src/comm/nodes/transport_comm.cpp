@@ -295,8 +295,7 @@ void TransportComm::number(TransportCall& call, const std::vector<int>& ranks) {
   }
 }
 
-/// Runs `step`. If the library throws, marks the rank as lost, and the communicator stops using the
-/// rank.
+/// Runs `step`. If the library throws, marks the rank as lost, and the communicator stops using it.
 template <class Step>
 auto TransportComm::with(int rank, const Step& step) {
   try {

@@ -34,8 +34,7 @@ int host_threads(int ranks) {
   return std::clamp(cores / (2 * ranks), 1, 8);
 }
 
-/// A process registers host memory once, however many ranks (threads) of the process map the
-/// memory.
+/// A process registers host memory once, however many ranks (threads) of the process map it.
 std::mutex registered_lock;
 std::map<void*, int> registered;
 

@@ -42,8 +42,7 @@ struct CudaRankOptions {
   /// host path.
   std::function<std::vector<std::byte*>(const Exchange&)> rings;
   std::uint64_t ring_bytes = 0;           ///< Ring bytes for plans.
-  std::uint64_t exchange_ring_bytes = 0;  ///< Ring bytes behind the plan's ring; large calls use
-                                          ///< both.
+  std::uint64_t exchange_ring_bytes = 0;  ///< Ring bytes behind those; large calls use both.
   /// Zeroed page mapped by all ranks, for parts that CPU cores reduce. Null = CPU cores reduce
   /// nothing.
   HostFlags* host_flags = nullptr;
@@ -54,7 +53,7 @@ struct CudaRankOptions {
   /// memory. Null = no share.
   AgreedNumber::NumberPage* share_page = nullptr;
   bool orders_calls = true;  ///< false = the caller orders calls on different streams.
-  bool mixes_graphs = true;  ///< Order graphs with eager calls and among graphs.
+  bool mixes_graphs = true;  ///< Order graphs with eager calls and with each other.
   double wait_s = 600.0;     ///< Deadline of a kernel's wait for a peer.
   /// Most blocks of a kernel, to leave SMs to other kernels. 0 = a block per SM.
   unsigned most_blocks = 0;
@@ -254,8 +253,7 @@ class CudaRank : public EngineRank {
   DevicePointer message_slots_ = 0;  // Device address of host memory; 0 = none.
   std::shared_ptr<std::atomic<bool>>
       quiet_;  // True once the GPU had finished all work after has_ended() first asked.
-  std::unique_ptr<LazyArena> lazy_arena_;  // Last member: the arena's thread uses all members
-                                           // before.
+  std::unique_ptr<LazyArena> lazy_arena_;  // Last member: its thread uses the others.
 };
 
 }  // namespace plait::cuda

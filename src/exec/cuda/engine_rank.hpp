@@ -34,8 +34,7 @@ class EngineRank {
   /// Queue and resources of copy engines.
   virtual EngineQueue& queue() = 0;
   virtual const EnginePath& engine_path() const = 0;
-  virtual Event fork() const = 0;  ///< Event recorded at the fork of a call from the caller's
-                                   ///< stream.
+  virtual Event fork() const = 0;  ///< Event recorded where a call forks from its stream.
   virtual AgreedShare& agreed_share() = 0;
   virtual bool is_capturing(Stream stream) const = 0;
   /// Fills in all arguments but the buffers.

@@ -25,8 +25,7 @@ struct Group {
   int ranks = 1;
   unsigned multiprocessors = 132;  ///< SMs of the smallest GPU.
   unsigned hardware_queues = 8;    ///< Shared by streams; of the rank with the fewest.
-  unsigned most_blocks = 0;  ///< Most blocks of a kernel, to leave SMs to other work; 0 = a block
-                             ///< per SM.
+  unsigned most_blocks = 0;  ///< Most blocks of a kernel, to leave SMs to others; 0 = one per SM.
   /// Most blocks of a tiled kernel, so that other kernels fit beside it. Alongside compute 64
   /// blocks carry nearly as much, slow matrix products no more than NCCL does, and let two calls
   /// run at once.

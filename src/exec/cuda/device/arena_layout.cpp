@@ -103,7 +103,8 @@ void add_plans(std::vector<PartSize>& sizes, const ArenaUse& use) {
 }
 
 /// In calls of two ranks that only move data, more packets gain nothing, and tiles are no faster
-/// than packets. From 24 MiB on copy engines have all useful slots (docs/design/memory_tiers.md).
+/// than packets. From 24 MiB on copy engines have all the slots they need
+/// (docs/design/memory_tiers.md).
 std::vector<PartSize> part_sizes_of_pair(const ArenaUse& use) {
   std::vector<PartSize> sizes = {
       whole(ArenaPart::flag, kPage),

@@ -28,8 +28,7 @@ enum FaultCode : std::uint32_t {
   kFaultBeingReported = 4  ///< DeviceState::failed only: the host report is not complete yet.
 };
 
-/// A rank's counters, in the rank's device memory, so that replayed graphs advance the counters
-/// too.
+/// A rank's counters, in its own device memory, so that replayed graphs advance them too.
 struct DeviceState {
   // A 64-bit counter of kernels with LL packets, in two halves: the lower half carries into the
   // upper.

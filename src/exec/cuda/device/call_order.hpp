@@ -35,7 +35,7 @@ struct CapturedCalls {
 template <class Marker, class Stream>
 class CallOrder {
  public:
-  /// mixes_graphs: order graphs with eager calls and among graphs.
+  /// mixes_graphs: order graphs with eager calls and with each other.
   explicit CallOrder(bool mixes_graphs = true) : mixes_graphs_(mixes_graphs) {}
   void mix_graphs(bool mixes) { mixes_graphs_ = mixes; }
 
@@ -83,7 +83,7 @@ class CallOrder {
       marker.go_behind(stream, calls);
     }
   }
-  /// Drops the oldest of too many captures.
+  /// Drops the oldest capture beyond the limit.
   CapturedCalls& of(std::uint64_t capture) {
     const auto known =
         std::find_if(captures_.begin(), captures_.end(),

@@ -1,5 +1,4 @@
-// Lists the kernels of each family, probes the kernels on this GPU, and combines the probes of all
-// ranks.
+// Lists the kernels of each family, probes them on this GPU, and combines the probes of all ranks.
 #include "exec/cuda/device/kernel_families.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Loads the device code once per process, looks up kernels by name and launches kernels.
+// Loads the device code once per process, looks up kernels by name and launches them.
 #include "exec/cuda/device/kernels.hpp"
 
 #include "base/text.hpp"

@@ -26,7 +26,7 @@ inline constexpr long long kYieldAfterNs = 10'000'000;
 /// Polls of an abandoned endpoint before the next one's turn.
 inline constexpr unsigned kLooksAtLeft = 32;
 
-// Called by a single thread of a team. Not inlined, since most launches never need the calls.
+// Called by a single thread of a team. Not inlined, since most launches never call them.
 
 /// True if all blocks of the launch have begun; the caller's block has.
 __device__ inline bool have_all_begun(unsigned begun, unsigned blocks) {
@@ -66,7 +66,7 @@ __device__ PLAIT_NOINLINE bool must_go_on(const MessageFlags* mine, unsigned blo
   __threadfence_system();
   return have_all_begun(peek_flag(&mine->begun), blocks) && are_ends_left(mine);
 }
-/// Claims the next abandoned endpoint after `block`, round robin; kNoBlock without any.
+/// Claims the next abandoned endpoint after `block`, round robin; kNoBlock if none is left.
 __device__ PLAIT_NOINLINE unsigned take_left_end(MessageFlags* mine, unsigned side,
                                                  unsigned block) {
   unsigned long long left = load_relaxed_64(&mine->left[side]);

@@ -323,7 +323,7 @@ struct MessageTeam {
   }
 
   /// Publishes the next work to the team, visible after the next barrier. Threads still busy with
-  /// the previous work read the previous entry.
+  /// the previous work read the other entry.
   __device__ void show_work() const {
     if (team.lane != 0 || next_work >= end_work) return;
     shared.works[next_work % 2] =

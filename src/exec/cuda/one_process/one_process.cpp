@@ -17,7 +17,7 @@ constexpr std::size_t kBegin = 0, kEnd = 1, kFirstEvent = 2;
 constexpr std::size_t kReady = 0, kDirectEnd = 1, kHostEnd = 2, kTimes = 3;  // Gpu::times
 constexpr Result kPeerAccessUnsupported = 217;  // The driver then stages copies itself.
 
-/// If NCCL's settings forbid direct access, the driver stages copies of peer GPUs too.
+/// If NCCL's settings forbid direct access, the driver stages copies between the two GPUs too.
 bool may_address(int from, int to) {
   const DirectAccess allowed = direct_access();
   return allowed.most >= Distance::sys ||

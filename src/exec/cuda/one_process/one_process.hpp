@@ -1,7 +1,7 @@
 // Executes a proved plan of copies between GPUs of a process on copy engines, with a stream per
-// lane and an event per signal. A call forks from the callers' streams, joins the streams again,
-// and never blocks the host. Each pair of GPUs has a separate OneProcess, the owner of scratch and
-// a pinned ring.
+// lane and an event per signal. A call forks from the callers' streams, joins them again, and never
+// blocks the host. Each pair of GPUs has a separate OneProcess, the owner of scratch and a pinned
+// ring.
 #pragma once
 #include <map>
 #include <memory>

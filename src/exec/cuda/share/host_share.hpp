@@ -45,7 +45,7 @@ class HostShare {
   int level_ = kLevels;
   int late_ = 0;         // Consecutive samples with a late host path.
   int idle_ = 0;         // Calls since the last call with a host share.
-  int pause_ = 0;        // Idle calls before the next trial.
+  int pause_ = 0;        // Calls without a host share before the next trial.
   double credit_ = 1.0;  // Budget for rises, in direct-only calls.
 };
 
