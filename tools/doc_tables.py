@@ -1,6 +1,6 @@
 """Makes the tables of docs/ from lists in the code and from bench/results.
 
-A table stands between two marks on its page. performance_tables.py makes the tables of
+A table stands between two marks on a page. performance_tables.py makes the tables of
 docs/performance.md.
 
     python tools/doc_tables.py            # writes all tables
@@ -54,7 +54,7 @@ def rows(name: str, macro: str) -> list[Row]:
     named = re.search(rf"^//.*\b{macro}\(([^)]*)\)", text, re.M)
     if named is None:
         raise SystemExit(f"doc_tables: {name} has no comment that names {macro}'s fields")
-    fields = arguments(re.sub(r"\n// *", " ", named[1]))  # the comment may go on in its next line
+    fields = arguments(re.sub(r"\n// *", " ", named[1]))  # the comment may go on in the next line
     found = re.findall(rf"^{macro}\((.*?)\)[ \t]*(?://[^\n]*)?$", text, re.M | re.S)
     if not fields[-1].endswith("..."):
         return [dict(zip(fields, arguments(row), strict=True)) for row in found]
@@ -104,13 +104,13 @@ def span(least: float, most: float) -> str:
 
 
 def engine_of(row: Row) -> str:
-    """Returns an engine with its parameters: `tiled` with fold=1, shift=1."""
+    """Returns an engine with parameters: `tiled` with fold=1, shift=1."""
     params = row["params"].replace(" = ", "=").replace(".", "")
     return f"`{row['engine']}`" + (f" with {params}" if params else "")
 
 
 def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
-    """Returns [sizes, engines, against NCCL] for one number of ranks, in order of size."""
+    """Returns [sizes, engines, against NCCL] for a number of ranks, in order of size."""
     found: list[tuple[float, float, dict[str, str]]] = []
     least = 0.0
     for row in choices:
@@ -284,7 +284,8 @@ def faults_in_texts() -> Counter[str]:
 
 
 def mutants() -> list[str]:
-    """Every list of mistakes: the mutated code, their number, the test that rejects them."""
+    """Every list of mistakes: the mutated code, the number of mistakes, the test that rejects
+    all."""
     body: list[tuple[str, int, str]] = []
     by_queue = rows("engine_mutants.def", "PLAIT_MUTANT")
     for call in dict.fromkeys(row["call"] for row in by_queue):
@@ -325,7 +326,7 @@ MARKED = re.compile(r"(<!-- table: ([^>]+), by tools/doc_tables\.py -->\n).*?(<!
 
 
 def updated(text: str) -> str:
-    """Returns a page with its marked tables made anew."""
+    """Returns a page with the marked tables made anew."""
     return MARKED.sub(lambda m: m[1] + "\n".join(["", *TABLES[m[2]](), "", m[3]]), text)
 
 

@@ -1,8 +1,8 @@
-"""Installs NVIDIA's compiler wheels into this environment if it has no nvcc.
+"""Installs NVIDIA's compiler wheels into this environment if nvcc is missing.
 
-`make install` calls this program. The development build runs without build isolation, so the
-requirements of plait_backend are installed here (not with PLAIT_CUDA=0). A machine that cannot
-fetch them builds without kernels and prints so.
+`make install` calls this program. The development build runs without build isolation, hence this
+tool installs the requirements of plait_backend (not with PLAIT_CUDA=0). A machine that cannot fetch
+the wheels builds without kernels and prints so.
 """
 
 import subprocess

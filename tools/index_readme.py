@@ -1,7 +1,7 @@
 """Makes the description of package indexes from README.md.
 
-Links to files of the checkout lead nowhere on an index, so the file's name replaces the link. This
-module is a provider of scikit-build-core: pyproject.toml names it for the field `readme`.
+Links to files of the checkout lead nowhere on an index: the file's name replaces the link. This
+module is a provider of scikit-build-core: pyproject.toml names the module for the field `readme`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Makes the tables of docs/performance.md from the CSV files of bench/results.
 
 tools/doc_tables.py writes them into the page, and a test checks that the page is up to date. A line
-above each table names its file, machine, date and commit. bench/notes_state.py uses some of these
+above each table names the file, machine, date and commit. bench/notes_state.py uses some of the
 tables too.
 """
 
@@ -20,7 +20,7 @@ from result_rows import comments, read
 
 Row = dict[str, str]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-MACHINES = {  # title of a machine: its run of the whole table
+MACHINES = {  # title of a machine: the machine's run of the whole table
     "2 GPUs of HGX H200": "gpu_run_table_h200x2.csv",
     "4 GPUs of HGX H200": "gpu_run_table_h200x4.csv",
     "8 GPUs of HGX H200": "gpu_run_table_h200x8.csv",
@@ -44,14 +44,14 @@ def size(count: int) -> str:
 
 
 def figure(value: float) -> str:
-    """Rounds to three digits; larger numbers keep their integer digits."""
+    """Rounds to three digits; larger numbers keep all integer digits."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def source(file: str, said: str = "") -> list[str]:
-    """Returns the line above a table: the file, and the machine of its first comment."""
+    """Returns the line above a table: the file, and the machine of the first comment."""
     machine = next((one for one in comments(file) if one.startswith("machine: ")), "")
     text = said or machine.removeprefix("machine: ")
     return [*textwrap.wrap(f"From `bench/results/{file}`: {text}.", 100), ""]
@@ -78,7 +78,7 @@ def calls_of(file: str) -> Calls:
 
 
 def behind(ratios: dict[int, float]) -> str:
-    """Returns the sizes at which NCCL is faster, with its time over plait's."""
+    """Returns the sizes at which NCCL is faster, with NCCL's time over plait's."""
     slower = {count: ratio for count, ratio in sorted(ratios.items()) if ratio < 1}
     if not slower:
         return "none"
@@ -136,7 +136,7 @@ def on_machine(file: str) -> list[str]:
 
 
 def copies() -> list[str]:
-    """Copies between two GPUs of one process: all paths, the link alone, NCCL."""
+    """Copies between two GPUs of a process: all paths, the link alone, NCCL."""
     file = "gpu_copy_against_nccl_h200x2.csv"
     body = [
         [

@@ -1,7 +1,7 @@
-"""Build backend: scikit-build-core, plus NVIDIA's compiler wheels if there is no nvcc.
+"""Build backend: scikit-build-core, plus NVIDIA's compiler wheels if nvcc is missing.
 
-Every build that can reach a package registry compiles the kernels (PLAIT_CUDA=0 leaves them out).
-Machines with a toolkit, or without a network, need nothing else.
+Every build that can reach a package registry compiles the kernels (not with PLAIT_CUDA=0). Machines
+with a toolkit, or without a network, need nothing else.
 """
 
 import os
@@ -16,7 +16,7 @@ from scikit_build_core.build import (
     get_requires_for_build_wheel as _requires_for_wheel,
 )
 
-# One pin for all parts: mixed versions make CCCL refuse to compile.
+# A single pin for all parts: mixed versions make CCCL refuse to compile.
 CUDA_COMPILER = "cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.2"
 # The other half of a module for every Python.
 SPLIT_MODULE = "nanobind-backend>=1,<2"
@@ -36,7 +36,7 @@ def _with_compiler(requires: list[str]) -> list[str]:
 def get_requires_for_build_wheel(config_settings=None):
     requires = _with_compiler(_requires_for_wheel(config_settings))
     for_all_pythons = (config_settings or {}).get("cmake.define.PLAIT_ABI3") == "ON"
-    # The build imports the module that it made, to write _core.pyi.
+    # The build imports the new module to write _core.pyi.
     return [*requires, SPLIT_MODULE] if for_all_pythons else requires
 
 

@@ -2,7 +2,7 @@
 
     python tools/sdist.py FOLDER    # FOLDER is made anew
 
-CI builds and tests in that folder, so a file missing in the distribution fails CI.
+CI builds and tests in that folder: a file missing in the distribution fails CI.
 """
 
 import os
@@ -31,7 +31,7 @@ def make(folder: Path) -> Path:
 
 
 def files_in(archive: Path) -> set[str]:
-    """Returns the files of an archive, by their path in the checkout."""
+    """Returns the files of an archive, by path in the checkout."""
     with tarfile.open(archive) as opened:
         names = [member.name for member in opened.getmembers() if member.isfile()]
     return {name.partition("/")[2] for name in names} - WRITTEN_BY_THE_BACKEND
@@ -51,7 +51,7 @@ def differences(archive: Path) -> list[str]:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Empties `folder`, and moves the archive's only folder there."""
+    """Empties `folder`, and moves the archive's only folder into `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     subprocess.run(

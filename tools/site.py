@@ -1,7 +1,7 @@
 """Builds a site from the pages of docs/ and of the root folder: python tools/site.py FOLDER
 
-Sphinx reads a copy in build/site. Links between pages lead to their place in the site; a link to a
-file without such a place becomes its path. Warnings are errors.
+Sphinx reads a copy in build/site. Links between pages lead to the page's place in the site; a link
+to a file without a place becomes the file's path. Warnings are errors.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
 def place_of(target: Path) -> Path | None:
-    """Returns the path of a repository's file in the site; None if it has none."""
+    """Returns the path of a repository's file in the site; None if absent."""
     inside = target.relative_to(ROOT)
     if inside.name in ROOT_PAGES and len(inside.parts) == 1:
         return Path(ROOT_PAGES[inside.name])
@@ -74,7 +74,7 @@ def moved(page: Path, place: Path) -> str:
 
 
 def commands() -> str:
-    """Returns the page of commands, made from their help."""
+    """Returns the page of commands, made from the help texts."""
     from plait.cli import BEFORE_PROGRAMS, COMMANDS, app
 
     text = ["# Commands", "", "Exit codes are listed under [errors](errors.md).", ""]

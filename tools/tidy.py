@@ -1,8 +1,8 @@
 """Checks the rules of ARCHITECTURE.md: include order, sizes, names, comments.
 
-Prints a line per breach (file:line: rule: finding); exits 1 if there is any. `--words [PATH...]`
+Prints a line per breach (file:line: rule: finding); exits 1 after any breach. `--words [PATH...]`
 prints a report on the prose of comments and pages instead (tools/words.py), and exits 0; without
-paths it reads all tracked files.
+paths reads all tracked files.
 """
 
 import ast
@@ -164,7 +164,8 @@ def types_of(lines: list[str]) -> list[tuple[int, str]]:
 
 
 def check_one_definition(paths: list[Path]) -> list[str]:
-    """Checks that no two types share a name: to the linker of one program they would be one."""
+    """Checks that no two types share a name: the linker of a program would take both for the same
+    type."""
     first: dict[str, Path] = {}
     found = []
     for path in paths:

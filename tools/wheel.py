@@ -3,8 +3,9 @@
     python tools/wheel.py FOLDER                  # writes the wheel there
     python tools/wheel.py FOLDER --archs 90-real  # with device code for one GPU alone
 
-Patterns name all files that the wheel may hold. Its libraries need no C or C++ library newer than
-its tag, and the wheel stays under 12 MB. Then twine, check-wheel-contents and auditwheel check it.
+Patterns name all files that the wheel may hold. The libraries need no C or C++ library newer than
+the tag, and the wheel stays under 12 MB. Then twine, check-wheel-contents and auditwheel check the
+wheel.
 """
 
 import argparse
@@ -56,13 +57,14 @@ HOLDS = (
 )
 
 
-# One wheel for every Python: nanobind's split mode, with a separate package for the other half.
+# A single wheel for every Python: nanobind's split mode, with a separate package for the other
+# half.
 FOR_ALL_PYTHONS = ("-Cwheel.py-api=cp310", "-Ccmake.define.PLAIT_ABI3=ON")
 SMALL = ("-Ccmake.define.PLAIT_SMALL=ON",)
 
 
 def needing_backend(wheel: Path) -> Path:
-    """Adds the requirement of nanobind's backend, which other builds of plait lack."""
+    """Adds the requirement of nanobind's backend, missing in other builds of plait."""
     tool = [sys.executable, "-m", "wheel"]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([*tool, "unpack", "-d", folder, str(wheel)], check=True)

@@ -1,8 +1,8 @@
 """Reports on the prose of comments and pages, for `tools/tidy.py --words`.
 
-For each file the report has the share of pointing words (it, what, which, there ...), and sentences
-that begin with a fragment ("Of", "What", "Whose" ...) instead of a noun and a verb. The figures
-help writers. No check fails because of them.
+For each file the report has the share of pointing words (`POINTING`), and sentences that begin with
+a fragment (`FRAGMENT`) instead of a noun and a verb. The figures help writers. No check fails
+because of the figures.
 """
 
 from __future__ import annotations
