@@ -37,7 +37,7 @@ class _Message:
 
 
 class _Waiters:
-    """Pool of waiting threads, one for each concurrent wait."""
+    """Pool of waiting threads, a thread per concurrent wait."""
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[_Message | None] = queue.SimpleQueue()
@@ -79,7 +79,7 @@ class TorchTransport:
         self.rank, self.ranks = rank, ranks
         self.name = "gloo, by torch.distributed"
         are_all = ranks == dist.get_world_size()
-        name = "" if are_all else unique_id  # one name for all, so that different ids are noticed
+        name = "" if are_all else unique_id  # the same for all, so that different ids are noticed
         self._store = self._round(name)
         self._members = self._bootstrap(arrive_s, unique_id)
         self._group = (
@@ -103,8 +103,8 @@ class TorchTransport:
     def _round(self, name: str) -> Any:
         """Returns the store of the current bootstrap round.
 
-        All ranks take part in each round. A rank that was refused before it came joins the last
-        round that the others began.
+        All ranks take part in each round. A rank that was refused before arriving joins the last
+        round that the peers began.
         """
         store = self._dist.distributed_c10d._get_default_store()
         number = _ROUND[name] + 1
@@ -147,7 +147,7 @@ class TorchTransport:
                     f"there is one; after {arrive_s:g} s (arrive_s) there is no rank "
                     f"{', '.join(map(str, sorted(missing)))}"
                 )
-                self._store.set("refused", why)  # later ranks must not wait for this one
+                self._store.set("refused", why)  # later ranks must not wait for this rank
                 raise TimeoutError(why)
             if missing:
                 time.sleep(0.005)
@@ -196,7 +196,7 @@ class TorchTransport:
         return message.has_ended
 
     def publish_failure(self, ranks: list[int], failure: str) -> None:
-        """Publishes a failure to all ranks; the first one stands."""
+        """Publishes a failure to all ranks; the first failure stands."""
         self._store.compare_set("failed", "", f"{self.rank} {failure}")
 
     def first_failure(self) -> tuple[int, str] | None:

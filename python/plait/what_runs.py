@@ -1,6 +1,6 @@
-"""Finds what a request would run (an engine on GPUs or a plan by lanes), why, and its time.
+"""Finds the engine on GPUs or the plan by lanes that a request would run, the reason, and the time.
 
-Request and machine are values, so no GPU is needed. Communicators choose by the same core, in this
+Request and machine are values: no GPU is needed. Communicators choose by the same core, in this
 order: caller, tuning table of the machine, table measured on HGX H200, simulation. An engine is
 considered if GPUs of the machine's model run its kernels.
 """
@@ -30,8 +30,8 @@ class Runs:
     predicted_us: float  # time in a graph of equal calls
     plan: plait.Plan
     proof: plait.Report
-    eagerly: dict[str, Any] | None = None  # engine and tuning of an eager call, if they differ
-    why_not: str = ""  # why the GPUs run no kernel of plait; empty = they do
+    eagerly: dict[str, Any] | None = None  # engine and tuning of an eager call, if different
+    why_not: str = ""  # why the GPUs run no kernel of plait; empty = they run kernels
 
     @property
     def title(self) -> str:
@@ -78,14 +78,14 @@ def by_engine(
     engine: str = "",
     params: Mapping[str, int] | None = None,
 ) -> Runs | None:
-    """Returns the engine that would serve the request, or the named one; None if none would."""
+    """Returns the engine that would serve the request, or the named engine; None if none would."""
     table = "" if engine else tuning_table(machine, request.ranks)
     found = plait.what_would_run(machine, request, engine, dict(params or {}), table=table)
     return None if found is None else _runs(found)
 
 
 def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
-    """Returns the request by each engine that takes it."""
+    """Returns the request by each engine that takes the request."""
     refused = dict(plait.engine_refusals(request, machine))
     names = [info.name for info in plait.engines() if info.name not in refused]
     found = [by_engine(machine, request, name) for name in names]
@@ -111,7 +111,7 @@ def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Pla
 
 
 def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> str:
-    """Returns why `plait run` would forward calls on such GPUs to NCCL; empty = it serves some."""
+    """Returns why `plait run` would forward calls on such GPUs to NCCL; empty = some are served."""
     places = [machine.rank_devices()[rank] for rank in range(request.ranks)]
     devices = [machine.devices[place] for place in places]
     is_one_node = len({device.node for device in devices}) == 1

@@ -1,6 +1,6 @@
 """Registers the backend of `init_process_group("plait")`; an entry point that `import torch` loads.
 
-Runs in every process that imports torch, so it imports plait only when a group is made.
+Runs in every process that imports torch, and hence imports plait only when a group is made.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""Plug-ins for vLLM and SGLang, found by their entry points.
+"""Plug-ins for vLLM and SGLang, found by entry points.
 
-Both programs load every plug-in in every process, so these are off by default: `plait run
+Both programs load every plug-in in every process, hence both are off by default: `plait run
 --bitwise` sets PLAIT_VLLM=1 or PLAIT_SGLANG=1 (docs/same_bits.md).
 """
 
@@ -12,7 +12,8 @@ def _is_on(name: str) -> bool:
 
 
 def register_vllm() -> None:
-    """Entry point of group vllm.general_plugins; vLLM may call it repeatedly in a process."""
+    """Entry point of group vllm.general_plugins; vLLM may call the function repeatedly in a
+    process."""
     if _is_on("PLAIT_VLLM"):
         from plait.torch import serving
 

@@ -37,7 +37,7 @@ SHARE_NAMES = {
 }
 FIELDS = ("bytes", "way", "paths", "alone_us", "in_row_us", "gb_per_s", "short_gb_per_s", "wrong")
 NCCL_FIELDS = ("nccl_alone_us", "nccl_in_row_us", "nccl_gb_per_s", "nccl_wrong", "nccl_ratio")
-Params = dict[str, int] | None  # of plait.copy; None = NCCL
+Params = dict[str, int] | None  # parameters of plait.copy; None = NCCL
 
 
 def parse_pair(text: str) -> tuple[int, int]:

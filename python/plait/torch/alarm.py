@@ -1,6 +1,7 @@
 """A timer as a file descriptor (timerfd) for the sleep of the mailbox's background thread.
 
-Setting and clearing the timer cost 1 us each. Waking a thread in vain costs a slice of a busy core."""
+Setting and clearing the timer cost 1 us each. Waking a thread in vain costs a slice of a busy
+core."""
 
 from __future__ import annotations
 

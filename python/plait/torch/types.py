@@ -106,20 +106,20 @@ def check_no_overlap(tensor: Tensor) -> None:
 
 
 def output_buffer(tensor: Tensor) -> Tensor:
-    """Returns the tensor if contiguous, else new memory, which copy_back() copies into it."""
+    """Returns the tensor if contiguous, else new memory, copied into the tensor by copy_back()."""
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return tensor
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def copy_back(tensor: Tensor, found: Tensor) -> None:
-    """Copies a result from output_buffer() back, if it is not the tensor's own memory."""
+    """Copies a result from output_buffer() back, unless the memory is the tensor's own."""
     if found.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(found.view(tensor.shape))
 
 
 def adjacent_whole(tensors: list[Tensor]) -> Tensor | None:
-    """Returns one tensor over equal, adjacent parts of a storage; None if they are not adjacent."""
+    """Returns a tensor over equal, adjacent parts of a storage; None if not adjacent."""
     first = tensors[0]
     step = first.numel() * first.element_size()
     storage = first.untyped_storage().data_ptr()

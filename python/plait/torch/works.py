@@ -20,7 +20,7 @@ from plait.torch.callbacks import Callbacks
 
 @contextmanager
 def c10d_errors(what: str, seconds: float) -> Iterator[None]:
-    """Translates plait's errors into those that users of torch.distributed match."""
+    """Translates plait's errors into the errors that users of torch.distributed match."""
     try:
         yield
     except plait.Error as error:
@@ -88,7 +88,7 @@ class CompletedWork(Work):
 class CompletionLatch:
     """One-shot event: set by another thread, awaited by any thread, interrupted by Ctrl-C.
 
-    interrupted: called when Ctrl-C ends a wait, since the other ranks may never come to the call.
+    interrupted: called when Ctrl-C ends a wait, since peers may never come to the call.
     """
 
     def __init__(self, interrupted: Callable[[], None] | None) -> None:
@@ -100,7 +100,7 @@ class CompletionLatch:
         self._over.release()
 
     def wait(self, seconds: float = -1) -> bool:
-        """Returns whether it is set within `seconds`; -1 = no limit."""
+        """Returns whether the event is set within `seconds`; -1 = no limit."""
         try:
             is_over = self._over.acquire(timeout=seconds)
         except KeyboardInterrupt:
@@ -145,7 +145,7 @@ class PendingWork(Work):
         self._future: Any = None
 
     def finish(self, error: BaseException | None = None, source: int = -1) -> None:
-        """Completes the work, wakes its waiters and schedules the future's callbacks. Later calls
+        """Completes the work, wakes the waiters and schedules the future's callbacks. Later calls
         do nothing."""
         with self._guard:
             if self._is_over:
