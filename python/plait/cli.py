@@ -35,8 +35,7 @@ app = typer.Typer(
 
 
 def _checked(command: Callable[..., None]) -> Callable[..., None]:
-    """Wraps a command with a check of PLAIT_* variables, except doctor: doctor lists wrong
-    variables."""
+    """Wraps a command with a check of PLAIT_* variables, except doctor, which lists wrong ones."""
     if command is doctor:
         return command
 
@@ -52,7 +51,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (topo, plan, verify, simulate, repor
 BEFORE_PROGRAMS: tuple[Callable[..., None], ...] = (run, profile, launch, doctor)
 for command in COMMANDS:
     app.command()(_checked(command))
-for command in BEFORE_PROGRAMS:  # options after the program's name belong to the program
+for command in BEFORE_PROGRAMS:  # options after the program's name belong to it
     app.command(context_settings=SETTINGS)(_checked(command))
 
 

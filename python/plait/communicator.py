@@ -405,7 +405,7 @@ class Communicator:
         peer: int = 0,
         blocks: Callable[[Buffer], BlocksKind] | None = None,
     ) -> Any:
-        """Checks arguments and buffers of a collective and runs the collective.
+        """Checks arguments and buffers of a collective and runs it.
 
         An error of this rank's arguments fails the call on all ranks. On GPUs that holds only for
         calls that exchange counts on the host.

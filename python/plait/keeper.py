@@ -1,9 +1,9 @@
 """Kills the ranks of a job after the launcher has ended.
 
 Runs as a separate process, and thus survives a killed launcher. Reads "PID START" of each rank from
-a pipe. The end of the pipe means that the launcher has ended or closed the pipe. Every rank that
-still runs then gets SIGTERM, with all child processes, and SIGKILL after GRACE_S. The launcher
-starts the keeper by `Keeper` (launch.py), as a script that imports few modules.
+a pipe. The end of the pipe means that the launcher has ended or closed it. Every rank that still
+runs then gets SIGTERM, with all child processes, and SIGKILL after GRACE_S. The launcher starts the
+keeper by `Keeper` (launch.py), as a script that imports few modules.
 """
 
 from __future__ import annotations

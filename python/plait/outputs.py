@@ -122,7 +122,7 @@ def load_pyplot() -> Any:
 
 
 def save(figure: Any, file: str, dpi: int) -> None:
-    """Writes a figure to `file` and closes the figure. Raises FileError on failure."""
+    """Writes a figure to `file` and closes it. Raises FileError on failure."""
     try:
         figure.savefig(file, dpi=dpi)
     except OSError as error:

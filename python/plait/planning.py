@@ -57,7 +57,7 @@ def strategy(
     ("two_level:chunks=8"). The function raises plait.UnsupportedError, with a reason, for requests
     that it does not serve.
     collectives: served collectives; candidates: parameter sets to try. All ranks of a job register
-    the same strategies. Calls that name no strategy never use the strategy.
+    the same strategies. Calls that name no strategy never use it.
     """
 
     def add(made: MakesPlan) -> MakesPlan:

@@ -85,7 +85,7 @@ def by_engine(
 
 
 def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
-    """Returns the request by each engine that takes the request."""
+    """Returns the request by each engine that takes it."""
     refused = dict(plait.engine_refusals(request, machine))
     names = [info.name for info in plait.engines() if info.name not in refused]
     found = [by_engine(machine, request, name) for name in names]

@@ -30,8 +30,8 @@ std::uint64_t min_bytes_on_gpus(Collective collective);
 std::uint64_t host_id();
 /// Limit of attached communicators: each takes descriptors and shared memory of the process.
 inline constexpr std::size_t kMaxAttached = 64;
-/// Limit for persistent requests, leaving the rest to communicators; beyond the limit a new request
-/// is native.
+/// Limit for persistent requests, leaving the rest to communicators; beyond it a new request is
+/// native.
 inline constexpr std::size_t kMaxPersistent = 48;
 /// Creates plait's communicator. can: this rank is able to. device: this rank's GPU, or kNoDevice
 /// on all ranks. Returns null on all ranks if any rank cannot. Collective over the communicator.

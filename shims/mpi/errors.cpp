@@ -70,7 +70,7 @@ std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
   return *made.release();
 }
 
-/// Calls the handler with a communicator of this rank alone, since a handler needs a communicator.
+/// Calls the handler with a communicator of this rank alone, since a handler needs one.
 void call_handler(Handle handler, int code) {
   const Abi& abi = native().abi;
   Handle comm = 0;

@@ -112,8 +112,7 @@ const N* at_root(const N* numbers, int, Handle) { return numbers; }
 namespace large_counts {
 using N = LargeCounts::N;
 using D = LargeCounts::D;
-/// Returns null on ranks other than the root if the counts must be narrowed: narrowing reads all
-/// counts.
+/// Returns null on ranks other than the root if the counts must be narrowed: narrowing reads them.
 const N* at_root(const N* numbers, int root, Handle comm) {
   return native().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);
 }

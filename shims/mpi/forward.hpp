@@ -46,8 +46,7 @@ class NarrowedCounts {
   std::vector<std::vector<int>> narrowed_;
 };
 
-/// Returns null on ranks other than the root, where MPI ignores the argument: a pointer there may
-/// be invalid.
+/// Returns null on ranks other than the root, where MPI ignores the argument, which may be invalid.
 template <class T>
 const T* only_at_root(const T* numbers, int root, Handle comm) {
   const Abi& abi = native().abi;

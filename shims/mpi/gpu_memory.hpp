@@ -15,7 +15,7 @@ namespace plait::mpi {
 extern constinit std::atomic<bool> gpus_in_job;
 inline bool job_uses_gpus() { return gpus_in_job.load(std::memory_order_relaxed); }
 
-/// Returns whether this process has loaded CUDA's driver or this node has a driver.
+/// Returns whether this process has loaded CUDA's driver or this node has one.
 bool sees_gpus();
 bool detect_gpu_use();
 /// Returns whether the program has initialised CUDA in this process: buffers may be on a GPU.

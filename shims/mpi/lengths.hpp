@@ -11,7 +11,7 @@ struct Lengths {
 
 /// For an intercommunicator, the size of the remote group.
 Lengths ranks_in(Handle comm);
-/// Neighbours in the communicator's topology; 0 without a topology; the MPI reports that error.
+/// Neighbours in the communicator's topology; 0 without one, which the MPI reports.
 Lengths neighbours_in(Handle comm);
 /// The same for a call that sends a single part to all neighbours: the arrays describe sources
 /// alone.

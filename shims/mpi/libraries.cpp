@@ -36,8 +36,7 @@ const std::string& path() {
 }  // namespace
 
 const link_map* move_mark_last() {
-  // Another thread may hold the mutex and wait for the loader's lock, and this thread may hold that
-  // lock.
+  // Another thread may hold the mutex and wait for the loader's lock, which this thread may hold.
   const std::unique_lock lock(mark_library().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
   void*& library = mark_library().library;

@@ -81,7 +81,7 @@ extern constinit std::atomic<const NativeMpi*> native_table;
 /// Ends the process if no MPI is loaded: an MPI function was called by mistake.
 [[gnu::cold]] const NativeMpi& find_native();
 
-/// Returns the table. The first call makes the table, in any thread.
+/// Returns the table, which the first call makes, in any thread.
 inline const NativeMpi& native() {
   const NativeMpi* const found = native_table.load(std::memory_order_acquire);
   return found != nullptr ? *found : find_native();

@@ -27,7 +27,7 @@ class PackedCall {
   std::uint64_t bytes() const { return bytes_; }
   const void* input() const { return input_; }
   void* output() const { return output_; }
-  /// Retains datatypes for a call that ends later: the program may free datatypes earlier.
+  /// Retains datatypes for a call that ends later: the program may free them earlier.
   void retain_types();
   /// Unpacks the outputs and copies staging buffers back, after the call has run.
   void end();

@@ -41,7 +41,7 @@ class Pull {
   struct OpenedAllocation* opened_ = nullptr;
 };
 
-/// Closes opened allocations that no copy reads, so that the owners can free the memory.
+/// Closes opened allocations that no copy reads, so that their owners can free them.
 void close_opened();
 
 }  // namespace plait::mpi

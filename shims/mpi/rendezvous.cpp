@@ -555,8 +555,8 @@ std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made
   return made->code == 0 ? std::move(made) : nullptr;
 }
 
-/// Sends a message as long as an RTS header: native, unless the receiver could confuse the message
-/// with a header under way.
+/// Sends a message as long as an RTS header: native, unless the receiver could confuse it with a
+/// header under way.
 std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::uint64_t bytes,
                                                       int to, int tag, Handle comm) {
   const std::optional<int> node_rank = rank_in_node(comm, to);

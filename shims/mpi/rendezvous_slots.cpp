@@ -90,8 +90,7 @@ struct ReachProbe {
   std::int32_t process, world_rank;
 };
 
-/// Returns whether this rank can read the memory of all peers; containers and Yama may forbid
-/// reading.
+/// Returns whether this rank can read the memory of all peers; containers and Yama may forbid it.
 bool can_reach(const std::vector<ReachProbe>& all, int rank) {
   return std::all_of(all.begin(), all.end(), [&](const ReachProbe& one) {
     std::uint64_t cookie = 0;

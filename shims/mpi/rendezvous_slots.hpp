@@ -1,6 +1,6 @@
 // Slots of rendezvous messages between the ranks of a node. The native MPI matches an RTS header.
 // The header names a slot in memory shared by the node's ranks: the sender describes the payload in
-// the slot, the receiver marks the slot as taken.
+// the slot, the receiver marks it as taken.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -21,7 +21,7 @@ void end_rendezvous();
 
 enum class SlotState : std::uint32_t {
   free,
-  offered,         ///< the receiver may take the message
+  offered,         ///< the receiver may take it
   host_requested,  ///< the receiver cannot reach the GPU's memory: the sender must copy to the host
   on_host,         ///< the payload is in the sender's host memory
   taken,           ///< the sender may reuse the slot
@@ -44,7 +44,7 @@ struct RendezvousSlot {
 /// native message of a header's length first retires the slot. While the slot is in use, that
 /// message goes by rendezvous too, with a shorter header; hence other messages claim the lowest
 /// slots last. Lengths are whole elements of all number types, as MPICH asserts, and odd multiples
-/// of kLengthUnit, a rare length.
+/// of kLengthUnit, which are rare.
 inline constexpr unsigned kSlots = 72;  ///< from a rank to a peer: 64, and kLow
 inline constexpr unsigned kLow = 8;     ///< the lowest slots
 inline constexpr std::uint64_t kLengthUnit = 96;

@@ -1,5 +1,5 @@
-// The list of pending requests, and the completion of requests. MPI_Grequest_complete is called in
-// the program's threads alone, under a single lock.
+// The list of pending requests, and their completion. MPI_Grequest_complete is called in the
+// program's threads alone, under a single lock.
 #include "shims/mpi/requests.hpp"
 
 #include <sched.h>
@@ -138,7 +138,7 @@ int take_error(Handle request) {
       });
   if (at == request_errors.end()) return 0;
   const RequestError found = std::move(*at);
-  request_errors.erase(at);  // before the handler runs and perhaps calls the MPI
+  request_errors.erase(at);  // before the handler runs, which may call the MPI
   return found.is_reported ? found.code : found.comm.call_errhandler(found.code);
 }
 
@@ -364,7 +364,7 @@ class SilencedErrors {
 };
 
 /// Completes receives that have a message and a request freed by the program: the MPI may need some
-/// steps to find the messages.
+/// steps to find them.
 void put_back_arrived() {
   constexpr int kSteps = 50;
   for (int step = 0; pending.load() != 0 && step < kSteps; ++step) {

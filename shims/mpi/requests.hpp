@@ -13,12 +13,11 @@ namespace plait::mpi {
 /// A pending request: a call of plait's, or a native request on staging buffers.
 struct PendingRequest {
   virtual ~PendingRequest() = default;
-  /// Returns true once the call has ended and left the results. Called in the program's threads, a
-  /// single thread at a time.
+  /// Returns true once the call has ended and left the results. Called in the program's threads,
+  /// one at a time.
   virtual bool has_ended() = 0;
   virtual void fill(void* status) const = 0;
-  /// Requests cancellation, in any thread. has_ended() carries out the cancellation and may be
-  /// running.
+  /// Requests cancellation, in any thread. has_ended(), which may be running, carries it out.
   void cancel() { cancel_requested.store(true); }
   std::atomic<bool> cancel_requested{false};
   /// Returns whether the request ends regardless of later calls of peers; MPI_Finalize then waits
@@ -77,8 +76,8 @@ std::unique_ptr<PendingRequest> make_native_request(Handle native_request, CallS
 /// Makes and stores a generalized request for a pending request. Errors go to the handler of comm.
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request);
 /// Returns the error of a request that this thread has completed since clear_errors(), after the
-/// handler was called; 0 = no error, or not a request of plait's. The MPI does not get the errors,
-/// since the MPI would call MPI_COMM_WORLD's handler.
+/// handler was called; 0 = no error, or not a request of plait's. The MPI does not get these
+/// errors: it would call MPI_COMM_WORLD's handler.
 int take_error(Handle request);
 void clear_errors();
 /// Adds the request to the pending list until the end.
@@ -102,7 +101,7 @@ void begin_hook();
 enum class Sweep : std::uint8_t { some, all };
 /// Completes requests that have ended in the MPI.
 void complete_ended(Sweep sweep = Sweep::some);
-/// The same in a Test function: a program may call Test seldom.
+/// The same in a Test function, which a program may call seldom.
 void complete_in_test();
 /// Called before MPI_Finalize: completes requests that must end on all ranks, then drops the rest;
 /// the dropped memory stays with the MPI. Collective over MPI_COMM_WORLD.
@@ -113,7 +112,7 @@ void on_collective_ended(CollectiveRequest& operation);
 void backoff_sleep(int round);
 
 /// Lets the MPI make progress while the program's thread waits for plait. Returns false in plait's
-/// own threads, since plait's threads call no MPI.
+/// own threads, since they call no MPI.
 bool let_mpi_progress();
 /// Called before the first let_mpi_progress() and after the last.
 void begin_progress();

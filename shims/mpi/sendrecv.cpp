@@ -1,4 +1,4 @@
-// Joins a send and a receive into a single pending request. The request ends when both have ended.
+// Joins a send and a receive into one pending request, which ends when both have ended.
 #include "shims/mpi/sendrecv.hpp"
 
 #include <climits>
@@ -100,7 +100,7 @@ std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count
                    : nullptr;
 }
 
-/// Starts the receive first: a message to this rank itself finds the receive.
+/// Starts the receive first: a message to this rank itself finds it.
 template <class Width>
 std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
                                                Handle in_type, void* out,

@@ -1,6 +1,5 @@
-// A send and a receive in a single call, as two messages, each native or by rendezvous. Also
-// replaces an MPI_Isendrecv that is missing (Open MPI 4.1) or lacks the received count in the
-// status (MPICH).
+// A send and a receive in one call, as two messages, each native or by rendezvous. Also replaces an
+// MPI_Isendrecv that is missing (Open MPI 4.1) or lacks the received count in the status (MPICH).
 #pragma once
 #include <memory>
 

@@ -79,8 +79,8 @@ std::optional<CommEntry*> find_or_add(Handle comm) {
   return entry.release();
 }
 
-/// Returns the communicator's entry from a cache of a single entry: most calls use the communicator
-/// of the call before, and MPIs take a lock to read an attribute.
+/// Returns the communicator's entry from a cache of one: most calls use the communicator of the
+/// call before, and MPIs take a lock to read an attribute.
 CommEntry* entry_of(Handle comm) {
   const std::uint64_t now = comm_generation.load(std::memory_order_acquire);
   if (lookup_cache.comm_generation != now ||
@@ -119,7 +119,7 @@ bool ranks_use_gpus(Handle comm, CommEntry& entry) {
 }
 
 /// Returns whether plait would serve the call only in GPU memory, and no rank uses GPUs. The check
-/// must be cheap, because programs that never use a GPU run the check too.
+/// must be cheap, because it also runs in programs that never use a GPU.
 bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
   if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
@@ -287,8 +287,8 @@ void ServedComm::run_on_gpus(const PackedCall& packed) {
   await_stream();
 }
 
-/// Rank 0 admits a single call at a time. agree_locations() is a barrier here: all ranks have
-/// entered the call before its start, and have ended the call before the next starts.
+/// Rank 0 admits one call at a time. agree_locations() is a barrier here: all ranks have entered
+/// the call before its start, and have ended it before the next starts.
 void ServedComm::run_serialized(const PackedCall& packed) {
   std::unique_lock order(gpus_->order, std::defer_lock);
   if (position_.rank == 0) order.lock();

@@ -34,8 +34,8 @@ struct CollectiveRequest;
 class ServedComm;
 
 /// This rank's buffers in a call, or the error that keeps the rank from having any: all ranks then
-/// get that error instead of the call. A rank that cannot stage a call still takes part, since the
-/// peers have started the call.
+/// get that error instead of the call. A rank that cannot stage a call still takes part, since its
+/// peers have started it.
 struct Participation {
   std::optional<PackedCall> packed;
   std::optional<Error> refusal;
@@ -118,7 +118,7 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   /// Throws on all ranks of the call.
   [[noreturn]] void refuse(const Error& why);
   void run_on_gpus(const PackedCall& packed);
-  /// Runs persistent calls in rank 0's order, a single call at a time: ranks may start calls in any
+  /// Runs persistent calls in rank 0's order, one call at a time: ranks may start them in any
   /// order, and kernels of more than two communicators may wait for each other on a GPU.
   void run_serialized(const PackedCall& packed);
   void await_stream();

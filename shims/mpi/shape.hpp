@@ -60,7 +60,7 @@ std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition
 
 /// Returns whether this rank reads or writes GPU memory in the call.
 bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position);
-/// Returns the GPU of all buffers of this rank, if engines can use all; else -1.
+/// Returns the GPU of all buffers of this rank, if engines can use them; else -1.
 int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position);
 
 }  // namespace plait::mpi

@@ -88,7 +88,7 @@ CallStaging::StagedArgument* CallStaging::stage_argument(const DataLocation& whe
                                                          const void* buffer, ByteRange span,
                                                          bool is_input, bool read,
                                                          const Pieces& pieces, bool is_pinned) {
-  // Nothing is read or written: the address may be another buffer's, with another staging buffer.
+  // Nothing is read or written: the address may be another buffer's, with its own staging buffer.
   if (where.gpu < 0 || span.bytes == 0) return nullptr;
   // Gaps between parts may be large, hence a buffer with gaps is not pinned.
   StagingBuffer staging_buffer(where.gpu, buffer, span, is_pinned && !where.in_parts);

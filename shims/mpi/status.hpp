@@ -15,8 +15,8 @@ void set_received_bytes(void* status, std::uint64_t bytes);
 int& error_in(void* status);
 int error_class(int code);
 
-/// The statuses that a native function fills: the program's, or own statuses if the program ignores
-/// statuses and the drop-in needs them.
+/// The statuses that a native function fills: the program's, or own ones if the program ignores
+/// them and the drop-in needs them.
 class Statuses {
  public:
   Statuses(void* given, int count, bool needed);

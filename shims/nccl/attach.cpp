@@ -357,7 +357,7 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept 
     if (ranks < 2 || native().handle == nullptr) return prepared;
     if (device < 0) device = platform().current_device();
     if (device >= 0) prepared.staging = platform().staging(device, ranks, kSetupBytes);
-  } catch (const std::exception&) {  // attaching will fail too, and report the error
+  } catch (const std::exception&) {  // attaching will fail too, and report it
   }
   return prepared;
 }
@@ -365,8 +365,7 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept 
 namespace {
 
 /// Inserts `comm` in the table and returns the state, not yet attached. Returns null for a single
-/// rank, a full table or no handle. ready = false: NCCL still makes the communicator in the
-/// background.
+/// rank, a full table or no handle. ready = false: NCCL still makes it in the background.
 std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared) {
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<CommState>();
@@ -416,8 +415,8 @@ std::shared_ptr<CommState> publish_child(NewComm& made) {
   return state;
 }
 
-/// Runs in a thread of plait: attaches children of parents that are not ready yet, a single child
-/// at a time, since the parent may be the same. A failed parent reports the error itself.
+/// Runs in a thread of plait: attaches children of parents that are not ready yet, one at a time,
+/// since they may have the same parent. A failed parent reports its error itself.
 void await_children(std::vector<NewComm>& children) noexcept {
   const InNative inside;
   for (NewComm& child : children) {

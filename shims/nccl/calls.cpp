@@ -267,7 +267,7 @@ void end_forwarded(CommState& state, Stream stream,
   end_call(state, stream, position);
 }
 
-/// Schedules the end of forwarded calls if NCCL launches the group in a thread of NCCL's.
+/// Schedules the end of forwarded calls if NCCL launches the group in its own thread.
 void end_late(CallGroup& group) {
   for (const ForwardedStream& one : group.forwarded) {
     CommState* const state = one.state.get();

@@ -35,7 +35,7 @@ struct CommConfig {
   bool launches_in_order = false;  ///< with the GPU's other communicators (launch_order.hpp)
 };
 
-/// Staging and configuration of a communicator, made before NCCL makes the communicator.
+/// Staging and configuration of a communicator, made before NCCL makes it.
 struct CommSetup {
   std::unique_ptr<ExchangeStaging> staging;
   CommConfig configured;
@@ -107,9 +107,9 @@ class CommTable {
   /// Calls `look` for each communicator, pinned meanwhile.
   template <class Look>
   void for_each(const Look& look);
-  /// Removes a communicator and returns the state once no call uses the communicator. Returns null
-  /// for an unknown communicator, or if a call still ran after `wait_s`. The last reference (a
-  /// call, a group or the caller) tears the state down (teardown.hpp).
+  /// Removes a communicator and returns the state once no call uses it. Returns null for an unknown
+  /// communicator, or if a call still ran after `wait_s`. The last reference (a call, a group or
+  /// the caller) tears the state down (teardown.hpp).
   std::shared_ptr<CommState> remove(Comm comm, double wait_s);
 
  private:
@@ -120,7 +120,7 @@ class CommTable {
     std::atomic<Handover> handover{Handover::no};
     std::shared_ptr<CommState> state;
   };
-  /// Returns the state of a slot whose last user cleans up; null if another user takes the state.
+  /// Returns the state of a slot whose last user cleans up; null if another user takes it.
   static std::shared_ptr<CommState> take(TableSlot& slot) noexcept;
   static void release(TableSlot& slot) noexcept {
     if (slot.users.fetch_sub(1) == 1 && slot.handover.load() == Handover::by_last_user) take(slot);
@@ -167,7 +167,7 @@ class CommTable {
   static std::size_t home(Comm comm) {
     return (reinterpret_cast<std::uintptr_t>(comm) >> 6) * 0x9e3779b97f4a7c15ull >> 52;
   }
-  /// Mark of a slot that was used: probing continues past the slot.
+  /// Mark of a slot that was used: probing continues past it.
   static Comm gone() { return reinterpret_cast<Comm>(std::uintptr_t{1}); }
   std::array<TableSlot, kSlots> slots_;
   std::mutex writing_;

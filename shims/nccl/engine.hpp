@@ -30,15 +30,15 @@ class CommEngine {
   virtual bool takes(const Request& request) const = 0;
   /// Returns whether the request needs the large arena. The arena does not exist from the start.
   virtual bool wants_large_arena(const Request&) const { return false; }
-  /// Reserves the large arena for a request that needs the arena, made by the program on `stream`.
-  /// Returns false if the arena is not ready on all ranks: the call then goes to NCCL. All ranks
-  /// call this once for each such request, in the same order, and get the same answer. Starts to
-  /// allocate the arena, except in a capture, and waits a moment for the arena, unless in_group.
+  /// Reserves the large arena for a request that needs it, made by the program on `stream`. Returns
+  /// false if the arena is not ready on all ranks: the call then goes to NCCL. All ranks call this
+  /// once for each such request, in the same order, and get the same answer. Starts to allocate the
+  /// arena, except in a capture, and waits a moment for it, unless in_group.
   virtual bool reserve_large_arena(Stream, bool) { return true; }
   /// Rolls back the last reserve_large_arena(): the call was not made.
   virtual void cancel_reservation() noexcept {}
   /// Enqueues the call; never waits on the host for peers or the stream. Throws Error. Returns what
-  /// served the call: kByPlait, or kByEngine plus the engine's index in engines.def.
+  /// served it: kByPlait, or kByEngine plus the engine's index in engines.def.
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
   /// Text for logs: how the engine runs a served request; may be empty.
   virtual std::string how(const Request&) const { return ""; }

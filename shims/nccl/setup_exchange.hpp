@@ -11,7 +11,7 @@ namespace plait::nccl {
 inline constexpr std::size_t kSetupBytes = 4096;
 
 /// Waits until NCCL has made the communicator or a child, or has taken a call, in the background.
-/// Throws if NCCL failed, the wait is cancelled, or the time is over. A single thread at a time per
+/// Throws if NCCL failed, the wait is cancelled, or the time is over. One thread at a time per
 /// communicator.
 void wait_ready(CommState& state);
 

@@ -1,5 +1,5 @@
 // Tears down plait's state after the program has ended the communicator: tells the peers and frees
-// memory when no peer can write into the memory any more (base/deferred_teardown.hpp).
+// memory when no peer can write into it any more (base/deferred_teardown.hpp).
 #pragma once
 #include <memory>
 

@@ -29,7 +29,7 @@ Run = Callable[[int, int], None]  # (address of the input, of the output)
 
 
 class RunnablePlan(NamedTuple):
-    """A plan and the function that runs the plan."""
+    """A plan and the function that runs it."""
 
     plan: plait.Plan
     run: Run

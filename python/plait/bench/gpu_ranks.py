@@ -80,8 +80,7 @@ class BenchRank:
         return self.comm._core.device_topology
 
     def counted_as(self, call: Call) -> str:
-        """Makes a call; returns what served the call: all_reduce/two_shot,
-        all_reduce/ring(lanes=1)."""
+        """Makes a call; returns what served it: all_reduce/two_shot, all_reduce/ring(lanes=1)."""
         before = self.comm.counters().calls_of
         call()
         after = self.comm.counters().calls_of

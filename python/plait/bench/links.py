@@ -224,7 +224,7 @@ def measure(progress: Callable[[int, int], None] | None = None) -> list[LinkRate
         cases = list(_cases(node))
         rows = []
         for number, (path, how, transfers) in enumerate(cases):
-            node.gb_per_s(transfers)  # the first use of a path sets the path up
+            node.gb_per_s(transfers)  # the first use of a path sets it up
             rows.append(LinkRate(path, how, node.gb_per_s(transfers)))
             if progress is not None:
                 progress(number + 1, len(cases))

@@ -101,7 +101,7 @@ def _exchange_s(comm: plait.Communicator, peer: int | None, size: int) -> float:
 
 
 def measured(comm: plait.Communicator, nodes: list[list[int]]) -> str:
-    """Measures rails between the first two nodes: a single rail with short messages, all with long
+    """Measures rails between the first two nodes: one with short messages, all with long
     messages."""
     rails = dict(zip(nodes[0], nodes[1], strict=False))
     peers = rails | {there: here for here, there in rails.items()}

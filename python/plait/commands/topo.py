@@ -90,7 +90,7 @@ def _show_parameters(machine: plait.Topology, as_json: bool) -> None:
 
 
 def _measured(machine: plait.Topology, as_json: bool) -> plait.Topology:
-    """Times every link, prints the figures, and returns the topology made of the figures."""
+    """Times every link, prints the figures, and returns the topology made of them."""
     from plait.bench import links
 
     with progress_bar(1, "measuring") as progress:

@@ -44,7 +44,7 @@ class CollectiveCalls:
     _ranks: int
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
-        """Runs call(backend) on the tensor's backend; returns the Work."""
+        """Runs call(backend) on the tensor's backend; returns its Work."""
         raise NotImplementedError
 
     def _host(self) -> Any:

@@ -29,7 +29,7 @@ class GpuBackend:
         self._device: Any = None
         self._stream: Any = None
         self._closed = ""
-        self._guard = threading.RLock()  # a single call at a time is enqueued
+        self._guard = threading.RLock()  # one call at a time is enqueued
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
         """Enqueues a collective of the core on the current stream. Only inside do()."""
@@ -78,7 +78,7 @@ class GpuBackend:
         keep: Any,
         device: Any,
     ) -> StreamWork:
-        """Enqueues call(self) on a stream; returns the Work. keep: the tensors of the call."""
+        """Enqueues call(self) on a stream; returns its Work. keep: the tensors of the call."""
         with self._guard, torch.cuda.device(device), c10d_errors(what, self.timeout_s):
             if self._closed:
                 raise plait.AbortedError(self._closed)

@@ -159,7 +159,7 @@ class Group(CollectiveCalls):
         return self._host_backend
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
-        """Runs a collective on the tensor's device; returns the Work."""
+        """Runs a collective on the tensor's device; returns its Work."""
         self._callbacks.await_turn(self._timeout_s)
         self._sequence += 1
         is_async, seconds = True, 0.0

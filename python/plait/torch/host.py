@@ -1,4 +1,4 @@
-"""Collectives in host memory: a communicator per group, a single call at a time, in call order.
+"""Collectives in host memory: a communicator per group, one call at a time, in call order.
 
 A blocking call runs in the caller's thread if no call is pending. All others run in the group's
 thread, first come first served.
@@ -95,7 +95,7 @@ class HostBackend:
         return self._core
 
     def do(self, what: str, call: Call, result: Any, is_async: bool, timeout_s: float) -> Any:
-        """Runs call(self) now or in the thread; returns the Work. timeout_s: <= 0 = the group's.
+        """Runs call(self) now or in the thread; returns its Work. timeout_s: <= 0 = the group's.
 
         A call with its own timeout runs in the thread, since the core has a single deadline.
         """

@@ -84,7 +84,7 @@ class Mailbox:
     # Calls of users.
 
     def send(self, whole: Any, peer: int, tag: int, seconds: float, kind: int = USER) -> Work:
-        """Posts a send; returns the Work, complete if the socket took the message at once.
+        """Posts a send; returns its Work, complete if the socket took the message at once.
 
         whole: a contiguous tensor in host memory; seconds: limit of wait(). Raises DistBackendError
         if the mailbox is closed; a peer that has ended fails the Work.
@@ -197,7 +197,7 @@ class Mailbox:
             message.end(closed(message.what, why))
 
     def _drain(self, seconds: float) -> list[BaseException]:
-        """Waits until peers have received all messages. Returns the errors of the rest."""
+        """Waits until peers have received their messages. Returns the errors of the rest."""
         began = time.monotonic()
         tell_at, pause = began + _TELL_S, 1e-4
         with self._guard:

@@ -37,7 +37,7 @@ def send_text(nbytes: int, peer: int, tag: int) -> str:
 
 
 class Message(PendingWork):
-    """A posted send or receive, and the Work. peer: None = any source; keep: owner of the
+    """A posted send or receive, and its Work. peer: None = any source; keep: owner of the
     memory."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Message(PendingWork):
 
 
 class UnexpectedMessage:
-    """A message, complete or not, that arrived before the receive. matched_by: the receive, once
+    """A message, complete or not, that arrived before its receive. matched_by: the receive, once
     posted."""
 
     def __init__(self, key: Key, length: int) -> None:
@@ -104,7 +104,7 @@ class UnexpectedMessage:
         self.matched_by: Message | None = None
 
     def deliver(self, peer: int) -> None:
-        """Copies the complete message into the matching receive and completes the receive."""
+        """Copies the complete message into the matching receive and completes that one."""
         message = self.matched_by
         assert message is not None
         if len(message.memory) != len(self.memory):
