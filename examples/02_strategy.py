@@ -13,7 +13,7 @@ import plait
 def two_level(
     topology: plait.Topology, request: plait.Request, *, groups: int = 2, chunks: int = 4
 ) -> plait.Plan:
-    """Reduces each group to its first rank, exchanges the sums, and broadcasts them in the
+    """Reduces each group to its first rank, exchanges the sums, and broadcasts the result in the
     groups."""
     size = request.ranks // groups
     if request.ranks % groups != 0 or size < 2:
@@ -51,7 +51,7 @@ def two_level(
                 courier.copy(other, builder.output(other, chunk), message.region)
                 courier.release(message)
 
-    # Scratch: at most one chunk of every other rank, in two slots.
+    # Scratch: at most a chunk of every other rank, in two slots.
     room = 2.0 * request.ranks
     plait.in_chunks(builder, "two_level", one_chunk, chunks=chunks, slots=2, scratch_per_byte=room)
     return builder.build()

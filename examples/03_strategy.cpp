@@ -16,7 +16,7 @@ using namespace plait;
 
 namespace {
 
-/// Each rank hands the message on to the next one, chunk by chunk.
+/// Each rank hands the message on to the next rank, chunk by chunk.
 void chain(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   const int chunks = param_in(params, "chunks", 4, 1, 1024);

@@ -17,7 +17,7 @@ def link(kind: str, src: str, dst: str, gb_per_s: float, resources: list[str]) -
 
 
 def box() -> dict:
-    """Returns a topology: GPUs on PCIe to their socket's memory, one bus a direction between
+    """Returns a topology: GPUs on PCIe to the socket's memory, a bus per direction between
     sockets."""
     sockets, gpus = range(2), range(4)
     links = []

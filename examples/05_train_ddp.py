@@ -45,7 +45,8 @@ def main() -> None:
     for name, (loss, weights, seconds) in found.items():
         told = f"loss {loss:.4f}, weights {weights}, {seconds:.2f} s"
         print(f"{name:5} rank {dist.get_rank()}: {told}")
-    # Sums of two ranks have one order; gloo's sums of more ranks depend on the element's position.
+    # Sums of two ranks have a single order; gloo's sums of more ranks depend on the element's
+    # position.
     assert dist.get_world_size() > 2 or found["plait"][:2] == found["gloo"][:2]
     dist.destroy_process_group()
 

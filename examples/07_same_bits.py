@@ -1,4 +1,4 @@
-"""Why results differ from run to run: one sum of floats in several orders, over plait's ranks.
+"""Why results differ from run to run: a sum of floats in several orders, over plait's ranks.
 
 python examples/07_same_bits.py
 """
@@ -18,7 +18,7 @@ def digest(result: np.ndarray) -> str:
 
 
 def summed(inputs: list[np.ndarray], strategy: str, params: dict[str, int]) -> tuple[str, str]:
-    """Returns (order of the sums, digest of their bits) of the strategy's plan."""
+    """Returns (order of the sums, digest of the bits) of the strategy's plan."""
     request = plait.Request("all_reduce", inputs[0].size, "fp32", ranks=RANKS)
     plan = plait.propose_one(plait.local_cpu(RANKS), request, strategy, params)
     outputs = [np.empty_like(one) for one in inputs]

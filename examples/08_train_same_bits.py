@@ -3,8 +3,8 @@
     python examples/08_train_same_bits.py
 
 Four ranks train the network of train_digits.py in fp32, twice by each strategy: plait's choice, two
-strategies that sum in rank order, and a ring, which does not. With bitwise=True plait refuses the
-ring.
+strategies that sum in rank order, and a ring (not in rank order). With bitwise=True plait refuses
+the ring.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def weights_after(comm: plait.Communicator, strategy: str) -> str:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """Runs one rank: two digests by each strategy, and the error of the ring with bitwise=True."""
+    """Runs a rank: two digests by each strategy, and the error of the ring with bitwise=True."""
     comm = plait.init()
     for strategy in WAYS:
         for _ in range(2):

@@ -1,5 +1,5 @@
 """Heat equation in a distributed cube with unmodified mpi4py. Each rank has a block of the cube and
-a halo of its neighbours' cells, exchanged by persistent requests before each step. With --gpu the
+a halo of the neighbours' cells, exchanged by persistent requests before each step. With --gpu the
 blocks are in GPU memory, also if the MPI is not CUDA-aware:
 
 plait run -- mpirun -n 8 python examples/mpi_stencil.py --gpu --edge 256 plait run -- mpirun -n 2
@@ -38,7 +38,7 @@ if options.gpu:
 
 
 def layer(axis, at):
-    """Returns the index of one layer of the block along `axis`."""
+    """Returns the index of a layer of the block along `axis`."""
     return tuple(slice(at, at + 1) if one == axis else slice(1, -1) for one in range(3))
 
 
@@ -81,7 +81,7 @@ def step(cells):
 
 
 def layer_of(axis, way):
-    """Returns the block's cells shifted to their neighbours along `axis`."""
+    """Returns the block's cells shifted to the neighbours along `axis`."""
     moved = slice(1 + way, edge + 1 + way)
     return tuple(moved if one == axis else slice(1, -1) for one in range(3))
 
@@ -97,7 +97,7 @@ took_ms = grid.allreduce(time.perf_counter() - begin, MPI.MAX) / (options.steps 
 for request in requests:
     request.Free()
 
-for _ in range(options.steps):  # one process, the same steps
+for _ in range(options.steps):  # a single process, the same steps
     neighbours = sum(np.roll(whole, way, axis) for axis in range(3) for way in (-1, 1))
     whole += 0.1 * (neighbours - 6 * whole)
 wanted = whole[tuple(slice(edge * at, edge * (at + 1)) for at in place)]

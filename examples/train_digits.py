@@ -1,11 +1,11 @@
-"""Data-parallel training with plait, compared with one process that sees the whole batch.
+"""Data-parallel training with plait, compared with a single process that sees the whole batch.
 
     python examples/train_digits.py            # starts 4 ranks, trains, compares, prints
     torchrun --no-python ... / mpirun ...      # or as a rank of a launcher
 
 Trains a network of two layers on scikit-learn's handwritten digits, by gradient descent with
 momentum in float64. Each rank takes every ranks-th sample of a batch; gradients are summed by
-all_reduce and divided by the batch size, so both runs compute the same step up to rounding.
+all_reduce and divided by the batch size, hence both runs compute the same step up to rounding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sum = Callable[[Array], Array]
 
 
 def digits() -> tuple[Array, Array, Array, Array]:
-    """Returns images and labels for training and test; a fixed shuffle, one fifth for the test."""
+    """Returns images and labels for training and test; a fixed shuffle, a fifth for the test."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     images, labels = images[order] / 16.0, labels[order]
@@ -90,7 +90,7 @@ def train(rank: int, ranks: int, summed: Sum) -> tuple[list[float], float]:
 
 
 def step(weights: list[Array], speed: list[Array], gradient: Array) -> None:
-    """Makes one step of gradient descent with momentum, in place."""
+    """Makes a step of gradient descent with momentum, in place."""
     at = 0
     for weight, velocity in zip(weights, speed, strict=True):
         part = gradient[at : at + weight.size].reshape(weight.shape)
@@ -101,7 +101,7 @@ def step(weights: list[Array], speed: list[Array], gradient: Array) -> None:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """Runs one rank of data-parallel training; rank 0 emits the result."""
+    """Runs a rank of data-parallel training; rank 0 emits the result."""
     del task
     comm = plait.init()
     losses, accuracy = train(comm.rank, comm.ranks, lambda sums: comm.all_reduce(sums, "sum"))
@@ -110,7 +110,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 def main() -> int:
-    """Trains both ways and compares the losses. Returns 0 if they agree."""
+    """Trains both ways and compares the losses. Returns 0 if both agree."""
     parser = argparse.ArgumentParser(description="data-parallel training over plait")
     parser.add_argument("--ranks", type=int, default=4)
     ranks = parser.parse_args().ranks

@@ -1,4 +1,4 @@
-"""What every test needs of the machine: a folder of its own for temporary files."""
+"""Every test's needs from the machine: a separate folder for temporary files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# A shell starts background jobs with SIGINT ignored, which children inherit: tests that interrupt
+# A shell starts background jobs with SIGINT ignored. Children inherit this: tests that interrupt
 # programs would see no interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -16,9 +16,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 @pytest.fixture(autouse=True)
 def own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """TMPDIR is new and empty in each test and is removed after it.
+    """TMPDIR is new and empty in each test and is removed afterwards.
 
-    Open MPI's mpiexec keeps a folder named by its process id there. One that was killed leaves that
+    Open MPI's mpiexec keeps a folder named by its process id there. A killed mpiexec leaves that
     folder behind, and a later mpiexec of the same id then fails: "The PMIx server's listener thread
     failed to start". The name is short, because paths of Unix sockets may have 107 bytes.
     """

@@ -1,4 +1,4 @@
-"""Fixtures of the MPI tests; without an MPI they skip."""
+"""Fixtures of the MPI tests; without an MPI the tests skip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 
 @pytest.fixture(scope="session")
 def drop_in() -> Path:
-    """The newest libplait_mpi.so of a build without sanitizers; MPI_SHIM overrides it."""
+    """The newest libplait_mpi.so of a build without sanitizers; MPI_SHIM overrides the path."""
     if named := os.environ.get("MPI_SHIM"):
         return Path(named)
     built = ROOT.glob("build/*/shims/libplait_mpi.so")

@@ -1,6 +1,6 @@
-"""The MPIs of this machine, the drop-in, and the test programs compiled with each of them.
+"""The MPIs of this machine, the drop-in, and the test programs compiled with each MPI.
 
-An MPI is that of this Python's environment (MPICH), a folder of make's (build/mpi/NAME), one of
+An MPI is the MPI of this Python's environment (MPICH), a folder of make's (build/mpi/NAME), one of
 Debian's two, or the mpicxx on PATH.
 """
 
@@ -34,7 +34,7 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Mpi:
-    """How one MPI compiles and runs programs."""
+    """How an MPI compiles and runs programs."""
 
     name: str
     compiler: str

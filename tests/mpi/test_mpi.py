@@ -38,7 +38,7 @@ def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, see
 
 @pytest.fixture(scope="session")
 def emulated_gpu(folder) -> str:
-    """A CUDA driver whose device memory no other code can read or write."""
+    """A CUDA driver with device memory that no foreign code can read or write."""
     made = folder / "libcuda.so.1"
     source = str(PROGRAMS / "libcuda.cpp")
     flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
@@ -144,13 +144,13 @@ def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
     if name == "rings" and moves_messages(mpi):  # persistent sends too
         assert [row["served"] for row in found] == [90] * ranks
     if name == "many_pending":
-        return  # its messages are too small for rendezvous
+        return  # the messages are too small for rendezvous
     moves = moves_messages(mpi) and (name != "threads" or "mpich" not in mpi.name)
     assert (found[1]["served"] > 0) == moves, found
 
 
 def open_allocations(found: list[dict[str, int]]) -> list[int]:
-    """Allocations of other ranks that each rank has open before MPI_Finalize; after it, none."""
+    """Allocations of other ranks that each rank has open before MPI_Finalize; afterwards none."""
     assert all(row["wrong"] == 0 and row["left"] == 0 for row in found), found
     return [row["open"] for row in found]
 
@@ -234,7 +234,7 @@ def test_an_element_of_more_than_2_gib(mpi, drop_in, folder):
 
 @pytest.mark.parametrize("name", ["even_sums", "even_parts"])
 def test_parts_of_one_size_are_for_the_engines(mpi, drop_in, folder, emulated_gpu, name):
-    """The emulated GPU has no engines, which a warning says when ranks try to use them."""
+    """The emulated GPU has no engines: a warning says this when ranks try to use engines."""
     program = compiled(mpi, folder, "staged", ["staged.cpp"])
     env = environment(drop_in, TEST_LIBCUDA=emulated_gpu, PLAIT_DEBUG="WARN")
     done = launched(mpi, 2, [str(program), name], env)
@@ -278,7 +278,7 @@ def test_a_receive_writes_what_came_and_reads_nothing(run_staged):
 def test_persistent_collectives(mpi, drop_in, folder, emulated_gpu, device_memory):
     program = compiled(mpi, folder, "persistent", ["persistent.cpp"])
     rounds = max(1, int(20 * SCALE))
-    # MPICH 4.0's own Waitany and Waitsome crash with its own persistent collectives.
+    # MPICH 4.0's own Waitany and Waitsome crash with MPICH's own persistent collectives.
     command = [str(program), "8", str(rounds), "2" if mpi.name == "mpich" else "4"]
     env = environment(drop_in, **({"TEST_LIBCUDA": emulated_gpu} if device_memory else {}))
     found = rows(launched(mpi, 3, command, env, 120))
@@ -323,7 +323,7 @@ def test_case(run_case, name):
 
 
 def test_sums_of_floats_take_one_order_from_the_first_call_on(run_case):
-    """MPICH's own sums change their order with the fifth call."""
+    """MPICH's own sums change the order with the fifth call."""
     found = rows(run_case("one_order", ranks=4))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 36)] * 4
 
@@ -334,7 +334,7 @@ def test_a_nan_is_the_largest_and_the_least_on_all_ranks(run_case):
 
 
 def test_sums_that_overflow_are_alike_in_small_calls_and_large_ones(mpi, run_case):
-    """Open MPI's vector code saturates sums of 8 and 16 bits, so these stay native."""
+    """Open MPI's vector code saturates sums of 8 and 16 bits, hence these stay native."""
     found = rows(run_case("narrow_integers", PLAIT_MIN_BYTES="64K"))
     served = 4 if "openmpi" in mpi.name else 12
     assert [(row["wrong"], row["served"]) for row in found] == [(0, served)] * 2
@@ -514,7 +514,7 @@ def test_ranks_of_two_worlds_in_one_communicator(mpi, drop_in, folder, emulated_
     gpu = {"TEST_LIBCUDA": emulated_gpu} if on_gpus else {}
     found = rows(launched(mpi, parents, command, environment(drop_in, **gpu), 40))
     assert [row["wrong"] for row in found] == [0] * (parents + children), found
-    for row in found:  # sums of one world; a world of one rank has none
+    for row in found:  # sums of a single world; a world of a single rank has none
         serves = (parents, children)[row["child"]] > 1 and not (row["child"] and setting)
         assert row["served"] == (4 if serves else 0), found
 
@@ -590,7 +590,7 @@ def test_plait_profile_counts_the_mpis_calls_and_plaits(mpi, drop_in, folder, tm
         (row.collective, row.path, row.size_below): (row.calls, row.bytes)
         for row in profile.table(pages, 1.0)
     }
-    # Two sums of 4 bytes, and one of 400,000 that starts before its communicator is attached.
+    # Two sums of 4 bytes, and a sum of 400,000 that starts before the communicator is attached.
     small = "plait" if host == "1" else "mpi"
     assert found == {
         ("all_reduce", small, 8): (4, 16),

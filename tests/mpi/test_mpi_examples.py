@@ -1,4 +1,4 @@
-"""The examples under MPI, bare and with the drop-in, compared with one process."""
+"""The examples under MPI, bare and with the drop-in, compared with a single process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drop-in over emulated hosts (tests/nodes/hosts.sh), whose ranks share no memory.
+"""The drop-in over emulated hosts (tests/nodes/hosts.sh): the ranks share no memory.
 
 Skipped, with the reason, where namespaces are not permitted.
 """
@@ -50,7 +50,7 @@ def launched_over(
     agent.write_text(f'#!/bin/bash\nexec {HOSTS} @ "$@"\n')
     agent.chmod(0o755)
     own = {key: value for key, value in env.items() if key.startswith(("PLAIT_", "LD_PRELOAD"))}
-    # Open MPI passes named variables alone; without its list the drop-in does not serve.
+    # Open MPI passes named variables alone; without the list the drop-in does not serve.
     own["OMPI_MCA_mca_base_env_list"] = "LD_PRELOAD;PLAIT_MPI_HOST"
     given = [f"{key}={value}" for key, value in own.items()]
     line = shlex.join([mpi.launcher, *words(mpi, agent, hosts, each), "env", *given, *command])

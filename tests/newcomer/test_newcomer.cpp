@@ -1,5 +1,5 @@
-// A new engine takes one file, one line of engines.def and its rows of parameters (CMakeLists.txt
-// here makes these edits). Lists, selection, proofs and emulation then include it.
+// A new engine takes a file, a line of engines.def and rows of parameters (CMakeLists.txt here
+// makes these edits). Lists, selection, proofs and emulation then include the engine.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // toy: the smallest engine, as an example. An all_gather by copy engines in the caller's stream:
-// every rank pushes its part into slots of all peers, which copy it to their outputs.
+// every rank pushes its part into slots of all peers. The peers copy the parts to the outputs.
 #include <algorithm>
 
 #include "exec/cuda/copies/copy_plans.hpp"
@@ -20,7 +20,7 @@ class ToyReady : public PreparedCall, private EngineCall {
     if (tuning.tile_units != 0) slot_bytes_ = std::min(slot_bytes_, wished_piece_bytes(tuning));
   }
 
-  /// All ranks synchronise before each piece, after its arrival, and at the end.
+  /// All ranks synchronise before each piece, after the piece's arrival, and at the end.
   void enqueue(const CallBuffers& buffers, Stream stream) override {
     const auto* const input = static_cast<const char*>(buffers.input);
     auto* const output = static_cast<char*>(buffers.output);

@@ -1,9 +1,9 @@
-"""One rank of a job in which some ranks fail; test_hosts.py starts it.
+"""A rank of a job with some failing ranks; test_hosts.py starts the job.
 
     mpiexec -n 4 python tests/nodes/faults.py FOLDER CASE RANK...
 
-Each surviving rank writes FOLDER/RANK: a line per call with its seconds and its error. A launcher
-loses output that ranks print while it ends a job.
+Each surviving rank writes FOLDER/RANK: a line per call with the call's seconds and error. A
+launcher loses output that ranks print while the launcher ends a job.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def report(call: Callable[[], object]) -> None:
 
 
 def leave() -> None:
-    """Ends the process without MPI_Finalize, which waits for dead ranks and for ranks in calls."""
+    """Ends the process without MPI_Finalize: that function waits for dead ranks and for ranks in
+    calls."""
     time.sleep(2)
     os._exit(0)
 
@@ -57,14 +58,14 @@ def absent() -> None:
 
 
 def late() -> None:
-    """The rank comes after the other ranks have given up."""
+    """The rank comes after the remaining ranks have given up."""
     time.sleep(3 if IS_GUILTY else 0)
     report(lambda: plait.init(arrive_s=1.0))
     leave()
 
 
 def refused() -> None:
-    """One rank's arguments are wrong before it has connected to a peer."""
+    """A rank's arguments are wrong before the rank has connected to a peer."""
     report(lambda: plait.init(topology="mist" if IS_GUILTY else None))
 
 
@@ -103,7 +104,7 @@ def killed() -> None:
 
 
 def aborted() -> None:
-    """A rank's own abort() ends its wait for a rank of another node."""
+    """A rank's own abort() ends the wait for a rank of another node."""
     comm = plait.init(arrive_s=60.0)
     if IS_GUILTY:
         threading.Timer(0.5, comm.abort).start()
@@ -114,7 +115,7 @@ def aborted() -> None:
 
 
 def abort_told() -> None:
-    """A rank outside calls aborts: calls of all other ranks fail."""
+    """A rank outside calls aborts: calls of all remaining ranks fail."""
     comm = plait.init(arrive_s=60.0)
     if IS_GUILTY:
         time.sleep(0.5)

@@ -1,8 +1,8 @@
-"""One rank of a job that compares every collective over nodes with a reference, for test_nodes.py.
+"""A rank of a job that compares every collective over nodes with a reference, for test_nodes.py.
 
     mpiexec -n 4 python tests/nodes/job.py MODE
 
-PLAIT_NODE_SIZE splits the ranks of this machine into nodes. Rank 0 prints one JSON line.
+PLAIT_NODE_SIZE splits the ranks of this machine into nodes. Rank 0 prints a JSON line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNTS = (1, 7, 1001)
 
 
 def inputs(rank: int, shape: int, dtype: str) -> np.ndarray[Any, Any]:
-    """Returns numbers whose float sums are rounded, so that another order gives other bits."""
+    """Returns numbers with rounded float sums: another order gives different bits."""
     source = np.random.default_rng(1000 * rank + shape)
     if np.dtype(dtype).kind in "iu":
         return source.integers(0, 5, shape).astype(dtype)
@@ -113,7 +113,8 @@ def strategies(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def refusals(comm: plait.Communicator, checks: Checks) -> None:
-    """Checks that a mistake of one rank is an error on all ranks, and that later calls work."""
+    """Checks that a mistake of a single rank is an error on all ranks, and that later calls
+    work."""
     for _ in range(3):
         try:
             comm.all_reduce(np.ones(10 + (comm.rank == comm.ranks - 1), np.float32))
@@ -128,7 +129,8 @@ def refusals(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def pairs(comm: plait.Communicator, checks: Checks) -> None:
-    """Exchanges between every two ranks, in one node and across nodes. Then all ranks reduce."""
+    """Exchanges between every two ranks, in a single node and across nodes. Then all ranks
+    reduce."""
     me = comm.rank
     for count in (1, 1001, 1 << 20):
         for peer in range(comm.ranks):

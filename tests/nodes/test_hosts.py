@@ -1,7 +1,7 @@
-"""Ranks on pretended hosts, each in its own namespaces, and errors after some hosts are lost.
+"""Ranks on pretended hosts, each in separate namespaces, and errors after some hosts are lost.
 
 A test is skipped, with the reason, if namespaces are not permitted. MPICH's launcher is told to
-leave ranks alone when one of them ends (-disable-auto-cleanup).
+leave ranks alone when a rank ends (-disable-auto-cleanup).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def launch(
 
 
 def reports(folder: Path) -> dict[int, tuple[float, str]]:
-    """Returns for each rank the seconds until its first call ended, and the text of the call."""
+    """Returns for each rank the seconds until the first call ended, and the text of the call."""
     found = {}
     for path in folder.iterdir():
         if path.name.isdigit():
@@ -168,7 +168,7 @@ def test_a_host_whose_processes_have_ended_is_named(tmp_path):
 
 def test_a_cut_link_is_an_error_on_both_sides(tmp_path):
     cut = f"while [ ! -e {tmp_path}/cut ]; do sleep 0.05; done; ip link set p2 down; "
-    # The launcher gets no notice that its host is gone.
+    # The launcher gets no notice that the host is gone.
     found = faults(tmp_path, "cut", 2, hosts=2, meanwhile=cut + "sleep 8; kill $job")
     assert found.keys() == {0, 1, 2, 3}
     for rank, (seconds, said) in found.items():

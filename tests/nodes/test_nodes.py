@@ -1,7 +1,6 @@
 """Communicators over several nodes, joined by the MPI of the process: real ranks under mpiexec.
 
-PLAIT_NODE_SIZE splits one machine into nodes; MPICH over shared memory carries messages between
-them.
+PLAIT_NODE_SIZE splits a machine into nodes; MPICH over shared memory carries messages between them.
 """
 
 from __future__ import annotations
@@ -214,6 +213,6 @@ def test_a_rank_that_is_missing_is_named_and_hears_of_it_when_it_comes_late():
     done = run(3, 1, "-c", LATE)
     assert done.stdout.count("there is no rank 2") == 2, (done.stdout, done.stderr)
     said = [line for line in done.stdout.splitlines() if line.startswith("DeadlineError ")]
-    late = [line for line in said if "no rank 2" not in line]  # mpiexec prints lines of its own
+    late = [line for line in said if "no rank 2" not in line]  # mpiexec prints additional lines
     assert len(late) == 1, done.stdout
     assert int(late[0].split()[1]) < 10, late

@@ -1,4 +1,4 @@
-"""job.py's checks over gloo: one rank of a job that torch.distributed joins without MPI.
+"""job.py's checks over gloo: a rank of a job that torch.distributed joins without MPI.
 
 torchrun --nproc-per-node 4 tests/nodes/torch_job.py MODE
 """
@@ -23,7 +23,8 @@ def carried() -> str:
 
 
 def subset(checks: Checks) -> int:
-    """Makes a communicator of all ranks except the first; the last rank is its rank 0."""
+    """Makes a communicator of all ranks except the first; the last rank is the communicator's rank
+    0."""
     unique_id, here, ranks = carried(), dist.get_rank(), dist.get_world_size() - 1
     if here > 0:
         pairs(plait.init(unique_id=unique_id, rank=ranks - here, ranks=ranks), checks)
@@ -42,7 +43,7 @@ def differ(checks: Checks) -> int:
 
 
 def behind(checks: Checks) -> int:
-    """One rank makes an invalid request while the others wait in vain. Then all ranks come."""
+    """A rank makes an invalid request while the peers wait in vain. Then all ranks come."""
     here, ranks = dist.get_rank(), dist.get_world_size()
     try:
         plait.init(rank=here if here != 1 else 0, ranks=ranks, arrive_s=2)
@@ -51,7 +52,7 @@ def behind(checks: Checks) -> int:
         checks.same("a rank that is missed", here == 1 or "no rank 1" in str(error), True)
     dist.barrier()
     if here == 1:
-        time.sleep(0.5)  # after the other ranks: a rank that has not waited is usually first
+        time.sleep(0.5)  # after the remaining ranks: a rank that has not waited is usually first
     pairs(plait.init(), checks)
     return ranks
 

@@ -41,8 +41,8 @@ inline void for_each_root(const plait::Strategy& strategy, const plait::Topology
   }
 }
 
-/// Calls body for every case on one topology, with up to as many ranks as the machine has; with a
-/// small PLAIT_TEST_SCALE for a sample.
+/// Calls body for every case on a single topology, with up to as many ranks as the machine has;
+/// with a small PLAIT_TEST_SCALE for a sample.
 inline void for_each_case(const plait::Topology& topology,
                           const std::function<void(const PlanCase&)>& body) {
   const auto devices = static_cast<int>(plait::rank_devices(topology).size());
@@ -58,7 +58,7 @@ inline void for_each_case(const plait::Topology& topology,
   }
 }
 
-/// A machine with enough ranks for every count above: fully connected GPUs and one host.
+/// A machine with enough ranks for every count above: fully connected GPUs and a single host.
 inline plait::Topology wide_machine() {
   plait::Topology topology;
   topology.name = "wide";

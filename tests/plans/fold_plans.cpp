@@ -16,8 +16,7 @@ namespace {
 
 using namespace plait;
 
-/// Two sockets of `per_socket` GPUs each: PCIe within a socket, the bus between their host
-/// memories.
+/// Two sockets of `per_socket` GPUs each: PCIe within a socket, the bus between the host memories.
 Topology pcie_sockets(int per_socket) {
   Topology topology;
   topology.name = "two PCIe sockets";
@@ -55,8 +54,8 @@ Request all_reduce(const Topology& topology, int ranks, std::uint64_t bytes) {
   return checked(request, topology);
 }
 
-/// Returns the strategy with the fastest simulated plan in rank order; the closed form must rank it
-/// first, too.
+/// Returns the strategy with the fastest simulated plan in rank order; the closed form must rank
+/// this plan first, too.
 std::string fastest(const Topology& topology, const Request& request) {
   std::string best, first;
   double least = 0.0;
@@ -146,7 +145,7 @@ TEST_CASE("rings count as rank order only if every order of the reduction has th
 
 namespace {
 
-/// Makes a mistake at one op; returns false if it cannot be made there.
+/// Makes a mistake at an op; returns false if the op cannot hold the mistake.
 bool spoil(const std::string& mistake, std::vector<Op>& ops, std::size_t k) {
   Op& op = ops[k];
   if (mistake == (op.kind == OpKind::wait ? "no wait" : "no signal")) {
@@ -196,7 +195,7 @@ const ScheduleMistake kMistakes[]{
 }  // namespace
 
 TEST_CASE("verify finds mistakes in folds, phases and rings at every place") {
-  // In phases a rank also waits for its partner only to keep pace. Such a wait protects no data, so
+  // In phases a rank also waits for the partner only to keep pace. This wait protects no data, so
   // verify finds a missing wait in the work lane alone.
   const auto is_harmful = [](const ScheduleMistake& mistake, const std::string& lane) {
     const std::string what = mistake.what;

@@ -1,5 +1,5 @@
-// Plans of LL engines: a plan with a fault is not proved; correct plans are proved behind any
-// others.
+// Plans of LL engines: a plan with a fault is not proved; correct plans are proved behind any other
+// plans.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -93,8 +93,8 @@ TEST_CASE("verify rejects an LL plan with a fault") {
         request.ranks = ranks;
         request.count = 300;
         request = checked(request, topology);
-        // With 75 units, one_shot and reduces send all at once, two_shot reuses slots, others send
-        // pieces.
+        // With 75 units, one_shot and reduces send all at once, two_shot reuses slots, further
+        // engines send pieces.
         const bool is_two_shot = kind.kernel == LlKernel::two_shot;
         const bool is_whole =
             kind.kernel == LlKernel::one_shot || (is_two_shot && collective == Collective::reduce);
@@ -158,8 +158,9 @@ TEST_CASE("LL calls of one piece follow each other in any order in the same inbo
 
 namespace {
 
-/// A chain in pieces of 256 bytes, the last one shorter, followed by a store that the next call may
-/// do at once: `writer` stores into the half of `owner`'s inbox that the last piece does not use.
+/// A chain in pieces of 256 bytes, the last piece shorter, followed by a store that the next call
+/// may do at once: `writer` stores into the half of `owner`'s inbox that the last piece does not
+/// use.
 Plan chain_and_next(const Topology& topology, const Request& request, std::uint64_t pieces,
                     int writer, int owner) {
   constexpr std::uint64_t kPiece = 256, kHalf = 1024;
@@ -225,8 +226,8 @@ TEST_CASE("after a chain in pieces the next call may use the inboxes") {
             }
           CAPTURE(
               text(name_of(collective), ", ", ranks, " ranks, ", pieces, " pieces, root ", root));
-          // The first free slot only matters for earlier calls. If sums return, the root takes them
-          // a piece late, and so knows that all ranks have finished that piece.
+          // The first free slot only matters for earlier calls. If sums return, the root takes the
+          // sums a piece late, and therefore knows that all ranks have finished that piece.
           if (!returns(chain_shape(request))) CHECK((found_room > 0) == (pieces > 2));
           CHECK(found_left > 0);
           without += found_room + found_left;

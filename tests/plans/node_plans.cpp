@@ -1,6 +1,6 @@
 // Plans of several nodes: 2 to 8 nodes of equal and unequal size, odd sizes, 64 ranks. The
-// reference executor runs them and compares with plans of one node, bit for bit for sums in rank
-// order. verify() must find mistakes in the use of a library.
+// reference executor runs the plans and compares with plans of a single node, bit for bit for sums
+// in rank order. verify() must find mistakes in the use of a library.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ void check(const Topology& topology, Request request, const std::string& strateg
   const bool exact = !reduces(request.collective) || plan.sum_order == SumOrder::rank_order ||
                      !is_float(request.type);
   if (!exact || request.collective == Collective::send_recv) return;
-  const Topology wide = cases::wide_machine();  // all in one node
+  const Topology wide = cases::wide_machine();  // all in a single node
   request.devices.clear();
   CHECK(outputs_of(plan) == outputs_of(propose_one(wide, checked(request, wide), "direct")));
   ++tally.ran;
@@ -245,7 +245,7 @@ TEST_CASE("verify finds mistakes in the use of a library") {
   join_of(plan, 0).call = 9;
   expect(plan, "lane", "wanted one of the plan's 4 calls, found 9");
   plan = right();
-  std::swap(join_of(plan, 0, 0).call, join_of(plan, 0, 1).call);  // another order than its peer
+  std::swap(join_of(plan, 0, 0).call, join_of(plan, 0, 1).call);  // another order than the peer
   expect(plan, "deadlock", "wanted all ranks of call");
   plan = right();
   join_of(plan, 2).dst.rank = 3;
@@ -257,7 +257,7 @@ TEST_CASE("verify finds mistakes in the use of a library") {
   join_of(plan, 1, 0).srcs[0].offset += 128;  // another piece's shard
   expect(plan, "contract", "wanted operands that are the same bytes of the message");
   plan = right();
-  std::erase_if(lane_of(plan, 3, "across").ops,  // joins before its node's sums are ready
+  std::erase_if(lane_of(plan, 3, "across").ops,  // joins before the node's sums are ready
                 [](const Op& op) { return op.kind == OpKind::wait; });
   expect(plan, "hazard", "wanted an order between");
   plan = right();
@@ -290,7 +290,7 @@ TEST_CASE("verify finds sums in a wrong order") {
   std::swap(plan.calls[0].ranks[0], plan.calls[0].ranks[1]);
   expect(plan, "bounds", "bytes as what rank");
   plan = right("library");
-  plan.sum_order = SumOrder::rank_order;  // a library's order is its own
+  plan.sum_order = SumOrder::rank_order;  // a library's order is the library's own
   expect(plan, "contract", "where rank order is one reduction");
   request.type = DataType::bf16;
   plan = propose_one(topology, request, "node_order");
@@ -319,7 +319,7 @@ TEST_CASE("a library call costs what the tables say, and rails on one NIC share 
   CHECK(price("vista-8", 1 << 28).algorithm == "ring Simple");
   CHECK(price("vista-8", 1 << 28).alone_ns ==
         doctest::Approx(8400 + 14 * 14000 + 1.75 * (1 << 30) / 48.0));
-  // Four rails of 16 MiB each, 2(N-1)/N of it in each direction, through one NIC.
+  // Four rails of 16 MiB each, 2(N-1)/N of it in each direction, through a single NIC.
   const Topology mist = load_topology("mist-2");
   request.ranks = 8;
   request.count = 16 << 20;
@@ -329,5 +329,5 @@ TEST_CASE("a library call costs what the tables say, and rails on one NIC share 
   const double alone_ns = (64 << 20) / 11.9;
   CHECK(total({{"pieces", 1}}) > alone_ns);
   CHECK(total({{"pieces", 16}}) < 1.15 * alone_ns);
-  CHECK(total({{"pieces", 16}}) < total({{"pieces", 1}}) / 1.3);  // one in nodes, one between
+  CHECK(total({{"pieces", 16}}) < total({{"pieces", 1}}) / 1.3);  // 1 in nodes, 1 between
 }

@@ -36,7 +36,7 @@ void store(std::byte* at, DataType type, double value) {
     case DataType::fp32: return put(static_cast<float>(value));
     case DataType::int32: return put(static_cast<std::int32_t>(value));
     case DataType::fp64: return put(value);
-    default:  // bf16: the upper half of an fp32 whose lower half is zero
+    default:  // bf16: the upper half of an fp32 with a lower half of zeros
       return put(static_cast<std::uint16_t>(
           std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
   }
@@ -102,7 +102,7 @@ double expected(const Request& request, int rank, std::uint64_t element) {
   return 0.0;
 }
 
-// NCCL's in-place layouts: the smaller buffer is the rank's block of the larger one.
+// NCCL's in-place layouts: the smaller buffer is the rank's block of the larger buffer.
 struct RankBuffers {
   std::vector<Bytes> memory;
   std::vector<const void*> inputs;
@@ -186,7 +186,7 @@ void run_sizes(const cases::PlanCase& unsized, OracleTally& tally, std::size_t& 
     cases::PlanCase one = unsized;
     ++turn;
     one.request.count = count;
-    // Type and op depend on the size, not on the strategy, so rank-order plans share requests.
+    // Type and op depend on the size, not on the strategy, hence rank-order plans share requests.
     const std::size_t kind =
         static_cast<std::size_t>(count + static_cast<std::uint64_t>(one.request.ranks));
     one.request.type = kTypes[kind % std::size(kTypes)];

@@ -1,5 +1,5 @@
 // Plans of tiled calls: a plan with a fault is not proved; correct plans are proved behind calls of
-// other sizes and collectives; the plan of one block is representative of all blocks.
+// different sizes and collectives; the plan of one block is representative of all blocks.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ TEST_CASE("a tiled plan's params describe its schedule for the price") {
   CHECK(params(wish).at("in_flight_bytes") == 8 * kPushStages * 4096);
   wish.in_flight_bytes = 64 << 10;  // two pieces of each of 8 blocks
   CHECK(params(wish).at("in_flight_bytes") == 64 << 10);
-  wish.copied_results = true;  // one more piece may be in flight to each of three peers
+  wish.copied_results = true;  // a further piece may be in flight to each of three peers
   CHECK(params(wish).at("results_in_flight_bytes") == 8 * (2 - 1 + 3) * 4096);
   CHECK(!params(wish, Collective::reduce_scatter).contains("results_in_flight_bytes"));
   wish.order = kInPairs;  // 1 MiB of a part, in tiles of 8 KiB for all blocks; 3 partners
@@ -126,7 +126,7 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
 
 namespace {
 
-/// A fault of a kernel's code: it occurs in every block's plan, wherever that code runs.
+/// A fault of a kernel's code: the fault occurs in every block's plan, wherever that code runs.
 struct TileFault {
   const char* what;
   std::string role;
@@ -188,7 +188,7 @@ void spoil(const TiledArgs& shape, const TileFault& fault, std::vector<Op>& ops)
   }
 }
 
-/// Whether verify() rejects any of many calls with the fault, alone or behind others.
+/// Whether verify() rejects any of many calls with the fault, alone or behind other calls.
 bool is_found(const TileFault& fault) {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 4}) {
@@ -242,7 +242,7 @@ TEST_CASE("verify finds faults in the roles of a tiled call") {
     CHECK(!is_found({"nothing", "push", kTileFree, pulls}));
 }
 
-/// Justifies proving the plan of one block for all blocks.
+/// Justifies proving the plan of a single block for all blocks.
 TEST_CASE("blocks of a tiled call share no unit and no slot, and leave none out") {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 8})

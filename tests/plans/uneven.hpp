@@ -1,4 +1,4 @@
-// Uneven counts of blocks: none, one, primes, one large block among tiny ones, random.
+// Uneven counts of blocks: none, 1, primes, a single large block among tiny ones, random.
 #pragma once
 #include <cstdint>
 #include <random>

@@ -1,6 +1,6 @@
 // Plans of blocks with a count each: proved on every machine, and run by the reference executor
-// against plain loops that do not use plan/blocks.hpp, out of place and in place. Mistakes in them
-// are rejected.
+// against plain loops that do not use plan/blocks.hpp, out of place and in place. Mistakes in the
+// plans are rejected.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -29,7 +29,7 @@ std::uint64_t sum_to(const std::vector<std::uint64_t>& counts, int index) {
   return std::accumulate(counts.begin(), counts.begin() + index, std::uint64_t{0});
 }
 
-/// The elements that `from` sends to `to`: their number, and the number of elements before them.
+/// The elements that `from` sends to `to`: the number, and the number of elements before the first.
 struct SentBlock {
   std::uint64_t count;
   std::uint64_t before;
@@ -201,7 +201,7 @@ TEST_CASE("random counts on 2 to 8 ranks: every strategy's plan is proved and ri
 
 namespace {
 
-/// Makes a mistake in a copy or reduction; returns false if it cannot be made there.
+/// Makes a mistake in a copy or reduction; returns false if the op cannot hold the mistake.
 bool make_mistake(const std::string& mistake, Op& op) {
   if (op.kind == OpKind::signal || op.kind == OpKind::wait) return false;
   const bool at_places = op.dst.space == Space::output;
@@ -264,7 +264,7 @@ TEST_CASE("a plan for other counts and invalid counts are rejected") {
     REQUIRE(verify(right).proved());
     for (std::size_t i = 0; i + 1 < right.request.counts.size(); ++i) {
       const bool is_diagonal = collective == Collective::all_to_all && i % 5 == 0;
-      Plan wrong = right;  // the same total, with one element moved to the next block
+      Plan wrong = right;  // the same total, with a single element moved to the next block
       if (wrong.request.counts[i + 1] == 0 || is_diagonal) continue;
       ++wrong.request.counts[i];
       --wrong.request.counts[i + 1];

@@ -1,5 +1,5 @@
 """Hypothesis here and in CI: CI draws the same examples every time (a red run must be somebody's
-change), everyone else draws fresh ones."""
+change), everyone else draws fresh examples."""
 
 from __future__ import annotations
 

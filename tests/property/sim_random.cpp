@@ -1,6 +1,6 @@
 // Runs the simulator on random machines and plans: a simulation ends exactly if the verifier finds
 // no deadlock, never exceeds a resource or the lower bound, gets no faster when a link slows down,
-// and moves every byte once. Seeds are printed; TEST_SEED=n repeats one.
+// and moves every byte once. Seeds are printed; TEST_SEED=n repeats a run.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -62,8 +62,8 @@ int path_index(Plan& plan, const Topology& topology, int src, int dst) {
   return static_cast<int>(plan.paths.size()) - 1;
 }
 
-// Lanes of random copies, signals and waits. In an ordered plan each wait names a signal that was
-// written earlier, so every wait ends; in unordered plans some waits come before their signals.
+// Lanes of random copies, signals and waits. In an ordered plan each wait names a signal written
+// earlier, hence every wait ends; in unordered plans some waits come before the signals.
 Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is_engine) {
   Plan plan;
   const int ranks = static_cast<int>(topology.devices.size());
@@ -135,7 +135,7 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
   return plan;
 }
 
-// Returns the bytes that a resource carried, by its rates.
+// Returns the bytes that a resource carried, by the resource's rates.
 double over_time(const ResourceLoad& load) {
   double bytes = 0.0;
   for (std::size_t i = 0; i + 1 < load.rates.size(); ++i)
@@ -191,7 +191,7 @@ TEST_CASE("no resource exceeds its capacity, and every byte moves once") {
       carried += load.bytes;
       CHECK(over_time(load) == doctest::Approx(load.bytes).epsilon(1e-6));
     }
-    // Each copy crosses one link, of its own capacity or with a port out and a port in.
+    // Each copy crosses a link, with a separate capacity or with a port out and a port in.
     CHECK(carried == doctest::Approx(moved * (topology.resources.empty() ? 1.0 : 2.0)));
     for (const Span& span : timeline.spans) {
       const Op& op =
@@ -208,7 +208,7 @@ TEST_CASE("no resource exceeds its capacity, and every byte moves once") {
 
 TEST_CASE("nothing gets faster when a link slows down") {
   // If lanes compete for engines or ports, a delay can free a port for another lane (Graham's
-  // anomaly), so the plan may gain a little. Without competition the plan must not gain.
+  // anomaly), hence the plan may gain a little. Without competition the plan must not gain.
   int anomalies = 0;
   for (const unsigned seed : seeds(300)) {
     CAPTURE(seed);
@@ -223,7 +223,7 @@ TEST_CASE("nothing gets faster when a link slows down") {
     slowed.gb_per_s /= 2;
     const double after_ns = simulate(plan, topology).total_ns;
     if (!competes) {
-      // Two lanes of a rank may share a link; max-min sharing of one link delays no lane.
+      // Two lanes of a rank may share a link; max-min sharing of a link delays no lane.
       CHECK(after_ns >= before_ns * (1 - 1e-6) - 1.0);
     } else {
       CHECK(after_ns >= before_ns * 0.7);

@@ -20,7 +20,7 @@ constexpr double kSlack = 1000.0;  // sanitizers: times do not count
 constexpr double kSlack = 20.0;  // a busy machine; the largest plans take five times the aim
 #endif
 
-// Least of three times, which other load disturbs least.
+// Least of three times: other load disturbs the least time least.
 double simulate_s(const Plan& plan, const Topology& topology) {
   double least = 1e9;
   for (int i = 0; i < 3; ++i) {

@@ -1,6 +1,6 @@
 """Random machines, requests and strategies: every proposed plan is proved, simulated and right.
 
-Hypothesis prints the failing example and its seed; `--hypothesis-seed=N` repeats a run.
+Hypothesis prints the failing example and the seed; `--hypothesis-seed=N` repeats a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ speeds = st.sampled_from([9.0, 22.0, 50.0, 75.0, 390.0])
 
 @st.composite
 def machines(draw: st.DrawFn) -> plait.Topology:
-    """2-6 GPUs on one or two sockets; every GPU on PCIe; each pair may have NVLink or not."""
+    """2-6 GPUs on 1 or 2 sockets; every GPU on PCIe; each pair may have NVLink or not."""
     gpus = draw(st.integers(2, 6))
     sockets = draw(st.integers(1, 2))
     numa = [gpu * sockets // gpus for gpu in range(gpus)]

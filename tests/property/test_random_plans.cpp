@@ -1,5 +1,5 @@
-// On random requests the CPU executor must give the reference's bits. A failure prints its seed;
-// use it in place of the clock to repeat the run.
+// On random requests the CPU executor must give the reference's bits. A failure prints the seed;
+// use the seed in place of the clock to repeat the run.
 #include <doctest/doctest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 """Arrays of libraries other than numpy, for tests: of torch and jax if installed, else stand-ins
-with the part of their interface that plait may use."""
+with the part of the interface that plait may use."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def library(name: str) -> Library:
         return _jax()
     if name == "torch stand-in":
         return Library(TensorStandIn, TensorStandIn.numpy, list(DTYPE_OF_TYPE))
-    # The stand-in exports by numpy, which has DLPack for its own types only.
+    # The stand-in exports by numpy: numpy has DLPack for numpy's types only.
     own = [name for name, dtype in DTYPE_OF_TYPE.items() if dtype.isbuiltin == 1]
     return Library(ConstantStandIn, ConstantStandIn.numpy, own)
 

@@ -1,4 +1,5 @@
-"""Fixture of the Python tests that runs a function on several ranks and collects their rows."""
+"""Fixture of the Python tests that runs a function on several ranks and collects the ranks'
+rows."""
 
 from __future__ import annotations
 

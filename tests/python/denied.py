@@ -1,4 +1,4 @@
-"""Seccomp filter like that of a container: one system call fails with EPERM."""
+"""Seccomp filter like that of a container: a system call fails with EPERM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALLOW, _ANSWER = 0x7FFF0000, 0x00050000
 
 
 def deny(number: int) -> None:
-    """Denies a system call to this thread and its children for ever. number: on this machine."""
+    """Denies a system call to this thread and all children for ever. number: on this machine."""
     steps = [
         (_LOAD, 0, 0, 0),  # seccomp_data.nr
         (_JUMP_EQUAL, 0, 1, number),

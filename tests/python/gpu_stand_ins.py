@@ -1,4 +1,4 @@
-"""Shared by tests of GPU entry points on machines without a GPU: an array that says it lies on a
+"""Shared by tests of GPU entry points on machines without a GPU: an array that claims to lie on a
 GPU, the command as a child process, and the mark of tests that want no GPU."""
 
 from __future__ import annotations

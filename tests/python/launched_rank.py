@@ -1,4 +1,4 @@
-"""A rank for tests of launchers: joins, sums, and writes its result to a file.
+"""A rank for tests of launchers: joins, sums, and writes the result to a file.
 
 launched_rank.py FOLDER ADDEND: the job's ranks sum rank + ADDEND.
 """

@@ -1,4 +1,4 @@
-"""Ranks that report the plans they choose; for test_plan_command.py."""
+"""Ranks that report the chosen plans; for test_plan_command.py."""
 
 from __future__ import annotations
 

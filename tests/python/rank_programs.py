@@ -35,7 +35,7 @@ def one_large_call(task: dict[str, Any], emit: Emit) -> None:
 
 
 def wait_for_ever(task: dict[str, Any], emit: Emit) -> None:
-    """Writes its pid to a file and runs for ever."""
+    """Writes the pid to a file and runs for ever."""
     plait.init().all_reduce(np.ones(4))
     with open(task["pids"], "a") as file:
         file.write(f"{os.getpid()}\n")
@@ -181,7 +181,7 @@ def arrays_of_a_library(task: dict[str, Any], emit: Emit) -> None:
 
 
 def late(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 1 is 14 s late for bootstrap, the first call, or its end of a send."""
+    """Rank 1 is 14 s late for bootstrap, the first call, or the rank's end of a send."""
     late_to, is_late = task["late_to"], os.environ["RANK"] == "1"
     time.sleep(14 if is_late and late_to == "meeting" else 0)
     comm = plait.init()
@@ -196,7 +196,7 @@ def late(task: dict[str, Any], emit: Emit) -> None:
 
 
 def bad_call(task: dict[str, Any], emit: Emit) -> None:
-    """Makes one call that is wrong on some rank; emits the error and the seconds it took."""
+    """Makes a call that is wrong on some rank; emits the error and the seconds taken."""
     comm = plait.init(arrive_s=20.0)
     me, kind = comm.rank, task["kind"]
     array = np.ones(64, np.float32)
@@ -280,7 +280,7 @@ def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
 
 
 def wrong_topology(task: dict[str, Any], emit: Emit) -> None:
-    """Joins with a topology that one rank cannot read; emits the error."""
+    """Joins with a topology that a rank cannot read; emits the error."""
     rank = int(os.environ["RANK"])
     start = time.monotonic()
     try:
@@ -305,7 +305,7 @@ def gpu_on_one_rank(task: dict[str, Any], emit: Emit) -> None:
 
 
 def device_by_launcher(task: dict[str, Any], emit: Emit) -> None:
-    """Gets its GPU from the launcher; emits its number, and a sum in host memory."""
+    """Gets a GPU from the launcher; emits the GPU's number, and a sum in host memory."""
     del task
     comm = plait.init()
     total = comm.all_reduce(np.ones(8, np.float32))

@@ -1,4 +1,4 @@
-"""Right and wrong strategies, and ranks that run them; for test_planning.py."""
+"""Right and wrong strategies, and ranks that run the strategies; for test_planning.py."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def by_name(task: dict[str, Any], emit: Emit) -> None:
 
 
 def wrong(task: dict[str, Any], emit: Emit) -> None:
-    """Makes a call by a wrong strategy, then one by plait's choice."""
+    """Makes a call by a wrong strategy, then a call by plait's choice."""
     add(task["strategy"])
     comm = plait.init()
     mine = np.full(2000, 1.0 + comm.rank, np.float32)

@@ -1,7 +1,7 @@
 """Tests the Python module of wheels, built for every CPython from 3.10 on.
 
-It is the only part of a wheel that differs from the installed package, and builds in seconds. The
-libraries are the installed ones, which test_wheel.py checks.
+The module is the only part of a wheel that differs from the installed package, and builds in
+seconds. The libraries are the installed files, checked by test_wheel.py.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_it_loads_on_the_systems_of_the_wheels_tag(module):
 
 
 def test_what_a_wheel_would_hold_is_small_enough():
-    """Excludes device code and the module, which differ here. Packing leaves a third."""
+    """Excludes device code and the module: both differ here. Packing leaves a third."""
     folder = Path(plait.__file__).parent
     libraries = [
         one for one in folder.rglob("*.so*") if elf.is_elf(one) and "_core" not in one.name

@@ -1,4 +1,4 @@
-"""Tests buffer_of: accepted arrays and errors of others."""
+"""Tests buffer_of: accepted arrays and errors for the rest."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_an_array_that_cannot_be_written_to_is_no_output():
 
 
 class TypeThatNumpyHasNot:
-    """bf16 in host memory by DLPack, which numpy cannot read."""
+    """bf16 in host memory by DLPack (numpy cannot read this)."""
 
     def __init__(self, gives: bool = True) -> None:
         self.words = np.array([0x3F80, 0x4000], np.uint16)  # 1, 2

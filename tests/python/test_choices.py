@@ -1,7 +1,7 @@
 """Compares the built-in choices of choices.def with the best of all recorded variants.
 
 Rows of bench/results hold every variant of an all_reduce (gpu_sweep_*.csv: kernels, blocks,
-threads), the choices (gpu_fused_*.csv), and every kernel of two ranks' other collectives
+threads), the choices (gpu_fused_*.csv), and every kernel of two ranks' remaining collectives
 (gpu_hop_h200x2.csv, gpu_hop_own_h200x2.csv, gpu_gather_h200x2.csv). The kernel that choices.def
 names must be within 15 % of the best variant at each size.
 """
@@ -38,14 +38,14 @@ def upto(words: str) -> float:
 
 
 def variant_of(engine: str) -> str:
-    """The engine's name in recorded rows: one word stood for all three of copy engines, and engines
-    by LL packets had other names."""
+    """The engine's name in recorded rows: a single word stood for all three copy engines, and
+    engines by LL packets had different names."""
     former = {now: then for then, now in engines.FORMER.items()}
     return "rotation" if engine.startswith("copy_") else former.get(engine, engine)
 
 
 def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]:
-    """Returns the kernel of choices.def for ranks that are processes, and whether its row says that
+    """Returns the kernel of choices.def for ranks that are processes, and whether the row says that
     NCCL is slower."""
     for collective, most_ranks, words, kernel, ahead in CHOICE.findall(CHOICES):
         if collective == asked and ranks <= int(most_ranks) and size <= upto(words):
@@ -54,7 +54,7 @@ def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]
 
 
 def chosen_with_overlap(size: int, asked: str) -> tuple[str, bool]:
-    """Returns the same for two ranks that leave multiprocessors to other work."""
+    """Returns the same for two ranks that leave multiprocessors to foreign work."""
     for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
         if collective == asked and size >= upto(words):
             return variant_of(kernel), ahead == "1"
@@ -82,7 +82,7 @@ def times(
 def test_where_rows_say_so_nccl_was_slower(gpus):
     compared = 0
     by_size = times(f"gpu_{'run_table' if gpus == 8 else 'fused'}_h200x{gpus}.csv")
-    if gpus == 8:  # two_shot as it is since that table
+    if gpus == 8:  # two_shot as the kernel is since that table
         for size, variants in times("gpu_two_shot_h200x8.csv", build="as kept").items():
             by_size.setdefault(size, {}).update(variants)
     for size, variants in by_size.items():
@@ -121,7 +121,7 @@ GRAPH = re.compile(r"^PLAIT_GRAPH_CHOICE\((\w+),\s*(\d+),\s*([^,]+), (\w+), 0(?:
 
 
 def graph_row(collective: str) -> tuple[float, str]:
-    """Returns the least bytes of the row for graphs, and its variant."""
+    """Returns the least bytes of the row for graphs, and the row's variant."""
     (row,) = [
         row for row in GRAPH.findall(CHOICES) if row[0] == collective and row[3] != "two_shot"
     ]
@@ -197,7 +197,7 @@ def test_two_ranks_reduce_scatters_own_units_first_are_near_the_best_too():
     for size, variants in times("gpu_hop_own_h200x2.csv", "reduce_scatter").items():
         ours = {variant: us for variant, us in variants.items() if variant in KERNELS}
         kernel, ahead = chosen(2, size, "reduce_scatter")
-        # A hop had memory for 64 MiB in one piece then.
+        # A hop had memory for 64 MiB in a single piece then.
         assert ours[kernel] <= 1.02 * min(ours.values()), (size, kernel, variants)
         assert ahead and ours[kernel] <= variants["nccl"], (size, kernel, variants)
         compared += len(ours) > 1

@@ -46,7 +46,7 @@ def test_topo_masks():
 
 
 def pair(folder: Path, **parameters: float) -> str:
-    """Writes a topology of two GPUs with these parameters."""
+    """Writes a topology of two GPUs with the given parameters."""
     ends = [("gpu0", "gpu1"), ("gpu1", "gpu0")]
     said = {
         "schema": "plait.topology/1",
@@ -278,7 +278,7 @@ def said_on_a_terminal(*words: str) -> tuple[str, str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
         said = b""
-        with contextlib.suppress(OSError):  # the other end is closed
+        with contextlib.suppress(OSError):  # the far end is closed
             while part := os.read(ours, 1 << 16):
                 said += part
         os.close(ours)

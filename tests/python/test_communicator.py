@@ -88,7 +88,7 @@ def test_arrays_of_many_kinds(run_ranks):
         assert row["bf16"] == [3.0] * 3 and row["bf16_type"] == "bfloat16"
 
 
-# mistake of rank 1 -> error class on rank 1, on the other rank
+# mistake of rank 1 -> error class on rank 1, on the peer
 MISTAKES = {
     "type": ("MismatchError", "MismatchError"),
     "count": ("MismatchError", "MismatchError"),
@@ -159,7 +159,7 @@ def test_wrong_topology_is_an_error_on_every_rank(run_ranks, tmp_path, topology)
 
 
 def shm_files_of_plait() -> set[str]:
-    """Returns plait's files in /dev/shm, without those of other programs."""
+    """Returns plait's files in /dev/shm, without files of unrelated programs."""
     return {name for name in os.listdir("/dev/shm") if "plait" in name}
 
 

@@ -1,4 +1,4 @@
-"""Tests examples/train_digits.py: 4 ranks train as one process does."""
+"""Tests examples/train_digits.py: 4 ranks train as a single process does."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_row_of_choices_may_say_how_its_engine_does_it():
 
 
 def first_row(collective: str, ranks: int, size: int) -> str:
-    """Returns the engine of the first row of choices.def for such a call."""
+    """Returns the engine of the first row of choices.def for the call."""
     for row in doc_tables.rows("choices.def", "PLAIT_CHOICE"):
         about = row["collective"] == collective and ranks <= int(row["ranks"])
         if about and size <= doc_tables.size_of(row["upto_bytes"]):
@@ -178,7 +178,7 @@ def test_sizes_at_which_nccl_is_faster_are_named_in_runs():
 
 
 def test_no_advice_to_install_plait_from_an_index():
-    """No package index has plait, so the only ways to install it name a folder or a file."""
+    """No package index has plait, hence the only ways to install it name a folder or a file."""
     files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     for folder in ("python", "src", "shims", "include", "examples"):
         files += [file for file in (ROOT / folder).rglob("*") if file.suffix in SOURCES]

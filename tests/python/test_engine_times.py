@@ -90,8 +90,8 @@ def stated(row: engines.Recorded) -> plait.Plan:
 
 @pytest.fixture(scope="module")
 def by_itself(rows: list[engines.Recorded]) -> list[engines.Recorded]:
-    """Returns rows of engines by their own choice. copy_rotation needs slots, and messages are no
-    engine."""
+    """Returns rows of engines by the engines' choice. copy_rotation needs slots, and messages are
+    no engine."""
     other = ("copy_rotation", "messages")
     return [row for row in rows if row.blocks == row.host == 0 and row.engine not in other]
 
@@ -120,7 +120,7 @@ def test_kernels_of_eight_ranks_leave_half_of_an_sm() -> None:
     for mib in (1, 4, 8, 11, 16, 32, 64):
         request = plait.Request("all_reduce", mib << 18, "fp32", ranks=8)
         plan = engine_plan(engines.machine(), request, "two_shot", {})
-        assert plan.params["threads"] + 32 * (mib > 11) <= 256  # with those that tell of room
+        assert plan.params["threads"] + 32 * (mib > 11) <= 256  # with the rows that tell of room
 
 
 def test_plans_that_engines_state_are_predicted_as_well(by_itself) -> None:

@@ -129,7 +129,7 @@ def test_arrays_on_gpus():
 
 
 class BroughtAlong(SimpleNamespace):
-    """torch.cuda.ExternalStream, which the program may destroy before the arrays."""
+    """torch.cuda.ExternalStream: the program may destroy the stream before the arrays."""
 
 
 def test_streams_of_many_kinds(monkeypatch):
@@ -426,7 +426,8 @@ def test_rows_where_nccl_is_faster_stay_apart():
 
 
 class TunedBay:
-    """A BenchRank with given kernel times; one kernel is wrong, one is the untuned choice."""
+    """A BenchRank with given kernel times; a kernel is wrong, and a kernel is the untuned
+    choice."""
 
     rank, ranks, input, output, stream, nccl = 0, 2, 0, 0, 0, None
 
@@ -465,7 +466,7 @@ def test_what_runs_without_a_table_stays_unless_another_is_clearly_faster():
     assert tune.best(both, "a") == ("a", 0)  # within 3 %
     assert tune.best(both | {("c", 0): 9.6}, "a") == ("c", 0)
     assert tune.best({("a", 16): 9.0, ("a", 0): 9.2}, "a") == ("a", 0)
-    # A sweep's one_shot was 1 % ahead of what runs there.
+    # A sweep's one_shot was 1 % ahead of the kernel that runs there.
     times: dict[str, float] = {}
     for row in rows("gpu_sweep_large_h200x2.csv"):
         kernel, us = row["way"].removeprefix("plait "), float(row["graph_us"])
@@ -483,7 +484,7 @@ def test_what_runs_without_a_table_stays_unless_another_is_clearly_faster():
     two_ways = TunedBay(times, "two_shot")
     two_ways.captured_as = lambda call: "all_reduce/scatter_ring"
     said = tune._tuned(two_ways, request, "alone", {})
-    assert said["kernel"] == ""  # no row, which would serve captured and eager calls alike
+    assert said["kernel"] == ""  # no row: a row would serve captured and eager calls alike
 
 
 class BayWithNccl(TunedBay):
@@ -507,7 +508,7 @@ class BayWithNccl(TunedBay):
         (12.0, "direct_ll"),  # NCCL is slower: what was chosen to spare products stays
         (9.9, "tiled"),  # it is faster: by the fastest then, and left to NCCL where that is slower
         (5.0, "tiled"),
-        (0.0, "direct_ll"),  # there is no NCCL
+        (0.0, "direct_ll"),  # without NCCL
     ],
 )
 def test_overlap_compute_the_built_in_choice_stays_where_nccl_is_no_faster(

@@ -115,7 +115,8 @@ def test_pinned_nccl_and_symmetric_memory_were_predicted_at_every_size(ranks):
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
-    """Every tuning at 1 GiB, except tunings that equal another one by the reasoning of E-0203."""
+    """Every tuning at 1 GiB, except tunings that equal another tuning by the reasoning of
+    E-0203."""
     rows = [
         row
         for row in result_rows.read(run_predictions.files(ranks)[0])
@@ -218,7 +219,7 @@ def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
     assert both["all_reduce", "fp32", GIB].by["tiled"] == [
         4700,
         4000,
-    ]  # the table's time, if it has one
+    ]  # the table's time, if the table has a time
 
 
 def test_a_way_has_one_spelling():
@@ -443,7 +444,7 @@ def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it()
 
 
 def test_a_row_that_the_next_one_says_too_is_left_out():
-    """two_shot has no memory for flag packets of 64 MiB, so the next row serves int32."""
+    """two_shot has no memory for flag packets of 64 MiB, hence the next row serves int32."""
     small = calls_at([64 * MIB], {"tiled": 400, "two_shot": 350, "nccl": 300})
     large = calls_at([GIB], {"tiled": 6000, "nccl": 5000})
     made = [(one.upto, one.variant) for one in run_tables.choices(small | large, 8)]
@@ -473,7 +474,7 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     assert [one.variant for one in run_tables.choices(fastest, 8)] == ["tiled"]
     fastest = calls_at([GIB], {"tiled": 6000, "scatter_ring": 3100, "nccl": 1})
     assert [one.variant for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
-    # Rows with larger slots are a section of their own, which makes no row of choices.def.
+    # Rows with larger slots are a separate section, and the section makes no row of choices.def.
     assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
     rows = result_rows.read(made_up / "gpu_run_slots_h200x8.csv")
     assert rows
@@ -565,7 +566,7 @@ def test_a_call_that_does_nothing_is_found_wrong():
 
 
 def variant_s(request, variant):
-    """Returns the seconds of one call; 0 if the variant refuses it."""
+    """Returns the seconds of a call; 0 if the variant refuses the call."""
     machine = run_predictions.machine()
     try:
         plan = plait._core.engine_plan(machine, request, *parted(variant))
@@ -584,8 +585,8 @@ def request_s(request, ranks):
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_tuning_is_done_in_three_minutes(ranks):
-    """The sum of its budget, the start and end of two jobs, and the last request of each, which may
-    begin just before the time is up."""
+    """The sum of the budget, the start and end of two jobs, and the last request of each job. The
+    last request may begin just before the time is up."""
     wanted = tuner.requests(ranks, list(tuner.COLLECTIVES), "alone")
     longest = [one for one in wanted if one.message_bytes() > 900 * MIB and one.type == "fp32"]
     assert {one.collective for one in longest} >= {"all_reduce", "reduce_scatter"}

@@ -1,5 +1,5 @@
-"""Holds the lab book (bench/notes): ids are unique and exist where they are cited, each experiment
-has all its fields, and every file of bench/results is named somewhere."""
+"""Holds the lab book (bench/notes): ids are unique and exist at each citation, each experiment has
+all fields, and every file of bench/results is named somewhere."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ EXAMPLES = {"bench/notes/README.md", "tests/python/test_lab_book.py"}  # ids tha
 
 
 def tracked_texts() -> dict[str, str]:
-    """Every text file of the repository outside bench/results, by its path."""
+    """Every text file of the repository outside bench/results, by path."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=ROOT,
@@ -81,7 +81,7 @@ def test_every_cited_experiment_exists():
 
 
 def test_state_tables_are_up_to_date():
-    """`python3 bench/notes_state.py` writes them anew."""
+    """`python3 bench/notes_state.py` writes the tables anew."""
     for page in NOTES:
         text = page.read_text()
         assert notes_state.renewed(text) == text, page.name

@@ -1,6 +1,6 @@
-"""Tests ranks of real launchers, started directly and through a script: they join and sum.
+"""Tests ranks of real launchers, started directly and through a script: the ranks join and sum.
 
-Uses the launchers on PATH and skips the others.
+Uses the launchers on PATH and skips missing launchers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from plait import launch
 PROGRAM = str(Path(__file__).parent / "launched_rank.py")
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = ("torchrun", "mpirun", "mpirun of Open MPI 5", "plait launch")
-# No exec, and a command behind it, so that the shell keeps running: each rank then has its own
-# parent.
+# No exec, and a command behind it, to keep the shell running: each rank then has a separate parent.
 SCRIPT = ["sh", "-c", '"$@"; status=$?; exit $status', "sh"]
 
 
@@ -96,7 +95,7 @@ def test_two_jobs_at_once_do_not_meet(launcher, tmp_path):
         check(job, 2, folder, 10**i)
 
 
-# Variables of a pod, shell or allocation in which a launcher runs.
+# Variables of a pod, shell or allocation around a launcher.
 OUTER_WORDS = {
     "a pod's": {
         "RANK": "0",
@@ -119,7 +118,7 @@ OUTER_WORDS = {
 @pytest.mark.parametrize("words", OUTER_WORDS)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_launcher_that_started_the_ranks_counts_and_no_outer_one(launcher, words, tmp_path):
-    """Both may use the same variables; the inner launcher sets them again."""
+    """Both may use the same variables; the inner launcher sets the variables again."""
     around = SCRIPT if words == "torchrun's" else []
     job = start(launcher, 2, tmp_path / "job", 1, around, OUTER_WORDS[words])
     check(job, 2, tmp_path / "job", 1)
@@ -141,7 +140,8 @@ for words in json.loads(sys.argv[1]):
 
 @pytest.mark.parametrize("outer", OUTER_WORDS)
 def test_of_every_pair_of_launchers_the_inner_one_counts(outer):
-    """Emulates launchers: a process with the outer variables starts ranks with the inner ones."""
+    """Emulates launchers: a process with the outer variables starts ranks with the inner
+    variables."""
     inner = [words for name, words in INNER_WORDS.items() if name != outer]
     done = subprocess.run(
         [sys.executable, "-c", STARTS_RANKS, json.dumps(inner)],
@@ -201,7 +201,7 @@ def test_open_mpi_5_is_known_by_the_variables_that_it_sets():
     ids=["by address", "by name"],
 )
 def test_jobs_in_two_containers_with_equal_ports_do_not_meet(variables):
-    """Rank 0 of one job and rank 1 of the other share /tmp and must not join."""
+    """Rank 0 of a job and rank 1 of another job share /tmp and must not join."""
     program = "import plait, numpy; print(plait.init(arrive_s=2).all_reduce(numpy.ones(1)))"
     jobs = [
         subprocess.Popen(
@@ -332,7 +332,7 @@ SEVERAL_HOSTS = {
 
 
 def run_under(variables: dict[str, str], program: str) -> subprocess.CompletedProcess[str]:
-    """Runs a Python program in one process with a launcher's variables."""
+    """Runs a Python program in a single process with a launcher's variables."""
     return subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, **variables},
@@ -343,7 +343,7 @@ def run_under(variables: dict[str, str], program: str) -> subprocess.CompletedPr
 
 
 def init_under(variables: dict[str, str]) -> str:
-    """Returns the error of plait.init(), which must not wait for missing ranks."""
+    """Returns the error of plait.init(): the call must not wait for missing ranks."""
     said = run_under(variables, "import plait; plait.init(arrive_s=8)")
     assert said.returncode != 0
     return said.stderr

@@ -1,4 +1,4 @@
-"""Tests that `plait plan` names the plan that calls take, and that its tables are complete."""
+"""Tests that `plait plan` names the plan that calls take, and that the tables are complete."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_where_no_strategy_can_each_reason_has_a_line():
 
 
 def one_way(machine: plait.Topology) -> plait.Topology:
-    """Returns the machine without links to its first GPU."""
+    """Returns the machine without links to the first GPU."""
     said_json = json.loads(machine.to_json())
     said_json["links"] = [link for link in said_json["links"] if link["dst"] != "gpu0"]
     return plait.Topology.from_json(json.dumps(said_json))

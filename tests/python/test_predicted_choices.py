@@ -1,6 +1,6 @@
 """Tests that `plait plan` chooses the engine with the best prediction on every shipped machine.
 
-Measurements take precedence over predictions where choices.def has them.
+Measurements take precedence over predictions if choices.def has measurements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broa
 SIZES = (64 << 10, 4 << 20, 64 << 20, 256 << 20)
 # Excluded: several nodes (the library decides, docs/nodes.md) and CPU ranks (no engines).
 ONE_NODE = ("cardinal", "cedar", "daisy", "delta-ai", "dgx1v", "hgx-h200", "mist", "narval")
-# GPUs and their engines: docs/devices.md, docs/nccl.md.
+# GPUs and engines: docs/devices.md, docs/nccl.md.
 NO_TILES = ("daisy", "narval")
 NO_KERNELS = ("cedar", "dgx1v", "mist")
 
@@ -66,7 +66,7 @@ def test_what_is_chosen_is_as_fast_as_the_best_that_may_run(name, tmp_path, monk
     for request in requests(machine):
         chosen = what_runs.by_engine(machine, request)
         if chosen is not None and chosen.by == "built in":
-            assert name == "hgx-h200"  # the one shipped machine of measured GPUs
+            assert name == "hgx-h200"  # the only shipped machine of measured GPUs
             continue
         may_run = predicted_us(machine, request)
         took = chosen.predicted_us if chosen is not None else may_run[what_runs.LANES]
@@ -80,7 +80,7 @@ def test_every_shipped_machine_is_among_them():
         name.rsplit("-", 1)[0] if name[-2:-1] == "-" else name
         for name in plait.shipped_topologies()
     }
-    assert shipped - {"local-cpu", "vista"} == set(ONE_NODE)  # vista has one GPU
+    assert shipped - {"local-cpu", "vista"} == set(ONE_NODE)  # vista has a single GPU
 
 
 @pytest.mark.parametrize("name", [*NO_TILES, *NO_KERNELS])

@@ -1,4 +1,4 @@
-"""Tests `plait verify --all`: cases of strategies and engines, and their counts."""
+"""Tests `plait verify --all`: cases of strategies and engines, and the counts."""
 
 import json
 from pathlib import Path

@@ -68,7 +68,7 @@ def test_the_benches_take_right_results_and_no_others(op, kind, ranks):
     for bitwise in (True, False):
         assert oracle.wrong(0, right, 0, bitwise) == 0
     off = right.copy()
-    off.view(np.uint8)[7 * off.itemsize] ^= 1  # the last bit of one element
+    off.view(np.uint8)[7 * off.itemsize] ^= 1  # the last bit of a single element
     tolerated = 0 if reductions.is_float(kind) else 1
     for bitwise, wrong in ((True, 1), (False, tolerated)):
         assert oracle.wrong(0, off, 0, bitwise) == wrong

@@ -16,7 +16,7 @@ VOID = {"meta", "line", "circle", "rect", "polyline"}
 
 
 class Tags(HTMLParser):
-    """Collects tags and checks that they nest."""
+    """Collects tags and checks that tags nest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     assert tags.seen.count("table") == 1
     assert not re.search(r"(src|href)=|https?://|@import", text)
     assert '<meta name="viewport" content="width=device-width' in text
-    # Wide elements scroll in boxes of their own; links fit.
+    # Wide elements scroll in separate boxes; links fit.
     assert len(re.findall(r'<div class="wide"><(?:svg|table)', text)) == 2 + 1
     assert "<th>holds</th>" in text and "<td>yes</td>" in text
     assert "ring (measured)" in text

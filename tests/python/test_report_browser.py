@@ -1,7 +1,7 @@
 """Tests the HTML page in a headless browser: layout, script, picture.
 
-Skipped without Chromium (PLAIT_BROWSER names one; apt-get install chromium). The picture stays in
-the test's folder, which pytest prints on a failure.
+Skipped without Chromium (PLAIT_BROWSER names a binary; apt-get install chromium). The picture stays
+in the test's folder: pytest prints the folder on a failure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ pre.id='said';pre.textContent=JSON.stringify(said);
 
 
 def browse(tmp_path: Path, *options: str) -> str:
-    """Returns the browser's output. Its profile is in the test's folder; it loads nothing."""
+    """Returns the browser's output. The profile is in the test's folder; the browser loads
+    nothing."""
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--host-resolver-rules=MAP * 0.0.0.0"]
     run = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)

@@ -1,5 +1,5 @@
-"""Tests the plug-ins for vLLM and SGLang over stand-ins of their classes, and the messages of
-`plait run --bitwise` and `plait doctor`."""
+"""Tests the plug-ins for vLLM and SGLang over stand-ins of both classes, and the messages of `plait
+run --bitwise` and `plait doctor`."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_vllm_groups_sum_in_rank_order(ranks):
 
 
 def half_floats(rank, ranks):
-    """Expects one rounding of the whole sum, which pairwise bf16 sums do not give."""
+    """Expects a single rounding of the whole sum, unlike pairwise bf16 sums."""
     module = stand_in_vllm()
     serving.into_vllm()
     group = module.CudaCommunicator(dist.group.WORLD, torch.device("cpu"), unique_name="tp:0")
@@ -128,7 +128,7 @@ def off_rank(rank, ranks):
         module = stand_in_vllm()
         entry.register_vllm()
         assert module.CudaCommunicator is CudaCommunicator, name
-    dist.barrier()  # an early end breaks gloo's set-up on the other rank
+    dist.barrier()  # an early end breaks gloo's set-up on the peer
     return True
 
 
@@ -137,7 +137,7 @@ def test_being_installed_changes_nothing():
 
 
 def no_room_rank(rank, ranks):
-    """If ranks cannot join, all keep vLLM's sums; in strict mode they fail."""
+    """If ranks cannot join, all keep vLLM's sums; in strict mode all ranks fail."""
     os.environ["PLAIT_TOPOLOGY"] = "no-such-machine"
     module = stand_in_vllm()
     serving.into_vllm()
@@ -202,7 +202,7 @@ def test_sglangs_hook_sums_in_rank_order():
 
 
 def deterministic_rank(rank, ranks):
-    """Refuses a machine on which no plan sums in rank order."""
+    """Refuses a machine without a plan that sums in rank order."""
     torch.use_deterministic_algorithms(True)
     os.environ["PLAIT_ALGO"] = "ring"
     with pytest.raises(Exception, match="forbids its sum order"):

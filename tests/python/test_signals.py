@@ -14,7 +14,7 @@ import pytest
 HEARD_S = 1.0
 BUSY_S = 2.0  # s of tolerance on a busy machine
 
-# Rank 0 waits in `wait`. Rank 1 leaves the others without ending.
+# Rank 0 waits in `wait`. Rank 1 leaves the peers without ending.
 RANK_0 = """
 import os, signal, sys, time
 import numpy as np
@@ -93,7 +93,7 @@ def waiting(rank: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("wait", WAITS)
 def test_an_interrupt_is_heard_while_a_rank_waits(wait, place):
     before, call = WAITS[wait]
-    after = "os._exit(0)"  # its leftovers are another test's subject
+    after = "os._exit(0)"  # the leftovers are another test's subject
     ranks = [start(RANK_0.format(before=before, wait=call, after=after), place)]
     if before:
         ranks.append(start(RANK_1, place))
@@ -132,7 +132,8 @@ def test_a_handler_that_returns_lets_the_wait_go_on(place):
 
 
 def test_another_thread_that_looks_at_the_communicator_does_not_hold_up_the_wait(place):
-    """A waiting thread takes the GIL at times, so no thread may hold it and wait for the lock."""
+    """A waiting thread takes the GIL at times, hence no thread may hold it and wait for the
+    lock."""
     before = (
         f"{MET}\nimport threading\ndef look():\n    while True:\n        comm.counters()\n"
         "        comm.plan_for(plait.Request('all_reduce', 4, 'fp32', ranks=2))\n"

@@ -1,4 +1,4 @@
-"""Tests the site of docs/: every page is listed, and links lead to its pages."""
+"""Tests the site of docs/: every page is listed, and links lead to pages of the site."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def ranks_of_nans(task: dict[str, Any], emit: Emit) -> None:
 def check_fp8(run_ranks: Any, name: str) -> None:
     for row in run_ranks("test_small_floats:ranks_of_fp8", 2, {"type": name}):
         for op in ("sum", "prod"):
-            assert row[op] == 0 and row[f"{op} above"] > 100, row  # overflows are among them
+            assert row[op] == 0 and row[f"{op} above"] > 100, row  # overflows included
 
 
 def test_fp8_with_one_nan_and_no_infinity_casts_as_ml_dtypes_do(run_ranks):

@@ -86,7 +86,7 @@ def test_torch_draws_and_compares(monkeypatch):
 
 
 def process_of(rank: int, launcher: int) -> int:
-    """Returns the process of a rank among the launcher's children; 0 if there is none yet."""
+    """Returns the process of a rank among the launcher's children; 0 before that process starts."""
     tasks = Path(f"/proc/{launcher}/task").glob("*/children")
     for child in " ".join(task.read_text() for task in tasks).split():
         with suppress(OSError):  # the child has ended

@@ -1,4 +1,4 @@
-"""Runs every example of docs/start.md as written and compares its output."""
+"""Runs every example of docs/start.md as written and compares the output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plait import places
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "start.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
-TEN_LINES = 13  # with blank ones and what C asks for
+TEN_LINES = 13  # with blank lines and the code that C needs
 NEEDS = {
     "C": ("gcc", None),
     "C++": ("g++", None),

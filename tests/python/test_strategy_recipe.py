@@ -1,5 +1,5 @@
 """Follows the recipe for a strategy in CONTRIBUTING.md and docs/strategies.md: compiles the example
-with one more line in strategies.def, and verifies its plans."""
+with a line added in strategies.def, and verifies its plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests tools/tidy.py: no finding in the tree, and one for each breach of its rules."""
+"""Tests tools/tidy.py: no finding in the tree, and a finding for each breach of the rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))  # tidy.py imports words.py from its folder
+sys.path.insert(0, str(ROOT / "tools"))  # tidy.py imports words.py from the tool's folder
 SPEC = importlib.util.spec_from_file_location("tidy", ROOT / "tools" / "tidy.py")
 assert SPEC is not None and SPEC.loader is not None
 tidy = importlib.util.module_from_spec(SPEC)

@@ -31,7 +31,7 @@ Op = dist.ReduceOp
 
 
 def given(rank: int, dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
-    """Returns the input of a rank, the same wherever it is computed."""
+    """Returns the input of a rank, independent of the computing rank."""
     generator = torch.Generator().manual_seed(rank)
     if dtype is torch.bool:
         return torch.rand(count, generator=generator) < 0.5
@@ -41,7 +41,7 @@ def given(rank: int, dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
     return torch.randint(0, 50, (count,), generator=generator).to(dtype)
 
 
-# Reductions. Sums are taken in rank order, so the expected bits are those of a loop.
+# Reductions. Sums are taken in rank order, hence the expected bits are the bits of a loop.
 
 
 def in_rank_order(op, parts):
@@ -220,7 +220,7 @@ def groups(rank, ranks):
     assert mine.item() == 6.0 and alone._host_backend._core is None and alone._mail is None
     pair = dist.new_group([0, ranks - 1])
     if rank in (0, ranks - 1):
-        assert pair._host_backend._core is None  # before its first call
+        assert pair._host_backend._core is None  # before the first call
         dist.all_reduce(mine, group=pair)
         assert mine.item() == 12.0
         dist.destroy_process_group(pair)
@@ -363,7 +363,7 @@ class NeverDone:
 
 
 class Interrupted(Exception):
-    """Replaces KeyboardInterrupt, which would interrupt the runner of the ranks."""
+    """Replaces KeyboardInterrupt: this would interrupt the runner of the ranks."""
 
 
 def interrupted(rank, ranks, wait):
@@ -486,7 +486,7 @@ def test_a_program_may_end_with_calls_under_way(tmp_path):
 
 
 def made_again(rank, ranks):
-    """Destroys a default group and makes it again in the same store."""
+    """Destroys a default group and makes the group again in the same store."""
     store = dist.distributed_c10d._get_default_store()
     for turn in range(3):
         dist.destroy_process_group()

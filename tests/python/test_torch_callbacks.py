@@ -18,12 +18,13 @@ from plait.torch.callbacks import Callbacks  # noqa: E402
 
 
 def begun(value: float):
-    """Starts an all_reduce of one more element than the last; returns its future."""
+    """Starts an all_reduce of a tensor longer by 1 than the last; returns the future."""
     return dist.all_reduce(torch.full((4,), value), async_op=True).get_future()
 
 
 def waits_for_the_next(rank, ranks):
-    """Makes a call in a callback and waits for it, to a depth of three, as PowerSGD does."""
+    """Makes a call in a callback and waits for the result, to a depth of three, as PowerSGD
+    does."""
 
     def then(done):
         return begun(done.value()[0][0].item()).wait()[0]
@@ -39,7 +40,7 @@ def waits_for_the_next(rank, ranks):
 
 
 def waits_for_one_behind_it(rank, ranks):
-    """Waits in a callback for a call whose callbacks come later."""
+    """Waits in a callback for a call with callbacks that come later."""
     first, second = begun(1.0), begun(2.0)
     told = second.then(lambda done: done.value()[0])
     assert first.then(lambda _: told.wait()).wait().tolist() == [2.0 * ranks] * 4
@@ -65,7 +66,7 @@ def waits_for_a_message(rank, ranks):
 
 
 def come_in_order(rank, ranks):
-    """Makes calls in callbacks of several calls; if their order differed, sizes would disagree."""
+    """Makes calls in callbacks of several calls; if the order differed, sizes would disagree."""
     told = []
 
     def then(number):
@@ -75,7 +76,7 @@ def come_in_order(rank, ranks):
 
         return make
 
-    with dist.group.WORLD._host_backend._turn:  # no call ends before the last one is made
+    with dist.group.WORLD._host_backend._turn:  # no call ends before the last call is made
         for number in range(12):
             told.append(begun(1.0).then(then(number)))
     for number, one in enumerate(told):
@@ -83,7 +84,7 @@ def come_in_order(rank, ranks):
 
 
 def keep_their_order_where_one_takes_long(rank, ranks):
-    """One rank starts the next callback early; calls have equal sizes."""
+    """A rank starts the next callback early; calls have equal sizes."""
     found = {}
 
     def twice(name, value):
@@ -167,7 +168,7 @@ def threads_end(rank, ranks):
     begun(1.0).then(lambda _: begun(1.0).wait()).wait()
     later = begun(1.0).then(lambda _: time.sleep(0.3) or "done")
     dist.destroy_process_group()
-    assert later.done()  # it waited for this call
+    assert later.done()  # destroying waited for this call
     end = time.monotonic() + 10
     while any(one.name.startswith("plait") for one in threading.enumerate()):
         assert time.monotonic() < end, threading.enumerate()

@@ -149,7 +149,7 @@ SIZES = (3, 100_000, 2_000_000)  # floats: fits in the socket, exceeds it, rende
 
 
 def sent_and_destroyed(rank, ranks):
-    """The sender destroys its group at once; the receivers come 1 s later."""
+    """The sender destroys the group at once; the receivers come 1 s later."""
     if rank == 0:
         for to in range(1, ranks):
             for tag, count in enumerate(SIZES):
@@ -167,13 +167,14 @@ def sent_and_destroyed(rank, ranks):
 
 
 def sent_and_destroyed_by_socket(rank, ranks):
-    """Runs without process_vm_readv, as on kernels that forbid it."""
+    """Runs without process_vm_readv, as on kernels that forbid the call."""
     plait.torch.streams.read_memory = lambda *_: False
     return sent_and_destroyed(rank, ranks)
 
 
 def a_last_word(rank, ranks):
-    """Receives from a rank before and after its process has ended, without ever sending to it."""
+    """Receives from a rank before and after the process has ended, without ever sending to the
+    rank."""
     if rank == 0:
         dist.send(torch.tensor([5.0]), 1)
         dist.send(torch.tensor([6.0]), 1)
@@ -230,7 +231,7 @@ def never_received_by_a_rank_that_leaves(rank, ranks, count):
 
 
 def both_leave(rank, ranks):
-    """Both ranks leave without receiving, so neither waits for the other."""
+    """Both ranks leave without receiving, hence neither waits for the peer."""
     dist.send(torch.ones(3), 1 - rank)
     dist.barrier()
     began = time.monotonic()

@@ -25,7 +25,7 @@ Op = dist.ReduceOp
 
 
 def room(count: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns an output, and the memory behind it."""
+    """Returns an output, and the memory behind the output."""
     whole = torch.full((count + 4096,), -1, dtype=dtype)
     return whole[:count], whole[count:]
 
@@ -107,7 +107,7 @@ def test_a_size_that_is_wrong_on_one_rank_is_an_error_on_all():
 
 
 def wrong_alone(rank, ranks):
-    """One rank passes wrong arguments: short lists, a type or layout without sums."""
+    """A rank passes wrong arguments: short lists, a type or layout without sums."""
     group = dist.group.WORLD
     empty, short = torch.empty(0), torch.ones(5)
     calls = [
@@ -136,7 +136,7 @@ def test_what_one_rank_alone_finds_wrong_is_an_error_on_all():
 
 
 def sums_of_bool(rank, ranks):
-    """A sum of bools has the byte 1, which equals True, not the number of ranks."""
+    """A sum of bools has the byte 1 (equal to True), not the number of ranks."""
     mine = torch.tensor([True, rank == 0, False])
     dist.all_reduce(mine)
     assert mine.view(torch.uint8).tolist() == [1, 1, 0]
@@ -175,7 +175,7 @@ def not_a_number(rank, ranks):
 
 
 def lazily_negated(rank, ranks):
-    """Uses lazily negated and conjugated tensors, whose bytes differ from their values."""
+    """Uses lazily negated and conjugated tensors with bytes unlike the values."""
     negated = torch._neg_view(torch.full((4,), float(rank + 1)))  # -1, -2 ...
     assert negated.is_neg() and negated.is_contiguous()
     for op, wanted in ((Op.MAX, -1.0), (Op.SUM, -0.5 * ranks * (ranks + 1))):
@@ -197,7 +197,7 @@ def channels_last(rank, ranks):
     """Every call uses the logical order of elements, for any memory format."""
     plain = torch.arange(24.0).view(1, 2, 3, 4)
     last = (plain + rank).contiguous(memory_format=torch.channels_last)
-    moved = last.clone() if rank == 0 else plain.clone()  # same shape, other layout
+    moved = last.clone() if rank == 0 else plain.clone()  # same shape, different layout
     dist.broadcast(moved, 0)
     assert torch.equal(moved, plain)
     summed = last.clone() if rank == 0 else (plain + rank)
@@ -249,7 +249,7 @@ def waited_for_twice(rank, ranks):
 
 
 def waits_that_raise(rank, ranks):
-    """After a timeout a collective continues; a receive is cancelled and leaves its buffer."""
+    """After a timeout a collective continues; a receive is cancelled and leaves the buffer."""
     dist.barrier()
     if rank > 0:
         time.sleep(2)
@@ -317,7 +317,7 @@ def interrupted(rank, ranks):
             call(made[name])
             time.sleep(20)  # the call must not end by itself
         took[name] = time.monotonic() - began - 0.3
-    began = time.monotonic()  # the end does not wait for such calls
+    began = time.monotonic()  # the end does not wait for these calls
     for name in ("call", "wait", "future"):
         dist.destroy_process_group(made[name])
     took["destroy later"] = time.monotonic() - began

@@ -1,4 +1,5 @@
-"""Tests communicators by unique id on one host: without a launcher, or of some of its ranks.
+"""Tests communicators by unique id on a single host: without a launcher, or of some of the
+launcher's ranks.
 
 tests/nodes tests several nodes.
 """

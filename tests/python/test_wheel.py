@@ -23,7 +23,7 @@ SPEC.loader.exec_module(wheel)
 
 @pytest.fixture(scope="module")
 def installed():
-    """Returns the folder of the installed plait, and the files that its wheel installed."""
+    """Returns the folder of the installed plait, and the files installed by the wheel."""
     folder = Path(plait.__file__).parents[1]
     files = importlib.metadata.files("plait") or []
     names = [one.as_posix() for one in files if "__pycache__" not in one.parts]

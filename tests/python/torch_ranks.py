@@ -36,8 +36,8 @@ def _rank(program: Program, rank: int, ranks: int, store: str, options: dict, pi
 
 
 def on_ranks(program: Program, ranks: int = 2, **options: Any) -> list[Any]:
-    """Returns the results of program(rank, ranks); None for a rank that exits early. Fails if one
-    raises.
+    """Returns the results of program(rank, ranks); None for a rank that exits early. Fails if any
+    rank raises.
 
     options: backend, timeout_s (the group's).
     """

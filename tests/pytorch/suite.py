@@ -1,11 +1,11 @@
-"""Runs PyTorch's own suite of torch.distributed, from its wheel, against plait's backend.
+"""Runs PyTorch's own suite of torch.distributed, from PyTorch's wheel, against plait's backend.
 
     python tests/pytorch/suite.py            # all lanes concurrently; prints failures and passes
     python tests/pytorch/suite.py 4 gloo -k all_reduce   # one lane, with pytest's words
 
 A lane is a number of forked ranks and a backend (gloo, mpi), whose tests run too. The suite's
-decorators read BACKEND at import, ranks read it at start. So the suite is imported with the lane's
-backend, and the variable is then set to plait.
+decorators read BACKEND at import, ranks read the variable at start. Hence the suite is imported
+with the lane's backend, and the variable is then set to plait.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if "SUITE_AS" in os.environ:
 
 
 def run_lane(ranks: int, name: str, words: list[str], report: Path) -> str:
-    """Runs a lane in its own process, since the suite is imported once; returns its summary."""
+    """Runs a lane in a separate process, since the suite is imported once; returns the summary."""
     folder = Path(tempfile.mkdtemp(prefix="plait-suite-"))
     (folder / "barrier").mkdir()
     env = dict(os.environ, SUITE_AS=name, BACKEND=name, WORLD_SIZE=str(ranks))

@@ -1,5 +1,5 @@
-// CPU time of the calling thread, for tests of a computation's duration: other programs change a
-// test's wall-clock time, but hardly its CPU time.
+// CPU time of the calling thread, for tests of a computation's duration: unrelated programs change
+// a test's wall-clock time, but hardly the CPU time.
 #pragma once
 #include <ctime>
 

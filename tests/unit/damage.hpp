@@ -15,8 +15,8 @@
 
 namespace plait_test {
 
-/// Runs `read`. Returns true if it succeeds, false if it throws Error(parse_error) with what was
-/// wanted; anything else fails the test.
+/// Runs `read`. Returns true on success, false on an Error(parse_error) that names the wanted
+/// input; anything else fails the test.
 template <class Read>
 bool is_read(const Read& read) {
   try {
@@ -69,7 +69,7 @@ inline void damage_words(std::string& json, std::mt19937_64& random) {
   for (const std::string& word : words) json += word;
 }
 
-/// Returns `json` (not empty) with one to three damages.
+/// Returns `json` (not empty) with 1 to 3 damages.
 inline std::string damaged(std::string json, std::mt19937_64& random) {
   for (std::uint64_t n = 1 + random() % 3; n > 0 && !json.empty(); --n) {
     const std::size_t at = random() % json.size();

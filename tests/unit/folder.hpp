@@ -26,7 +26,7 @@ class TestFolder {
   std::string path_;
 };
 
-/// Returns the number of entries in a folder, without . and .., whose names contain `part`.
+/// Returns the number of entries in a folder with `part` in the name, without . and ..
 inline int entries_of(const std::string& path, const std::string& part = "") {
   DIR* folder = opendir(path.c_str());
   if (folder == nullptr) return -1;
@@ -39,12 +39,12 @@ inline int entries_of(const std::string& path, const std::string& part = "") {
   return count;
 }
 
-/// Returns the number of plait's files in /dev/shm; other programs' files may come and go.
+/// Returns the number of plait's files in /dev/shm; unrelated programs' files may come and go.
 inline int shm_files_of_plait() { return entries_of("/dev/shm", "plait"); }
 
 inline int open_descriptors() { return entries_of("/proc/self/fd"); }
 
-/// Runs body(rank) in one thread for each rank; returns the messages of exceptions, "" = none.
+/// Runs body(rank) in a thread for each rank; returns the messages of exceptions, "" = none.
 inline std::vector<std::string> as_threads(int ranks, const std::function<void(int)>& body) {
   std::vector<std::string> thrown(ranks);
   std::vector<std::thread> threads;

@@ -1,6 +1,6 @@
 // Amount of work of long tests by PLAIT_TEST_SCALE (1 = normal, less under sanitizers, more at
-// night): number of rounds, and a sample of many cases. The sample is by a hash of case numbers, so
-// it is deterministic and independent of loop periods.
+// night): number of rounds, and a sample of many cases. The sample is by a hash of case numbers,
+// and hence is deterministic and independent of loop periods.
 #pragma once
 #include <algorithm>
 #include <cstdint>

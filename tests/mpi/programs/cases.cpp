@@ -1,4 +1,4 @@
-// cases NAME: one property of the drop-in. Prints a line of JSON a rank; exits 1 if an expectation
+// cases NAME: a property of the drop-in. Prints a line of JSON a rank; exits 1 if an expectation
 // fails.
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ int expected_sum(MPI_Comm comm) {
   return ranks * (ranks + 1) / 2;
 }
 
-/// A large message is under way while its sender waits in a collective: the MPI completes the
+/// A large message is under way while the sender waits in a collective: the MPI completes the
 /// message.
 void progress() {
   const int rank = rank_in(MPI_COMM_WORLD);
@@ -45,7 +45,7 @@ void progress() {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/// A native non-blocking call ends on one rank while the others are in a call that plait serves.
+/// A native non-blocking call ends on a rank while the peers are in a call that plait serves.
 void native_alongside() {
   MPI_Comm other;
   MPI_Comm_dup(MPI_COMM_WORLD, &other);
@@ -60,7 +60,7 @@ void native_alongside() {
   MPI_Comm_free(&other);
 }
 
-/// A communicator and a datatype are freed while a call on them is pending; handles are reused.
+/// A communicator and a datatype are freed while a call with both is pending; handles are reused.
 void freed_early() {
   for (int round = 0; round < 20; ++round) {
     MPI_Comm comm;
@@ -133,8 +133,8 @@ void without_it() {
   MPI_Abort(MPI_COMM_WORLD, 7);
 }
 
-/// Corner cases that stay native: one rank, no elements, a constant as a root's buffer, a user's
-/// operation, a type of two parts.
+/// Corner cases that stay native: a single rank, no elements, a constant as a root's buffer, a
+/// user's operation, a type of two parts.
 void corners() {
   static const int constant[4] = {1, 2, 3, 4};
   int got[4] = {1, 2, 3, 4};
@@ -224,8 +224,9 @@ void killed() {
   }
 }
 
-/// A communicator over several nodes is served like one of a node, in as many pieces as its size
-/// takes. Non-blocking calls on it are native, and their messages make progress meanwhile.
+/// A communicator over several nodes is served like a communicator of a node, in as many pieces as
+/// the size takes. Non-blocking calls on this communicator are native, and the messages make
+/// progress meanwhile.
 void nodes() {
   const int rank = rank_in(MPI_COMM_WORLD);
   MPI_Comm turned;  // ranks in another order than in the world
@@ -250,8 +251,8 @@ void nodes() {
   MPI_Comm_free(&turned);
 }
 
-/// A rank is late in a call over nodes; a message that other ranks wait for is moved by the ranks
-/// in the call.
+/// A rank is late in a call over nodes; a message awaited by other ranks is moved by the ranks in
+/// the call.
 void nodes_progress() {
   const int rank = rank_in(MPI_COMM_WORLD), last = ranks_of(MPI_COMM_WORLD) - 1;
   expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
@@ -287,8 +288,8 @@ void without_gpus() {
   expect(calls_served() == 0, "plait has served none");
 }
 
-/// Persistent calls outlive their communicator's handle. Two requests are never freed, the last one
-/// while it is active.
+/// Persistent calls outlive the communicator's handle. Two requests are never freed, the last while
+/// active.
 void persistent_left() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -310,11 +311,11 @@ void persistent_left() {
        static_cast<void*>(last_out.data()), static_cast<int>(kMany), MPI_INT, MPI_SUM,
        MPI_COMM_WORLD);
   MPI_Start(&last);
-  MPI_Request_free(&last);  // MPI_Finalize waits for it
+  MPI_Request_free(&last);  // MPI_Finalize waits for this request
 }
 
-/// Persistent collectives of one communicator match by their requests and not by the order of
-/// starts, which differs between ranks. The smaller one must not match the larger one.
+/// Persistent collectives of a communicator match by requests and not by the order of starts. The
+/// order differs between ranks. The smaller request must not match the larger.
 void persistent_orders() {
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
   constexpr int kRequests = 3;
@@ -340,7 +341,7 @@ void persistent_orders() {
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
-/// One rank starts to use the GPU after many calls: from some call on plait serves calls on GPU
+/// A rank starts to use the GPU after many calls: from some call on plait serves calls on GPU
 /// memory, and all results are right.
 void gpus_late() {
   without_gpus();
@@ -356,7 +357,7 @@ void gpus_late() {
   expect(calls_served() > 20, "plait has served the latter half");
 }
 
-/// Floats whose sum depends on the order of addition: all calls give the same sum.
+/// Floats with a sum that depends on the order of addition: all calls give the same sum.
 void one_order() {
   const int rank = rank_in(MPI_COMM_WORLD);
   const std::vector<float> in(4, rank == 0 ? 16777216.0f : 1.0f);
@@ -398,8 +399,7 @@ void nans() {
   nans_of<double>(MPI_DOUBLE);
 }
 
-/// An overflowing sum or product is the same in a small call, which is forwarded, and in a large
-/// one.
+/// An overflowing sum or product is the same in a small (forwarded) call and in a large call.
 template <class T>
 void narrow(MPI_Datatype type, MPI_Op op, int mine, const char* what) {
   long first = 0;

@@ -3,7 +3,7 @@
 #include "expect.hpp"
 #include "host_or_gpu.hpp"
 
-/// Ints in device memory, which the test itself reads and writes through content().
+/// Ints in device memory, read and written by the test through content().
 class DeviceInts {
  public:
   explicit DeviceInts(int count, int value) : count_(count) {
@@ -28,7 +28,7 @@ class DeviceInts {
   int* content_;
 };
 
-/// Number of copies from the GPU to the host so far.
+/// Number of copies from the GPU to the host until now.
 inline long copies_to_host() {
   void* const found = dlsym(RTLD_DEFAULT, "emulated_copies_to_host");
   return static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());

@@ -34,7 +34,7 @@ int calls_of_handler = 0;
 
 void count_call(MPI_Comm*, int*, ...) { ++calls_of_handler; }
 
-/// A communicator that plait has attached, with a handler that counts its calls.
+/// A communicator that plait has attached, with a handler that counts calls.
 MPI_Comm counted_comm() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -56,7 +56,7 @@ bool is_mismatch_code(int code) {
 
 std::vector<int> in(kMany, 1), out(kMany), more_out(kMany);
 
-/// A sum with different arguments on the ranks, after a correct one.
+/// A sum with different arguments on the ranks, after a correct sum.
 void begin_two(MPI_Comm comm, MPI_Request* requests) {
   MPI_Iallreduce(in.data(), out.data(), 10, MPI_INT, MPI_SUM, comm, &requests[0]);
   const int count = rank_in(comm) == 0 ? 10 : 20;
@@ -64,7 +64,8 @@ void begin_two(MPI_Comm comm, MPI_Request* requests) {
 }
 
 /// Each completion function reports the error of a non-blocking call once, to the handler of the
-/// call's own communicator, and returns its code. MPI_COMM_WORLD's handler would end the job.
+/// call's own communicator, and returns the error's code. MPI_COMM_WORLD's handler would end the
+/// job.
 void own_handler() {
   MPI_Comm comm = counted_comm();
   MPI_Request requests[2];
@@ -123,7 +124,7 @@ void own_handler() {
     }
     expect_reported_once("the code of MPI_Waitsome and MPI_Testsome", is_reported);
   }
-  // The program has freed the communicator: its handler is still called.
+  // The program has freed the communicator: the handler is still called.
   MPI_Request request;
   const int count = rank_in(comm) == 0 ? 10 : 20;
   MPI_Iallreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm, &request);
@@ -136,7 +137,7 @@ void own_handler() {
   MPI_Comm_free(&next);
 }
 
-/// The same for a persistent call whose communicator is freed before the call starts.
+/// The same for a persistent call on a communicator freed before the call starts.
 void persistent_handler() {
   MPI_Comm comm = counted_comm();
   MPI_Request request;
@@ -221,7 +222,7 @@ void wide_counts() {
   MPI_Comm_free(&comm);
 }
 
-// Open MPI's numbers; the functions are looked up, since not every header declares them.
+// Open MPI's numbers; the functions are looked up, since not every header declares the functions.
 constexpr int kProcFailed = 75, kRevoked = 77;
 
 template <class... Arguments>
@@ -280,7 +281,7 @@ int waited_for(const std::string& how, MPI_Comm comm) {
   return MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/// The last rank revokes the communicator while the others wait for it.
+/// The last rank revokes the communicator while the peers wait for that rank.
 void revoked(const std::string& how) {
   MPI_Comm comm = returning_comm();
   const bool revokes = rank_in(comm) == ranks_of(comm) - 1;
@@ -299,7 +300,7 @@ void revoked(const std::string& how) {
   recover(comm, ranks_of(comm), true);
 }
 
-/// The last rank is killed while the others wait for it.
+/// The last rank is killed while the peers wait for that rank.
 void killed(const std::string& how) {
   MPI_Comm comm = returning_comm();
   const int last = ranks_of(comm) - 1;

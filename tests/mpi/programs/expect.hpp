@@ -1,5 +1,5 @@
 // Counts failed expectations of a test program. expect() prints each with the rank on stderr. The
-// program prints the count, `wrong`, in its rank's line.
+// program prints the count, `wrong`, in the rank's line.
 #pragma once
 #include <cstdio>
 

@@ -1,7 +1,7 @@
-// faults NAME RANK: one rank lacks a resource that plait needs for a call or a communicator
-// (memory, a descriptor, a thread, a path in a folder), through functions of the C library that
-// this program replaces. The call is then native, or an error on all ranks; later calls are right.
-// Prints a line of JSON a rank.
+// faults NAME RANK: a rank lacks a resource that plait needs for a call or a communicator (memory,
+// a descriptor, a thread, a path in a folder), through functions of the C library that this program
+// replaces. The call is then native, or an error on all ranks; later calls are right. Prints a line
+// of JSON a rank.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -81,7 +81,7 @@ int at_rank = 1;
 
 bool is_at_fault() { return rank_in(MPI_COMM_WORLD) == at_rank; }
 
-/// A sum of `count` ints, blocking or not; by_plait: whether plait is expected to serve it.
+/// A sum of `count` ints, blocking or not; by_plait: whether plait is expected to serve the sum.
 void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what) {
   const int ranks = ranks_of(comm);
   const long before = calls_served();
@@ -97,7 +97,7 @@ void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what)
     expect(calls_served() == before + (by_plait ? 1 : 0), "which library serves the call");
 }
 
-/// If calls paired with others, their sums would be wrong.
+/// If calls paired with different calls, the sums would be wrong.
 void expect_in_step(MPI_Comm comm) {
   for (int round = 1; round < 4; ++round) {
     int all = 0;
@@ -106,7 +106,7 @@ void expect_in_step(MPI_Comm comm) {
   }
 }
 
-/// A communicator that cannot be attached is native; the next one is served.
+/// A communicator that cannot be attached is native; the next communicator is served.
 void unattached(std::atomic<bool>& fault) {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -182,7 +182,7 @@ void staged_uneven() {
   expect_in_step(MPI_COMM_WORLD);
 }
 
-/// A started call cannot become native: it fails on all ranks.
+/// A started call cannot become native: the call fails on all ranks.
 void staged_nonblocking() {
   Strided strided;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -194,7 +194,7 @@ void staged_nonblocking() {
   expect_in_step(MPI_COMM_WORLD);
 }
 
-/// The first start of a persistent call fails in that way, the next one succeeds.
+/// The first start of a persistent call fails in that way, the next start succeeds.
 void staged_started() {
   Strided strided;
   MPI_Request request = MPI_REQUEST_NULL;

@@ -1,10 +1,10 @@
 // forward: nanoseconds that the drop-in adds to native calls. Batches of the native function,
-// looked up in its library, alternate with batches of the exported name in one process; rank 0
-// prints CSV: the median of the former, and of the differences of pairs.
+// looked up in the MPI's library, alternate with batches of the exported name in a single process;
+// rank 0 prints CSV: the median of the former, and of the differences of pairs.
 //
 //   TEST_LIBCUDA=.../libcuda.so.1 TEST_CUDA_LATE=1 LD_PRELOAD=libplait_mpi.so mpirun -n 2 forward
 //
-// puts a GPU into the job that the program does not use, so that plait might serve calls from 16
+// puts a GPU into the job that the program does not use, and plait might then serve calls from 16
 // KiB on.
 #include <algorithm>
 #include <cstdlib>
@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   std::vector<float> in(1 << 18, 1.0f), out(in.size());
   const int other = 1 - rank_in(world);
   if (rank_in(world) == 0) std::printf("call,bytes,bare_ns,more_ns\n");
-  // Reads `swept` bytes between calls, which evicts the calls' own data from the caches.
+  // Reads `swept` bytes between calls: this evicts the calls' own data from the caches.
   for (const std::size_t swept : {std::size_t{64} << 10, std::size_t{4} << 20}) {
     const std::vector<char> other_data(swept, 1);
     const auto cold = [&](Allreduce* function, MPI_Comm comm) {
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
         wait(&request, MPI_STATUS_IGNORE);
       };
     };
-    if (bytes <= 2048)  // a larger send waits for its receiver
+    if (bytes <= 2048)  // a larger send waits for the receiver
       compare("begun_receive", bytes, world, calls,
               begun(send, native<Irecv>("PMPI_Irecv"), native<Wait>("PMPI_Wait")),
               begun(MPI_Send, MPI_Irecv, MPI_Wait));

@@ -10,7 +10,7 @@
 
 #include "program.hpp"
 
-/// The GPU of the library named by TEST_LIBCUDA; without it, all memory is host memory.
+/// The GPU of the library named by TEST_LIBCUDA; without a library, all memory is host memory.
 struct EmulatedCuda {
   void* (*content)(std::size_t) = nullptr;
   void* (*device)(const void*) = nullptr;

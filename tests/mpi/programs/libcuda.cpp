@@ -1,6 +1,6 @@
 // A libcuda.so.1 without a GPU for tests of the drop-in. Device memory is a range of inaccessible
-// addresses, whose content lies elsewhere: an MPI or a rank that touches device memory itself
-// crashes. Other processes may open device memory, unless TEST_LIBCUDA_IPC is "unshown" (export
+// addresses, with the content elsewhere: an MPI or a rank that touches device memory itself
+// crashes. Further processes may open device memory, unless TEST_LIBCUDA_IPC is "unshown" (export
 // fails) or "unopened" (opening fails).
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -45,7 +45,7 @@ struct DeviceMemory {
   std::atomic<Address> used{0};
 };
 
-/// Memory of another process that this one has opened.
+/// Memory of another process, opened by this process.
 struct OpenedMemory {
   int process;
   Address device, content;
@@ -122,7 +122,7 @@ int some_handle(void** handle, ...) { return *handle = handle, kSuccess; }
 
 int name_of(int, const char** name) { return *name = "emulated", kSuccess; }
 
-/// Reported size of the one allocation that holds all device memory of a process.
+/// Reported size of the single allocation that holds all device memory of a process.
 Address shown_bytes() {
   const char* const setting = std::getenv("TEST_LIBCUDA_BYTES");
   return setting != nullptr ? std::strtoull(setting, nullptr, 10) : Address{1} << 20;
@@ -144,7 +144,7 @@ int pointer_attributes(unsigned count, int* attributes, void** values, Address a
 
 std::atomic<std::uint64_t> copies_to_host{0}, waits{0};
 
-/// Allocations of emulated_content(): a copy lies within one of them, as with CUDA.
+/// Allocations of emulated_content(): a copy lies within a single allocation, as with CUDA.
 struct Allocations {
   std::mutex mutex;
   std::map<Address, Address> ends;
@@ -228,7 +228,7 @@ int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t,
   return kSuccess;
 }
 
-/// Returns kNotInitialised before cuInit, which a program with TEST_CUDA_LATE calls late or never.
+/// Returns kNotInitialised before cuInit. A program with TEST_CUDA_LATE calls cuInit late or never.
 int cuDeviceGetCount(int* count) { return is_begun() ? one_device(count) : kNotInitialised; }
 
 void emulated_begin() { is_begun() = true; }
@@ -238,7 +238,7 @@ std::uint64_t emulated_open_now() { return open_now.load(); }
 std::uint64_t emulated_waits() { return waits.load(); }
 std::uint64_t emulated_copies_to_host() { return copies_to_host.load(); }
 
-/// Allocates device memory; returns the address at which a test reads and writes its content.
+/// Allocates device memory; returns the address at which a test reads and writes the content.
 void* emulated_content(std::size_t bytes) {
   const Address whole = (bytes + 4095) / 4096 * 4096;
   const Address begin = memory().used.fetch_add(whole);
@@ -253,7 +253,7 @@ void* emulated_device(const void* content) {
   return reinterpret_cast<void*>(memory().device + offset);
 }
 
-/// Frees memory; returns true if it was device memory.
+/// Frees memory; returns true if the memory was device memory.
 int emulated_free(void* content, std::size_t bytes) {
   if (reinterpret_cast<Address>(content) - memory().content >= kBytes) return 0;
   madvise(content, (bytes + 4095) / 4096 * 4096, MADV_REMOVE);

@@ -1,4 +1,4 @@
-// message_cases CASE: one property of messages between two ranks, in host memory or on an emulated
+// message_cases CASE: a property of messages between two ranks, in host memory or on an emulated
 // GPU (TEST_LIBCUDA). Prints a line of JSON a rank.
 #include <unistd.h>
 
@@ -36,8 +36,8 @@ int count_of(const MPI_Status& status) {
   return count;
 }
 
-/// A started persistent receive makes progress in any MPI function: a blocking send to it ends
-/// before the receiver asks for completion.
+/// A started persistent receive makes progress in any MPI function: a blocking send to the receive
+/// ends before the receiver asks for completion.
 void started() {
   HostOrGpuVector<int> data = filled(kMany, me() == 0 ? 7 : -1);
   int token = 0;
@@ -56,8 +56,8 @@ void started() {
   MPI_Request_free(&request);
 }
 
-/// Rings of persistent receives and of sends of each kind, which all ranks complete in one array,
-/// sends first: no message waits for another one's completion.
+/// Rings of persistent receives and of sends of each kind, completed by all ranks in a single
+/// array, sends first: no message waits for another's completion.
 void rings() {
   const int ranks = ranks_of(MPI_COMM_WORLD), next = (me() + 1) % ranks,
             last = (me() + ranks - 1) % ranks;
@@ -94,7 +94,7 @@ void rings() {
   }
 }
 
-/// MPI_Request_get_status returns the message's size, and so does the completion function after it.
+/// MPI_Request_get_status returns the message's size, and the later completion function does too.
 void queried_twice() {
   if (me() == 0) {
     const HostOrGpuVector<int> data = filled(kMany, 4);
@@ -140,7 +140,7 @@ void never_matched() {
     MPI_Recv(device_ptr(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/// Several receives into one buffer at once, which MPI does not allow and OSU's osu_bw does: all
+/// Several receives into the same buffer at once (MPI forbids this, OSU's osu_bw does this): all
 /// complete, and the buffer holds one of the messages.
 void one_buffer() {
   constexpr int kMost = 80;  // exceeds the number of slots
@@ -169,7 +169,7 @@ void one_buffer() {
   }
 }
 
-/// A request freed while active still does its work, for a send and for receives.
+/// A request freed while active still does the work, for a send and for receives.
 void freed() {
   static HostOrGpuVector<int> data[4];
   MPI_Request request;
@@ -210,13 +210,13 @@ void freed() {
   expect(holds(data[3], 9), "data from a rank in MPI_Finalize");
 }
 
-/// A counter of the emulated driver; 0 without it.
+/// A counter of the emulated driver; 0 without the driver.
 long emulated(const char* name) {
   void* const found = dlsym(RTLD_DEFAULT, name);
   return found == nullptr ? 0 : static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
 }
 
-/// Each rank sends device memory to all others, which open it.
+/// Each rank sends device memory to all peers, and the peers open the memory.
 void opened() {
   const int ranks = ranks_of(MPI_COMM_WORLD);
   auto* const in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
@@ -243,7 +243,7 @@ long most_memory_mb() {
 }
 
 /// As many large messages as OSU's osu_bw has under way: all go from GPU to GPU, and no receive
-/// takes host memory of its size.
+/// takes host memory of the message's size.
 void window() {
   constexpr int kWindow = 64, kCount = 4 << 20;
   auto* const data = static_cast<int*>(EmulatedCuda::now().content(kCount * sizeof(int)));
@@ -322,7 +322,7 @@ void copied_to_host() {
   expect(emulated("emulated_waits") == before, "no rank waited for the copy");
 }
 
-/// One thread cancels receives while another completes them.
+/// A thread cancels receives while another completes them.
 void threads() {
   constexpr int kMessages = 300;
   if (me() == 0) {
@@ -357,8 +357,8 @@ void threads() {
 }
 
 /// Messages of RTS lengths (1056 bytes, and each 192 more), while RTS messages are under way, on
-/// this communicator and another: a probe tells them apart. Large messages use the 8th length and
-/// the following ones.
+/// this communicator and another: a probe tells the messages apart. Large messages use the 8th
+/// length and the following lengths.
 void same_length() {
   MPI_Comm other;
   MPI_Comm_dup(MPI_COMM_WORLD, &other);
@@ -440,7 +440,7 @@ void short_receive() {
   }
 }
 
-/// A large message to a receive smaller than the first field of its RTS message, by each receive
+/// A large message to a receive smaller than the first field of the RTS message, by each receive
 /// function: the sender completes, and later messages arrive.
 void tiny_receive() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -39,7 +39,7 @@ void check_status(const MPI_Status& status, int from, int tag, int count) {
   expect(status.MPI_SOURCE == from && status.MPI_TAG == tag && got == count, "a status");
 }
 
-/// One direction, by each send and receive function; the receive buffer is larger.
+/// A single direction, by each send and receive function; the receive buffer is larger.
 void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1 + all.below(ranks - 1)) % ranks;
@@ -82,7 +82,7 @@ void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
     expect(out[static_cast<std::size_t>(at)] == -1, "unused buffer bytes stay unchanged");
 }
 
-/// All ranks in a ring, by one sendrecv.
+/// All ranks in a ring, by a single sendrecv.
 void ring(std::uint64_t seed, int count, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
@@ -129,7 +129,7 @@ void halo(std::uint64_t seed, Dice& all) {
   expect(right, "halos and the gaps between them");
 }
 
-/// Persistent messages: buffers are fixed, their content changes.
+/// Persistent messages: buffers are fixed, the content changes.
 void persistent(std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int count = 1 + all.below(9000), next = (rank + 1) % ranks,
@@ -225,8 +225,8 @@ void probed(int round, std::uint64_t seed, Dice& all, Dice& own) {
   if (rank == to) take_probed(from, 100 + round, seed, count, own);
 }
 
-/// Messages of one tag in sequence: large ones, and short ones of RTS lengths. A probe returns the
-/// size of each, in the order of the sends.
+/// Messages of the same tag in sequence: large messages, and short messages of RTS lengths. A probe
+/// returns the size of each, in the order of the sends.
 void lengths(int round, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, tag = 100 + round;
@@ -255,8 +255,8 @@ void lengths(int round, Dice& all) {
   MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
 }
 
-/// Every rank sends several messages of one tag to every rank and receives as many, in any order of
-/// calls; messages between two ranks stay in order.
+/// Every rank sends several messages of the same tag to every rank and receives as many, in any
+/// order of calls; messages between two ranks stay in order.
 void crowd(std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int each = 1 + all.below(5);
@@ -310,7 +310,7 @@ void crowd(std::uint64_t seed, Dice& all, Dice& own) {
   }
 }
 
-/// A pending receive makes progress while its rank is in another MPI function.
+/// A pending receive makes progress while the rank is in another MPI function.
 void alongside_others(std::uint64_t seed, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, count = 30000 + all.below(50000);

@@ -6,7 +6,7 @@
 
 #include "host_or_gpu.hpp"
 
-/// A pending call: its request, and a check of its result after its end. `right` keeps the call's
+/// A pending call: the request, and a check of the result after the end. `right` keeps the call's
 /// buffers alive.
 struct PendingCall {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -30,7 +30,7 @@ class IntPairs {
   void* data() { return device_ptr(memory_.data()); }
   MPI_Datatype type() const { return strided_ ? type_ : MPI_INT; }
   int count(int pairs) const { return strided_ ? pairs : 2 * pairs; }
-  /// A program may free a type while calls that use it are pending.
+  /// A program may free a type while calls that use the type are pending.
   void free_type() {
     if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
   }
@@ -52,7 +52,7 @@ class IntPairs {
   HostOrGpuVector<std::int32_t> memory_;
 };
 
-/// The parameters of a call that all its ranks share.
+/// The parameters of a call shared by all ranks.
 struct CallSetting {
   MPI_Comm comm = MPI_COMM_NULL;
   std::uint64_t seed = 0;  ///< counts calls of this communicator
@@ -82,5 +82,5 @@ void once(const char* name, Arguments... arguments) {
 
 PendingCall mixed_reduction(const CallSetting& setting, Dice& common, Dice& own);
 PendingCall mixed_movement(const CallSetting& setting, Dice& common, Dice& own);
-/// MPI_Alltoallv, MPI_Gatherv and MPI_Scatterv, whose counts two ranks alone know.
+/// MPI_Alltoallv, MPI_Gatherv and MPI_Scatterv, with counts known to two ranks alone.
 PendingCall mixed_uneven(const CallSetting& setting, Dice& common, Dice& own);

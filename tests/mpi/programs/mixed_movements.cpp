@@ -1,4 +1,4 @@
-// Broadcasts, gathers, scatters and all-to-alls. Each rank chooses its layout, as MPI allows: only
+// Broadcasts, gathers, scatters and all-to-alls. Each rank chooses a layout, as MPI allows: only
 // type signatures agree.
 #include "mixed_calls.hpp"
 
@@ -14,7 +14,7 @@ struct Movement {
                                            static_cast<std::uint64_t>(to),
                                            static_cast<std::uint64_t>(word)));
   }
-  /// Writes the ints of one part, or compares them.
+  /// Writes the ints of a part, or compares the ints.
   void put(IntPairs& where, int part, int from, int to) const {
     for (int word = 0; word < 2 * pairs; ++word)
       where.at(2 * pairs * part + word) = value(from, to, word);
@@ -68,14 +68,14 @@ PendingCall gather(const Shared& call, int root, bool to_all, bool in_place_all,
   return pending;
 }
 
-/// Each rank's part has its own length, and the parts are in reverse order.
+/// Each rank's part has a different length, and the parts are in reverse order.
 PendingCall gather_uneven(const Shared& call, Dice& common, Dice& own) {
   Movement& m = *call;
   const int ranks = m.setting.ranks, rank = m.setting.rank, most = m.pairs;
   std::vector<int> pairs;
   for (int one = 0; one < ranks; ++one) pairs.push_back(most - common.below(most / 3 + 1));
-  // Open MPI 5.0 computes the message's size, and from it the algorithm, from the receive counts
-  // and the send type: with two kinds of types its ranks disagree and hang.
+  // Open MPI 5.0 computes the message's size, and from the size the algorithm, from the receive
+  // counts and the send type: with two kinds of types the ranks disagree and hang.
   const bool strided = own.one_in(3);
   m.in = std::make_unique<IntPairs>(most, strided);
   m.out = std::make_unique<IntPairs>(most * ranks, strided);
@@ -143,7 +143,7 @@ PendingCall mixed_movement(const CallSetting& setting, Dice& common, Dice& own) 
   const int root = common.below(setting.ranks);
   const int kind = common.below(9);
   if (kind > 5) return mixed_uneven(setting, common, own);
-  // MPICH 4.0 sometimes uses MPI_IN_PLACE of its own non-blocking calls as an address.
+  // MPICH 4.0 sometimes uses MPI_IN_PLACE of MPICH's own non-blocking calls as an address.
   const bool in_place = common.one_in(3) && setting.blocking;
   PendingCall pending;
   if (kind == 0) pending = broadcast(call, root, own);

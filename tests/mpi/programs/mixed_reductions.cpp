@@ -1,5 +1,5 @@
 // All-reduce, reduce, and both reduce-scatters over every type and operation of plait's and some
-// others. Values are small whole numbers, so sums are exact in any order.
+// more. Values are small whole numbers, hence sums are exact in any order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -6,7 +6,7 @@
 
 namespace {
 
-/// A rank's parts in one buffer, one for each peer.
+/// A rank's parts in a single buffer, a part for each peer.
 struct UnevenSide {
   std::unique_ptr<IntPairs> memory;
   std::vector<int> pairs, first;    ///< per part
@@ -84,7 +84,7 @@ struct Uneven {
 
 using Shared = std::shared_ptr<Uneven>;
 
-/// An argument on ranks that MPI does not read it from.
+/// An argument on ranks where MPI does not read the argument.
 const int* const kAnything = reinterpret_cast<const int*>(16);
 
 PendingCall all_to_all(const Shared& call, bool in_place, Dice& own) {
@@ -146,7 +146,7 @@ PendingCall mixed_uneven(const CallSetting& setting, Dice& common, Dice& own) {
   call->setting = setting;
   call->most = 1 + common.below(common.one_in(8) ? 8000 : 300);
   const int root = common.below(setting.ranks), kind = common.below(3);
-  // MPICH 4.0 sometimes uses MPI_IN_PLACE of its own non-blocking calls as an address.
+  // MPICH 4.0 sometimes uses MPI_IN_PLACE of MPICH's own non-blocking calls as an address.
   const bool in_place = common.one_in(3) && setting.blocking;
   PendingCall pending;
   if (kind == 0) pending = all_to_all(call, in_place, own);

@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Communicators that partition the ranks: this rank's one, and its index.
+/// Communicators that partition the ranks: this rank's communicator, and the index.
 struct CommFamily {
   MPI_Comm comm;
   int part;
@@ -105,7 +105,7 @@ struct MixedRun {
     return all_of_them;
   }
 
-  /// Removes completed calls, whose requests are null.
+  /// Removes completed calls (requests that are null).
   void take_ended(const std::vector<MPI_Request>& now) {
     auto at = pending.begin();
     for (const MPI_Request request : now) {

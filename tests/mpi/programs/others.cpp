@@ -55,7 +55,7 @@ ProcessTopology ring_graph() {
   return made;
 }
 
-/// Each rank sends to the next one, and rank 0 also to the last: in- and out-degrees differ.
+/// Each rank sends to the next rank, and rank 0 also to the last: in- and out-degrees differ.
 ProcessTopology uneven_graph() {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD), last = ranks - 1;
   ProcessTopology made{
@@ -69,7 +69,7 @@ ProcessTopology uneven_graph() {
   return made;
 }
 
-/// Calls `name` in one of its forms; a persistent call is started twice.
+/// Calls `name` in one of the call's forms; a persistent call is started twice.
 template <class... Arguments>
 void call(int form, std::string name, bool is_large, Arguments... arguments) {
   const std::string suffix = is_large ? "_c" : "";
@@ -117,7 +117,7 @@ void compare(const std::string& what, const Function& function) {
 /// Returns the number of ints that a rank sends to another.
 int length(int from, int to) { return from < 0 || to < 0 ? 2 : 2 + (from * 3 + to) % 4; }
 
-/// Send or receive arguments of a call with one count per peer.
+/// Send or receive arguments of a call with a count per peer.
 template <class N, class D>
 struct NeighborSide {
   std::vector<N> counts;

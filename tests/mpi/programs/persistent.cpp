@@ -1,6 +1,6 @@
 // persistent SEED ROUNDS [ENDS]: persistent collectives in host memory and on an emulated GPU, made
-// once and started several times with new data, by each rank in its own order. The first ENDS
-// functions of end() complete them. Prints a line of JSON a rank.
+// once and started several times with new data, by each rank in a different order. The first ENDS
+// functions of end() complete the requests. Prints a line of JSON a rank.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ int word(std::uint64_t seed, int a, int b, int at) {
                           1000);
 }
 
-/// A persistent request with its buffers, its inputs for a start and the check of its results.
+/// A persistent request with buffers, inputs for a start and the check of results.
 struct PersistentSum {
   MPI_Request request = MPI_REQUEST_NULL;
   HostOrGpuVector<int> in, out;

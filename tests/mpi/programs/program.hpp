@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-/// Mixes its arguments into a number, the same on every rank.
+/// Mixes the arguments into a number, the same on every rank.
 inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0,
                            std::uint64_t d = 0) {
   std::uint64_t x = a;
@@ -47,7 +47,7 @@ inline int ranks_of(MPI_Comm comm) {
 }
 
 /// Makes a persistent collective's request. The function is looked up, since headers before MPI 4
-/// lack it: the drop-in exports each that the MPI has under any name.
+/// lack the declaration: the drop-in exports each that the MPI has under any name.
 template <class... Arguments>
 int make(const char* name, MPI_Request* request, Arguments... arguments) {
   using Init = int(Arguments..., MPI_Info, MPI_Request*);

@@ -1,6 +1,6 @@
-// spawned CHILDREN [NAME=VALUE]: ranks spawn others, optionally with a different variable, and
-// merge into one communicator, as managers and workers do. Sums on it, and on communicators of one
-// MPI_COMM_WORLD, must be right. Prints a line of JSON a rank.
+// spawned CHILDREN [NAME=VALUE]: ranks spawn more ranks, optionally with a different variable, and
+// merge into a single communicator, as managers and workers do. Sums on this communicator, and on
+// communicators of a single MPI_COMM_WORLD, must be right. Prints a line of JSON a rank.
 #include <unistd.h>
 
 #include <string>
@@ -21,7 +21,7 @@ int mistakes_of_sum(MPI_Comm comm) {
   return wrong;
 }
 
-/// Spawns through env, which sets the child's variables.
+/// Spawns through env, and env sets the child's variables.
 MPI_Comm spawn(char** argv) {
   std::vector<char*> words;
   if (argv[2] != nullptr) words.push_back(argv[2]);

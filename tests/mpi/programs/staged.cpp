@@ -34,7 +34,7 @@ void exchange_with(int to, int from) {
   }
 }
 
-/// A program of one rank, and one that asks whether device memory may be passed.
+/// A program of a single rank, and a program that asks whether device memory may be passed.
 void alone() {
   expect(named<int()>("MPIX_Query_cuda_support")() == 1, "device memory is taken");
   const DeviceInts in(5000, 7), out(5000, 0), sum(5000, 0);
@@ -51,7 +51,7 @@ void exchanges() {
   exchange_with((rank + 1) % ranks, (rank + ranks - 1) % ranks);
 }
 
-/// One of several messages is too long for its receive.
+/// A message of several is too long for the receive.
 void truncated() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int rank = rank_in(MPI_COMM_WORLD);
@@ -98,8 +98,8 @@ void truncated() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/// A large message is longer than its receive buffer, by each receive function: the receiver gets
-/// the error, the sender completes, and so do later messages.
+/// A large message is longer than the receive buffer, by each receive function: the receiver gets
+/// the error, the sender completes, and later messages complete.
 void too_long() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int rank = rank_in(MPI_COMM_WORLD);
@@ -143,7 +143,7 @@ void too_long() {
 void untouched() {
   const int rank = rank_in(MPI_COMM_WORLD);
   MPI_Datatype backwards, column;
-  const int lengths[2] = {2, 1}, displs[2] = {1, 0};  // 3 ints, the first of which comes last
+  const int lengths[2] = {2, 1}, displs[2] = {1, 0};  // 3 ints; the first comes last
   MPI_Type_indexed(2, lengths, displs, MPI_INT, &backwards);
   MPI_Type_vector(50, 1, 2, MPI_INT, &column);
   MPI_Type_commit(&backwards);
@@ -191,7 +191,7 @@ void untouched() {
   MPI_Type_free(&column);
 }
 
-/// Persistent collectives are started after their communicator's handle was freed and possibly
+/// Persistent collectives are started after the communicator's handle was freed and possibly
 /// reused.
 void persistent_freed() {
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD), root = ranks - 1;
@@ -229,8 +229,8 @@ void persistent_freed() {
 
 const DeviceInts* forgotten_in = nullptr;
 
-/// A receive whose request the program frees and does not query until MPI_Finalize: the message is
-/// then in forgotten_in.
+/// A receive with a request that the program frees and does not query until MPI_Finalize: the
+/// message is then in forgotten_in.
 void forgotten() {
   const int rank = rank_in(MPI_COMM_WORLD);
   static const DeviceInts data(3000, rank == 0 ? 6 : -1);
@@ -253,7 +253,8 @@ void exchange_with_peer(int* buffer, int peer) {
   MPI_Sendrecv_replace(buffer, 100, MPI_INT, peer, 0, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/// Rank 0 loads CUDA's driver after many calls, and after other libraries were loaded and closed.
+/// Rank 0 loads CUDA's driver after many calls, and after unrelated libraries were loaded and
+/// closed.
 void loaded_late() {
   const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
   std::vector<int> host(100);
@@ -302,7 +303,7 @@ void first_of_threads() {
            "an exchange of a thread");
 }
 
-/// Parts of one size, given by an array of counts.
+/// Parts of the same size, given by an array of counts.
 void even_parts(bool reduces) {
   constexpr int kPart = 1 << 14;
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);

@@ -1,5 +1,5 @@
 // timing [MOST_BYTES]: time of collectives in host memory by size, and the cost of a forwarded
-// call. Run it bare and with the drop-in, in turn; rank 0 prints CSV.
+// call. Run the program bare and with the drop-in, in turn; rank 0 prints CSV.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

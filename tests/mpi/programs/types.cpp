@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMany = 1 << 16;  ///< ints per buffer
 
-/// Uses the function for large counts if the MPI has it.
+/// Uses the function for large counts if available in the MPI.
 MPI_Datatype row(int count, MPI_Datatype of) {
   MPI_Datatype made;
   if (auto* const large =
@@ -47,7 +47,7 @@ MPI_Datatype at_places(int length, const std::vector<MPI_Aint>& displs) {
   return made;
 }
 
-/// Returns whether every `step`th of the first `length` ints is `value`, and no int between them.
+/// Returns whether every `step`th of the first `length` ints is `value`, and no int in between.
 bool is_there(const int* data, int length, int step, int value) {
   for (int at = 0; at < length; at += step)
     if (data[at] != value) return false;
@@ -127,7 +127,7 @@ void bottom() {
   expect(rank == 1 || has_two_parts(out, 1), "a broadcast by absolute addresses");
   out.fill(-1);
   const int none[] = {0, 0};
-  const int given[] = {rank == 0 ? 0 : 1, rank == 0 ? 1 : 0};  // to the other rank alone
+  const int given[] = {rank == 0 ? 0 : 1, rank == 0 ? 1 : 0};  // to the peer alone
   const MPI_Datatype froms[] = {from, from}, tos[] = {to, to};
   MPI_Alltoallw(MPI_BOTTOM, given, none, froms, MPI_BOTTOM, given, none, tos, MPI_COMM_WORLD);
   expect(has_two_parts(out, peer), "an all-to-all by absolute addresses");
@@ -208,7 +208,7 @@ void split() {
   }
 }
 
-/// One element of more than 2 GiB, with a hole.
+/// An element of more than 2 GiB, with a hole.
 void large() {
   constexpr int kHalf = (1 << 30) + (1 << 27), kHole = 64;
   MPI_Datatype type;

@@ -26,7 +26,7 @@ class Suite(Protocol):
     name: str
 
     def why_not(self) -> str:
-        """The reason why the suite cannot run; empty if it can."""
+        """The reason why the suite cannot run; empty if the suite can."""
 
     def cases(self) -> list[SuiteCase]: ...
 

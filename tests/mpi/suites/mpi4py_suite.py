@@ -1,4 +1,4 @@
-"""mpi4py's own tests, of the version installed here, under one of the MPIs of this machine."""
+"""mpi4py's own tests, of the version installed here, under an MPI of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cases import SuiteCase, SuiteOutcome
 from mpi_programs import ROOT, Mpi, environment, launched
 
 WORK = ROOT / "build" / "mpi" / "suites"
-LEFT_OUT = ("spawn", "dynproc", "util_pool")  # these start processes, which launchers may refuse
+LEFT_OUT = ("spawn", "dynproc", "util_pool")  # these start processes: launchers may refuse this
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpich.so.12"}
 LIMIT_S = 1200
 
@@ -25,7 +25,7 @@ def fetched() -> Path:
     sources = WORK / f"mpi4py-{version}"
     if not (sources / "test" / "main.py").exists():
         WORK.mkdir(parents=True, exist_ok=True)
-        # Not `:all:`, which compiles the build dependencies of the metadata for minutes.
+        # Not `:all:`: that word compiles the build dependencies of the metadata for minutes.
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary"]
         command += ["mpi4py", f"mpi4py=={version}", "-d", str(WORK)]
         subprocess.run(command, check=True, timeout=600)
@@ -35,7 +35,7 @@ def fetched() -> Path:
 
 
 def library_of(mpi: Mpi) -> str:
-    """The MPI library for mpi4py: its wheel looks for names that Debian's MPICH lacks."""
+    """The MPI library for mpi4py: the wheel looks for names that Debian's MPICH lacks."""
     if mpi.name in LIBRARIES:
         for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"):
             if (Path(folder) / LIBRARIES[mpi.name]).exists():
@@ -47,7 +47,7 @@ def library_of(mpi: Mpi) -> str:
 
 
 class Mpi4pySuite:
-    """One case a test module: a module that ends its process does not end others."""
+    """A case per test module: a module that ends the process does not end further modules."""
 
     def __init__(self, mpi: Mpi, ranks: int):
         self.mpi, self.ranks = mpi, ranks

@@ -1,4 +1,4 @@
-"""MPICH's own tests, from Debian's source package, built for one of the MPIs of this machine."""
+"""MPICH's own tests, from Debian's source package, built for an MPI of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpi_programs import ROOT, Mpi, environment, launched
 
 FOLDERS = ("coll", "pt2pt", "comm", "attr", "topo", "threads/comm", "threads/pt2pt", "errhan")
 WORK = ROOT / "build" / "mpi" / "suites"
-# Functions that MPI 3.0 removed, whose names Open MPI's header refuses.
+# Functions that MPI 3.0 removed: Open MPI's header refuses the names.
 REMOVED = ("hvector", "hindexed", "struct")
 
 
@@ -73,7 +73,7 @@ def built(mpi: Mpi, folders: list[str]) -> Path:
 
 
 class MpichSuite:
-    """The testlist of one folder, one case a line."""
+    """The testlist of a folder, a case a line."""
 
     def __init__(self, mpi: Mpi, folder: Path, most_ranks: int, only: str, limit_s: float):
         self.mpi, self.folder, self.most_ranks = mpi, folder, most_ranks

@@ -7,8 +7,9 @@
 tests of the mpi4py package, from PyPI. The repository holds neither: both lie below
 build/mpi/suites. The drop-in serves host memory of all sizes.
 
-Prints the cases that fail bare, and those that fail with the drop-in alone; the exit status is 1 if
-a case fails with the drop-in alone. fails_bare.csv lists known failures by suite, MPI and case.
+Prints the cases that fail bare, and the cases that fail with the drop-in alone; the exit status is
+1 if a case fails with the drop-in alone. fails_bare.csv lists known failures by suite, MPI and
+case.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ bool await(Done done) {
   return done();
 }
 
-/// Ranks that see each other's stage; they outlive the test's teardowns.
+/// Ranks that see each other's stage and outlive the test's teardowns.
 struct TestRanks {
   explicit TestRanks(int count) : left(static_cast<std::size_t>(count)) {}
   struct DetachingRank {

@@ -1,4 +1,4 @@
-// Tests the parsing of environment entries: every kind, its limits, and unknown names.
+// Tests the parsing of environment entries: every kind, the limits, and unknown names.
 #include <doctest/doctest.h>
 
 #include <set>

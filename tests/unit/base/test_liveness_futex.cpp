@@ -1,4 +1,4 @@
-// Tests the liveness futex: every kind of thread death marks it, and a release does not.
+// Tests the liveness futex: every kind of thread death marks the futex, and a release does not.
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -43,8 +43,8 @@ bool await(const std::uint32_t* word, bool (*is_so)(std::uint32_t)) {
 [[maybe_unused]] bool is_set(std::uint32_t value) { return value != 0; }
 bool is_dead(std::uint32_t value) { return holder_died(value); }
 
-/// Forks a child with a thread that holds the futex, and with memory whose teardown takes a while.
-/// Tests that fork are left out under ThreadSanitizer.
+/// Forks a child with a thread that holds the futex, and with memory that takes a while to tear
+/// down. Tests that fork are left out under ThreadSanitizer.
 [[maybe_unused]] pid_t child_that_holds(std::uint32_t* word, std::size_t bytes) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -85,7 +85,7 @@ TEST_CASE("a thread that ends without letting go is dead to the others") {
   CHECK(await(word, is_dead));
 }
 
-#if !defined(__SANITIZE_THREAD__)  // it loses its threads in a forked child
+#if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer loses threads in a forked child
 TEST_CASE("a killed process is known at once, before its memory is torn down") {
   double worst_ms = 0;
   int not_yet_ended = 0;

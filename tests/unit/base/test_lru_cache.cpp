@@ -1,4 +1,4 @@
-// Tests the LRU cache: which entries go, which stay, and that no operation scans all entries.
+// Tests the LRU cache: entries that go, entries that stay, and that no operation scans all entries.
 #include <doctest/doctest.h>
 
 #include <memory>

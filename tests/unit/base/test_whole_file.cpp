@@ -1,4 +1,4 @@
-// Tests which files are trusted, and that a file of changing length is refused.
+// Tests the trust in files, and that a file of changing length is refused.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr FileTerms kTerms{.what = "note", .most_bytes = 1 << 20, .advice = "write it again"};
 
-/// A file with a text in its own folder.
+/// A file with a text in a separate folder.
 struct Note {
   std::string folder, file;
   explicit Note(const std::string& words) {

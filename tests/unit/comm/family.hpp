@@ -1,6 +1,6 @@
-// Runs ranks as child processes: they join over socket pairs, run a body, and report to their
-// parent, which may kill them. A rank with a fault applies it to itself at the given step
-// (exec/fault.hpp).
+// Runs ranks as child processes: the ranks join over socket pairs, run a body, and report to the
+// parent. The parent may kill ranks. A rank with a fault applies the fault to itself at the given
+// step (exec/fault.hpp).
 #pragma once
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -27,7 +27,7 @@
 
 namespace plait {
 
-/// ThreadSanitizer loses its threads in a forked child.
+/// ThreadSanitizer loses the threads in a forked child.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kCanFork = false;
 #else
@@ -36,7 +36,7 @@ inline constexpr bool kCanFork = true;
 inline constexpr const char* kNoFork =
     "left out under ThreadSanitizer: it does not work in children made by fork that start threads";
 
-/// A rank's final report; small enough for one atomic write to a pipe.
+/// A rank's final report; small enough for a single atomic write to a pipe.
 struct RankResult {
   int rank;
   int code;
@@ -47,7 +47,7 @@ struct RankResult {
 /// Ranks as child processes that join over socket pairs and report to a pipe.
 class RankProcesses {
  public:
-  /// A rank's count of finished calls, which the parent reads to time a kill.
+  /// A rank's count of finished calls, read by the parent to time a kill.
   using Calls = std::atomic<std::uint64_t>;
   using Body = std::function<void(Communicator&, Calls& calls)>;
 
@@ -97,7 +97,7 @@ class RankProcesses {
     options.ranks = ranks;
     options.deadline_s = deadline_s;
     options.arrive_s = 5;
-    options.topology = "hgx-h200";  // a known topology, so that set-up measures nothing
+    options.topology = "hgx-h200";  // a known topology, to keep set-up from measuring
     for (int peer = 1; peer < ranks; ++peer) {
       const bool mine = rank == 0 || rank == peer;
       const int end = pairs[peer - 1][rank == 0 ? 0 : 1];

@@ -1,4 +1,4 @@
-// Tests the C API from C (c_api_calls.c), and its tables against the C++ ones.
+// Tests the C API from C (c_api_calls.c), and the tables against the C++ tables.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -79,7 +79,7 @@ TEST_CASE("a GPU that is not there is refused, and said to be") {
   CHECK(std::string(plaitGetLastError(nullptr)).find("wanted") != std::string::npos);
   options.device = -3;
   CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
-  options.device = -2;  // no launcher, so no GPU: not an error
+  options.device = -2;  // no launcher, hence no GPU: not an error
   REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
   int device = 0;
   CHECK(plaitCommDevice(comm, &device) == plait_ok);

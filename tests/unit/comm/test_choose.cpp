@@ -1,5 +1,5 @@
-// Tests the choice among plans of which some cannot run, since a GPU's arenas have a fixed size:
-// the best runnable plan is taken, a strategy named by the caller is refused with the reason, and
+// Tests the choice among plans where some cannot run, since a GPU's arenas have a fixed size: the
+// best runnable plan is taken, a strategy named by the caller is refused with the reason, and
 // explain shows both.
 #include <doctest/doctest.h>
 
@@ -69,7 +69,7 @@ TEST_CASE("where no plan can run there is an error that says what each lacks") {
 TEST_CASE("over two nodes rank order is taken, over more the cheapest unless it is asked for") {
   const Topology node = local_cpu(2);
   for (const int nodes : {2, 4}) {
-    // So slow that this machine's measured copy speed matters little.
+    // Slow enough that this machine's measured copy speed matters little.
     constexpr double kGbPerS = 0.02;
     const Topology topology =
         cluster_of(node, {nodes, kGbPerS, 40'000, 1.0, {{0, rank_devices(node)}}});
@@ -94,7 +94,7 @@ TEST_CASE("over two nodes rank order is taken, over more the cheapest unless it 
 
 // Each rank chooses for itself, and all must choose the same plan.
 TEST_CASE("a plan does not depend on the float mode of the thread that asks for it") {
-  for (const char* machine : {"hgx-h200", "dgx1v"}) {  // their shares follow the rounding
+  for (const char* machine : {"hgx-h200", "dgx1v"}) {  // the shares follow the rounding
     const Topology topology = load_topology(machine);
     for (const std::uint64_t count : {1ull << 18, 100ull << 20}) {
       Chooser usual(topology, {}, false);
@@ -142,8 +142,8 @@ TEST_CASE("an engine's plan is not run by lanes: it uses its slots again without
 
 TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked within 50 ms, and fit in scratch") {
   const Topology topology = load_topology("hgx-h200-8");
-  // A full `make test` has a bound of 50 ms. Sanitizers need more, and so does CI, which takes few
-  // cases while other programs use caches and cores.
+  // A full `make test` has a bound of 50 ms. Sanitizers need more. CI needs more too, with few
+  // cases while unrelated programs use caches and cores.
   const double most_ms = plait_test::kIsSanitized ? 5000 : plait_test::takes_few() ? 100 : 50;
   double slowest_ms = 0;
   for (const char* name : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
@@ -159,7 +159,7 @@ TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked within 50 ms, an
       CAPTURE(bytes);
       double least_ms = 1e9;
       std::vector<RankedPlan> plans;
-      // Other programs may take the caches and slow a turn down: one turn in ten must keep the
+      // Unrelated programs may take the caches and slow a turn down: a turn in ten must keep the
       // bound.
       for (int turn = 0; turn < 10 && least_ms >= most_ms; ++turn) {
         plans.clear();  // clearing is not timed

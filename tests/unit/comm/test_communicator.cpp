@@ -141,7 +141,7 @@ TEST_CASE("pre-multiplied sums take every rank's own factor") {
   }));
 }
 
-/// Sends from one rank to the other; both make the call.
+/// Sends from a rank to the peer; both make the call.
 void send(Communicator& comm, int from, int to, std::uint64_t count) {
   if (comm.rank() != from && comm.rank() != to) return;
   const bool sends = comm.rank() == from;
@@ -164,7 +164,7 @@ TEST_CASE("two ranks send to each other while others do something else") {
           for (int to = 0; to < ranks; ++to)
             if (from != to) send(comm, from, to, count);
       checked_sum(comm, 100);
-      // Every rank makes pairs in its own order.
+      // Every rank makes pairs in a different order.
       send(comm, 0, 1, 10);
       if (ranks == 4) send(comm, 3, 2, 10);
       send(comm, 1, 0, 10);
@@ -223,7 +223,7 @@ TEST_CASE("a pair that could not be made is made once both ask again") {
     CommunicatorOptions options = options_for(folder, rank, 3);
     options.arrive_s = 0.5;
     const auto comm = Communicator::create(options);
-    // Rank 1 waits in vain while rank 0 is away; rank 0 tries in vain while it waits for rank 2.
+    // Rank 1 waits in vain while rank 0 is away; rank 0 tries in vain while waiting for rank 2.
     if (rank == 1) CHECK(code_of([&] { comm->pair(0); }) == ErrorCode::timeout);
     if (rank == 1) ++told;
     while (told < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -349,7 +349,7 @@ TEST_CASE("more memory than there is: out_of_memory on every rank, and on with s
   return;
 #endif
   check_no_errors(with_communicators(2, [](Communicator& comm) {
-    // No machine has memory for such a message; an address range replaces it.
+    // No machine has memory for a message of this size; an address range replaces the message.
     const std::uint64_t bytes = 1ull << 44;
     void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

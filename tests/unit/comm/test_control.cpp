@@ -1,4 +1,4 @@
-// Tests control pages: ranks find out from one cache line each whether all make the same call.
+// Tests control pages: ranks find out from a cache line each whether all make the same call.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ using namespace plait;
 
 namespace {
 
-/// Control pages of two ranks in this process, as each rank maps them.
+/// Control pages of two ranks in this process, as mapped by each rank.
 struct Pages {
   Controls of[2];
   Pages() {
@@ -134,7 +134,7 @@ TEST_CASE("the limit of any group that this one lies in counts") {
   group("/job/rank", "350", 300, 20);
   CHECK(available_in_groups(root, "/job/rank/inner") == 70);
   constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
-  CHECK(available_in_groups(root, "/") == kNoLimit);  // a namespace of its own
+  CHECK(available_in_groups(root, "/") == kNoLimit);  // a separate namespace
   CHECK(available_in_groups(root, "/other") == kNoLimit);
   group("", "60", 10, 0);
   CHECK(available_in_groups(root, "/job/rank") == 50);

@@ -1,4 +1,4 @@
-// Tests faults that PLAIT_FAULT=step:rank:action injects: one of several rank processes ends or
+// Tests faults that PLAIT_FAULT=step:rank:action injects: a process among several ranks ends or
 // stops at a random step. Each survivor must report the lost rank or a timeout, and none may hang.
 #include <doctest/doctest.h>
 
@@ -38,8 +38,8 @@ FaultPoint random_point(std::mt19937& random, const std::vector<std::string>& ac
   return point;
 }
 
-/// Runs long and short all_reduces by strategies with different waits. Each call names its
-/// strategy, because plait would take longer to choose one than to run the call.
+/// Runs long and short all_reduces by strategies with different waits. Each call names a strategy,
+/// because plait would take longer to choose a strategy than to run the call.
 void sum_by_strategies(Communicator& comm, RankProcesses::Calls& calls) {
   struct NamedSum {
     const char* strategy;

@@ -67,7 +67,7 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
     const int victim = static_cast<int>(random() % ranks);
     const auto delay = std::chrono::microseconds(random() % (round % 4 == 0 ? 30000 : 3000));
     RankProcesses family(ranks, 5, sum_for_ever);
-    // One kill in four hits the set-up, the others hit or follow the first calls.
+    // One kill in four hits the set-up, the remaining kills hit or follow the first calls.
     const std::uint64_t after_calls = round % 4 == 0 ? 0 : 1 + random() % 20;
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (family.calls_of(victim) < after_calls && std::chrono::steady_clock::now() < patience)
@@ -132,7 +132,7 @@ TEST_CASE("who waits for a rank as a pair, or sends to it, learns of its end wit
       const bool of_pair = sends && result.rank == 1;
       const std::string said = result.sentence;
       const auto names = [&](const char* who) { return said.find(who) != std::string::npos; };
-      // Rank 1 ends after its error, and rank 0 may see that end first.
+      // Rank 1 ends after the error, and rank 0 may see that end first.
       CHECK((names(of_pair ? "ranks 1 and 2, here 0 and 1: rank 1" : "rank 2") ||
              (result.rank == 0 && names("rank 1 (pid "))));
       CHECK(std::chrono::duration<double, std::milli>(after).count() < kNoticedMs);

@@ -1,4 +1,4 @@
-// Tests that launchers' environments give rank, ranks and a rendezvous address of one job alone.
+// Tests that launchers' environments give rank, ranks and a rendezvous address of a single job.
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Values = std::vector<std::pair<const char*, const char*>>;
 
-/// Sets variables for one scope.
+/// Sets variables for a scope.
 class ScopedEnvironment {
  public:
   explicit ScopedEnvironment(const Values& values) : values_(values) {
@@ -32,8 +32,8 @@ class ScopedEnvironment {
   Values values_;
 };
 
-/// Returns derived_rendezvous() of a child process of this one. apart: new namespaces of the child
-/// (CLONE_NEW*). Empty if the system forbids them.
+/// Returns derived_rendezvous() of a child process of this process. apart: new namespaces of the
+/// child (CLONE_NEW*). Empty if the system forbids namespaces.
 std::string derived_in_child(const Env& env = {}, int apart = 0) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -55,7 +55,7 @@ std::string derived_in_child(const Env& env = {}, int apart = 0) {
 }  // namespace
 
 TEST_CASE("rank and ranks come from the launcher that started the process, PLAIT_* on top") {
-  // This process sets all variables itself, so no launcher is nearer than another.
+  // This process sets all variables itself, hence no launcher is nearer than another.
   const ScopedEnvironment slurm(Values{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}});
   CHECK(options_from_environment().rank == 5);
   const ScopedEnvironment mpirun(
@@ -139,7 +139,7 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
     CAPTURE(found);
     CHECK(found.find(said) != std::string::npos);
     CHECK(found.find("at most 16") != std::string::npos);
-    CHECK(refusal(values, 3) == "");  // not the launcher's ranks: the caller knows their hosts
+    CHECK(refusal(values, 3) == "");  // not the launcher's ranks: the caller knows the hosts
     const Values own = {{"PLAIT_RANK", "1"}, {"PLAIT_RANKS", "4"}};
     CHECK(refusal(with(values, own), 4) == "");  // for example a Slurm batch step that starts ranks
   }
@@ -172,7 +172,7 @@ TEST_CASE("the rendezvous address is this job's, this communicator's, and in a p
   CHECK(named != first);
   {
     const ScopedEnvironment other(Values{{"MASTER_PORT", "29501"}});
-    CHECK(derived_rendezvous(env, 0) == named);  // by its name alone, as in several containers
+    CHECK(derived_rendezvous(env, 0) == named);  // by the name alone, as in several containers
   }
   struct stat status{};
   REQUIRE(stat((runtime.path() + "/plait").c_str(), &status) == 0);
@@ -233,7 +233,7 @@ TEST_CASE("two containers that share the folder have different rendezvous addres
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", "29500"}};
   CHECK(is(same_rendezvous(here, CLONE_NEWNS), "yes"));
-  CHECK(is(same_rendezvous(here, CLONE_NEWNET), "no"));  // the port there is another one
+  CHECK(is(same_rendezvous(here, CLONE_NEWNET), "no"));  // the port there is a different port
   Values far = here;
   far[3].second = "node1";
   CHECK(is(same_rendezvous(far, CLONE_NEWNET), "yes"));

@@ -1,4 +1,4 @@
-// Tests the watch thread of a process: which observers it notifies of a peer's end, and when.
+// Tests the watch thread of a process: the observers notified of a peer's end, and the time.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -44,7 +44,7 @@ bool within(double seconds, const std::function<bool()>& holds) {
   return true;
 }
 
-/// Another process that publishes a slot and then runs `work` with it; rank 1 of two.
+/// Another process that publishes a slot and then runs `work` with the slot; rank 1 of two.
 class Neighbour {
  public:
   explicit Neighbour(const std::function<void(int place)>& work) {
@@ -147,7 +147,7 @@ TEST_CASE("a peer that has detached may exit") {
   watch(other.peers, observer, ObserverCalls::look);
   CHECK(within(2, [&] {
     return other.peers->peers_reached(DetachStage::unmapped, true);
-  }));  // its process has ended
+  }));  // the process has ended
   const int looks = observer.looks;
   CHECK(within(2, [&] { return observer.looks > looks + 3; }));
   CHECK(observer.losses == 0);

@@ -1,5 +1,5 @@
-// Tests that Peers reports a lost rank as soon as its liveness futex is marked, before the process
-// is torn down and its pidfd becomes readable.
+// Tests that Peers reports a lost rank as soon as the rank's liveness futex is marked, before the
+// process is torn down and the pidfd becomes readable.
 #include <doctest/doctest.h>
 #include <linux/futex.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ using namespace plait;
 
 namespace {
 
-/// Control pages of two ranks in this process, as rank 0 maps them.
+/// Control pages of two ranks in this process, as mapped by rank 0.
 Controls two_pages() {
   std::vector<Mapping> pages;
   for (int rank = 0; rank < 2; ++rank) {
@@ -24,14 +24,14 @@ Controls two_pages() {
   return Controls(0, std::move(pages));
 }
 
-/// Rank 1 is this process, so its pidfd never becomes readable.
+/// Rank 1 is this process, hence the pidfd never becomes readable.
 std::vector<Peer> rank_one() {
   std::vector<Peer> list;
   list.push_back({1, getpid(), own_pid_descriptor()});
   return list;
 }
 
-/// Rank 1's liveness page, which a test marks as dead.
+/// Rank 1's liveness page, marked as dead by a test.
 struct LivenessFixture {
   LivenessPage page;
   std::shared_ptr<const WatchedPeers> watched = [this] {

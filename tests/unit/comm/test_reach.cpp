@@ -1,4 +1,4 @@
-// Tests which pairs of GPUs masks leave to kernels, which need a direct link per pair.
+// Tests which pairs of GPUs masks leave to kernels, since kernels need a direct link per pair.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"

@@ -224,7 +224,7 @@ TEST_CASE("a socket that is bound and about to listen is not removed as stale") 
   std::strcpy(address.sun_path, folder.socket().c_str());
   const Fd slow(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const Fd lock(open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  REQUIRE(flock(lock.get(), LOCK_EX) == 0);  // as listen_at does in the other process
+  REQUIRE(flock(lock.get(), LOCK_EX) == 0);  // as listen_at does in the second process
   REQUIRE(bind(slow.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
   std::atomic<bool> done{false};
   Fd second;
@@ -251,8 +251,7 @@ TEST_CASE("of many threads that listen at one path at once, one succeeds") {
     std::vector<Fd> listeners(4);
     const auto thrown = as_threads(4, [&](int i) {
       for (++ready; ready < 4;) std::this_thread::yield();
-      listeners[i] =
-          listen_at(folder.socket(), 16);  // connections of other threads take places too
+      listeners[i] = listen_at(folder.socket(), 16);  // connections of more threads take places too
     });
     for (const std::string& one : thrown) CHECK(one == "");
     int listening = 0;
@@ -315,7 +314,7 @@ TEST_CASE("frames: too long, torn and foreign ones are refused") {
   CHECK(read(b.get(), rest, 5) == 5);
   send_frame(a.get(), FrameKind::data, "", {b.get()}, seconds(1), "b");
   CHECK_THROWS_AS(receive_frame(b.get(), 100, 0, seconds(1), "a"),
-                  Error);  // one descriptor too many
+                  Error);  // a descriptor too many
   try {
     receive_frame(b.get(), 100, 0, seconds(0.05), "rank 9");
     FAIL("nothing was sent");
@@ -362,8 +361,7 @@ std::vector<std::string> bootstrap_warnings(const std::vector<double>& late_s,
   return lines_of(file);
 }
 
-/// Counts the lines that contain both texts. On a slow machine other ranks wait for long too, and
-/// warn.
+/// Counts the lines that contain both texts. On a slow machine peers wait for long too, and warn.
 std::size_t count_of(const std::vector<std::string>& lines, const std::string& who,
                      const std::string& what) {
   return static_cast<std::size_t>(std::count_if(lines.begin(), lines.end(), [&](const auto& line) {

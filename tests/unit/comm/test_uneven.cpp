@@ -69,7 +69,7 @@ struct UnevenCase {
   }
 };
 
-/// Returns the counts that a rank knows: its own side of each pair of joined ranks.
+/// Returns the counts that a rank knows: the rank's side of each pair of joined ranks.
 OwnCounts known_to(const Request& request, int rank) {
   OwnCounts known;
   const bool is_gather = request.collective == Collective::gather;

@@ -65,7 +65,7 @@ class HeapArenas {
   HeapArenas(const HeapArenas&) = delete;
   HeapArenas& operator=(const HeapArenas&) = delete;
 
-  /// Sets all flags to their values after `epoch` epochs.
+  /// Sets all flags to the values after `epoch` epochs.
   void set_epoch(std::uint32_t epoch) {
     const plait::ArenaSizes& sizes = arenas.sizes;
     const std::uint64_t row = (static_cast<std::uint64_t>(sizes.flags_per_pair) * 4 + 63) / 64 * 64;
@@ -77,7 +77,7 @@ class HeapArenas {
   plait::Arenas arenas;
 };
 
-/// Runs body(rank) on one thread for each rank; rethrows the exception of the lowest rank.
+/// Runs body(rank) on a thread for each rank; rethrows the exception of the lowest rank.
 template <class Body>
 void on_ranks(int ranks, const Body& body) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));

@@ -1,4 +1,4 @@
-// AgreedNumber: ranks that never synchronise agree on one number for each call: the same on all
+// AgreedNumber: ranks that never synchronise agree on a number for each call: the same on all
 // ranks, and at most any rank's proposal at that time, however far a rank is ahead.
 #include <doctest/doctest.h>
 
@@ -110,7 +110,7 @@ TEST_CASE("a rank far ahead waits, and names the rank waited for") {
     CHECK(std::string(error.what()).find("rank 0") != std::string::npos);
   }
   CHECK(behind.next(4, kAbout) == 1);  // the agreed number is not lost,
-  CHECK(ahead.next(4, kAbout) == 4);   // and one call more is free
+  CHECK(ahead.next(4, kAbout) == 4);   // and a call more is free
 }
 
 TEST_CASE("two ranks with different calls get an error") {

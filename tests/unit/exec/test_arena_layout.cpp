@@ -1,5 +1,5 @@
-// Arena layouts: uses share one budget, all ranks get the same, a larger budget never gives less,
-// and refusals have a reason.
+// Arena layouts: uses share a budget, all ranks get the same, a larger budget never gives less, and
+// refusals have a reason.
 #include <doctest/doctest.h>
 
 #include "base/env.hpp"
@@ -136,7 +136,7 @@ TEST_CASE("a larger budget makes no part smaller, except by a step or for a furt
         CAPTURE(info.name);
         const std::uint64_t had = before.small.of(info.part) + before.large.of(info.part);
         const std::uint64_t has = tiers.small.of(info.part) + tiers.large.of(info.part);
-        // A further use takes memory from earlier ones; the rest after steps goes to the first use.
+        // A further use takes memory from earlier uses; the rest after steps goes to the first use.
         CHECK((has + 16 * kMib >= had || !is_alike));
       }
       before = tiers;
@@ -159,7 +159,7 @@ TEST_CASE(
     }
   const ArenaTiers two = lay_out(drop_in(2), kUsual);
   CHECK(10 * bytes_of(two.small, true) <= 300000000);  // ten communicators of small messages
-  // An exchange borrows tiles' slots if these are larger than half of the exchange's own.
+  // An exchange borrows tiles' slots if these are larger than half of the exchange's slots.
   CHECK(two.large.tile_bytes > two.large.copy_slots_bytes / 2);
 }
 

@@ -1,4 +1,4 @@
-// Checks of callers' GPU buffers: only those that a rank's role reads or writes.
+// Checks of callers' GPU buffers: only buffers that a rank's role reads or writes.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/device/call_buffers.hpp"

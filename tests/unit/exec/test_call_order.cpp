@@ -1,6 +1,6 @@
 // The order of a communicator's calls on a recording driver. The driver tracks the calls that
-// surely precede each call, by streams, events, captures, edges and replays. So one run covers
-// all orders that a GPU could take: any two calls must be ordered.
+// surely precede each call, by streams, events, captures, edges and replays. A single run therefore
+// covers all orders that a GPU could take: any two calls must be ordered.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -153,7 +153,7 @@ Api fake_api() {
 
 const Api kApi = fake_api();
 
-/// A program with one communicator.
+/// A program with a single communicator.
 class OrderProgram {
  public:
   explicit OrderProgram(bool mixes_graphs) : order_(mixes_graphs) {
@@ -248,7 +248,7 @@ TEST_CASE("calls on streams that are destroyed at once are ordered") {
   program.call(handle);
   program.destroy(handle);
   for (int i = 0; i < 20; ++i) {
-    // Another stream with the same handle, and other streams.
+    // Another stream with the same handle, and further streams.
     const Stream next = i % 2 == 0 ? program.place_stream(handle) : program.stream();
     program.call(next);
     program.destroy(next);
@@ -286,7 +286,7 @@ TEST_CASE("fork, a call on either stream, join: replays are in order") {
     CHECK(program.driver().calls.size() == 200);
     CHECK(program.unordered() == 0);
     CHECK(program.driver().faults == none());
-    // Calls, and with graph mixing one wait and one record.
+    // Calls, and with graph mixing a wait and a record.
     CHECK(program.driver().captures[graph].nodes.size() == (mixes ? 6 : 4));
   }
 }
@@ -352,6 +352,6 @@ TEST_CASE("graphs, eager calls and captures by chance are in order; unless graph
       if (mixes)
         CHECK(program.unordered() == 0);
       else
-        CHECK(program.unordered() > 0);  // so the nodes and events are needed
+        CHECK(program.unordered() > 0);  // hence the nodes and events are needed
     }
 }

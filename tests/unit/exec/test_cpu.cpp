@@ -26,7 +26,7 @@ Request all_reduce(int ranks, std::uint64_t count, DataType type, ReduceOp op) {
   return request;
 }
 
-// Every rank pushes its input into every rank's inbox; each reduces in rank order.
+// Every rank pushes an input into every rank's inbox; each reduces in rank order.
 Plan by_inbox(const Topology& topology, const Request& request) {
   Builder builder(topology, request, "by_inbox");
   const int n = request.ranks;
@@ -53,7 +53,7 @@ Plan by_inbox(const Topology& topology, const Request& request) {
 }
 
 // Rank 0 gathers through scratch and sums piece by piece, and all ranks pull the sum. All waits are
-// for later ops of other lanes, and pieces reuse scratch.
+// for later ops in different lanes, and pieces reuse scratch.
 Plan by_root(const Topology& topology, const Request& request, int pieces) {
   Builder builder(topology, request, "by_root");
   const int n = request.ranks;

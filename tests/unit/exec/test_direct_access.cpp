@@ -1,4 +1,4 @@
-// NCCL_P2P_DISABLE and NCCL_P2P_LEVEL as NCCL reads them, and the pairs of ranks that they forbid.
+// NCCL_P2P_DISABLE and NCCL_P2P_LEVEL as NCCL reads them, and the forbidden pairs of ranks.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/device/direct_access.hpp"
@@ -9,7 +9,7 @@ using namespace plait::cuda;
 
 namespace {
 
-/// Returns why GPUs "a", "b" (one switch) and "c" (elsewhere) may not access each other.
+/// Returns why GPUs "a", "b" (same switch) and "c" (elsewhere) may not access each other.
 std::string refusal(const DirectAccess& allowed, int rank, const std::vector<std::string>& uuids) {
   try {
     require_direct_access(allowed, rank, uuids,

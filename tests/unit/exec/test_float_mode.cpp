@@ -1,5 +1,5 @@
 // Reductions do not depend on a thread's float mode (flush to zero, rounding, traps), and restore
-// it for the program.
+// the mode for the program.
 #include <doctest/doctest.h>
 
 #include <cfenv>
@@ -41,7 +41,7 @@ bool in_mode(FloatMode mode, const Body& body) {
   return (after & ~kFloatEvents) == (mode & ~kFloatEvents);
 }
 
-/// Three sources whose sums and products are subnormal, or lie between two floats.
+/// Three sources with sums and products that are subnormal, or lie between two floats.
 struct Sources {
   Sources(DataType type, std::uint64_t count) {
     std::mt19937_64 random(count);
@@ -49,7 +49,7 @@ struct Sources {
       memory.push_back(plait_test::random_elements(random, type, count));
       std::byte* at = memory.back().data();
       const std::uint64_t size = bytes_of(type);
-      for (std::uint64_t i = 0; i < count; i += 2)  // every other element is subnormal
+      for (std::uint64_t i = 0; i < count; i += 2)  // every second element is subnormal
         if (type == DataType::fp64)
           at[i * size + 7] = std::byte{0}, at[i * size + 6] &= std::byte{15};
         else if (size > 1)
@@ -116,7 +116,7 @@ TEST_CASE("sums of plait do not trap in a program with float traps") {
   CHECK(sum != sum);
 }
 
-// A new thread inherits the float mode of its creator.
+// A new thread inherits the float mode of the creating thread.
 TEST_CASE("helper threads reduce the same, whatever the float mode of their creator") {
   constexpr std::uint64_t kCount = 200'000;
   const Sources sources(DataType::fp32, kCount);

@@ -1,4 +1,4 @@
-// Kinds of GPUs and links as one line, and which kinds choices.def was measured on.
+// Kinds of GPUs and links as a single line, and the kinds on which choices.def was measured.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/choices.hpp"

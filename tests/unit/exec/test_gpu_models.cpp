@@ -1,4 +1,4 @@
-// Which kernels a GPU runs, by its model's name alone.
+// The kernels that a GPU runs, by the model's name alone.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -35,7 +35,7 @@ struct ReducerBench {
     cut(3, 1);  // rank 0 owns the first and the last chunk
     reducer.start();
   }
-  /// Sets the number of chunks, and the floats of the last one.
+  /// Sets the number of chunks, and the floats of the last chunk.
   void cut(std::uint32_t chunks, std::uint64_t last) {
     constexpr std::uint64_t kBytes = kFloats * sizeof(float);
     job.cut = {(chunks - 1) * kBytes + last * sizeof(float), 0, kBytes, chunks};
@@ -79,7 +79,7 @@ TEST_CASE("cores reduce the rank's chunks as they arrive, job after job") {
   bench.arrive(1, 3);
   CHECK(bench.reaches(3));
   CHECK(bench.rings[0][2 * kFloats] == 3);
-  CHECK(bench.rings[0][2 * kFloats + 1] == 1);  // the last chunk has one float
+  CHECK(bench.rings[0][2 * kFloats + 1] == 1);  // the last chunk has a single float
   bench.fill(5);
   bench.cut(1, kFloats);
   bench.reducer.begin(bench.job);
@@ -109,7 +109,7 @@ TEST_CASE("cores wait no longer than kernels do") {
     bench.arrive(0, 3);
     bench.arrive(1, 3);
     std::this_thread::sleep_for(50ms);
-    bench.reducer.begin(bench.job);  // its report could be mistaken for the first job's
+    bench.reducer.begin(bench.job);  // the report could be mistaken for the first job's
     bench.arrive(0, 6);
     bench.arrive(1, 6);
     std::this_thread::sleep_for(50ms);

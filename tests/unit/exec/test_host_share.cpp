@@ -174,7 +174,7 @@ TEST_CASE("host share: falls within 20 copies, rises again when the loss is earn
       caller.mean(size, slower, 20);
       CHECK(caller.mean(size, slower, 100) <=
             1.02 * caller.paths.best_ns(size, slower) / size.alone_ns());
-      const double lost = slower - 1.0;  // of a copy, for each copy in flight
+      const double lost = slower - 1.0;  // loss of a copy, for each copy in flight
       caller.mean(size, 1.0, static_cast<int>(70 * lost * (1 + caller.behind())) + 100);
       CHECK(caller.mean(size, 1.0, 100) <=
             1.02 * caller.paths.best_ns(size, 1.0) / size.alone_ns());
@@ -203,7 +203,7 @@ TEST_CASE("host share: two sizes in turn, six copies on streams before times are
     };
     CAPTURE(seed);
     CHECK(mean(1.0, 324) < 0.95);
-    CHECK(mean(4.4, 708) <= 1.04);  // 18 copies' time for the first six of them
+    CHECK(mean(4.4, 708) <= 1.04);  // 18 copies' time for the first six
     CHECK(mean(4.4, 600) <= 1.03);
     mean(1.0, 400);
     CHECK(mean(1.0, 400) < 0.95);

@@ -23,7 +23,7 @@ using Answers = std::vector<bool>;
 
 void pause_us(std::uint64_t us) { std::this_thread::sleep_for(std::chrono::microseconds(us)); }
 
-/// Runs work(rank) in one thread for each rank.
+/// Runs work(rank) in a thread for each rank.
 template <class Work>
 void on_ranks(int ranks, const Work& work) {
   std::vector<std::thread> threads;
@@ -205,7 +205,7 @@ TEST_CASE("ranks that reach two communicators in opposite orders are blocked for
       lazy_arenas[rank].push_back(std::make_unique<LazyArena>(
           *pages[static_cast<std::size_t>(comm)], rank, 2, 0.05,
           [rank](const auto& exchange) { allocate_arena(exchange, rank, 2); }));
-  // One thread that drives both GPUs: no other rank can arrive meanwhile.
+  // A single thread that drives both GPUs: no other rank can arrive meanwhile.
   for (int call = 0; call < 50; ++call)
     for (const int turn : {0, 1})
       for (int rank = 0; rank < 2; ++rank) {

@@ -17,7 +17,7 @@ TEST_CASE("half an inbox holds a message whose LL packets fit, at every boundary
     for (const bool is_one_shot : {false, true})
       for (const std::uint64_t room : kRooms) {
         const auto n = static_cast<std::uint64_t>(ranks);
-        // Packets of all other ranks: whole messages in one_shot; a shard and results in two_shot.
+        // Packets of all peers: whole messages in one_shot; a shard and results in two_shot.
         const std::uint64_t most =
             is_one_shot ? room / (n - 1) : room / (n - 1) / 2 * n;  // whole packets of all ranks
         CAPTURE(ranks);
@@ -26,7 +26,7 @@ TEST_CASE("half an inbox holds a message whose LL packets fit, at every boundary
         CHECK_FALSE(holds_packets(room, most + 1, ranks, is_one_shot));
       }
   CHECK(holds_packets((96ull << 20) / kSentinelPacketBytes, (64ull << 20) / 16, 4, false));
-  CHECK(holds_packets(0, 1 << 30, 1, false));  // one rank needs no packets
+  CHECK(holds_packets(0, 1 << 30, 1, false));  // a single rank needs no packets
   CHECK_FALSE(holds_packets(1, 1, 2, false));
   CHECK_FALSE(holds_packets(1ull << 50, kMostPackets + 1, 1, false));
 }
@@ -145,8 +145,7 @@ TEST_CASE("a short direct_ll call is prepared without buffers, and uses the buff
       call.rank = rank;
       call.ranks = kRanks;
       call.shape = direct_shape(request, rank);
-      ShortDirectLlArgs ready =
-          short_direct_ll_args(call);  // as an engine prepares it, before any call
+      ShortDirectLlArgs ready = short_direct_ll_args(call);  // in an engine's form, before any call
       const std::uint32_t own = call.shape.own_bytes != 0 ? 1u << (kRanks - 1) : 0;
       for (const bool stays : {false, true, false}) {
         char* const from = output + call.shape.own_to - call.shape.own_from;

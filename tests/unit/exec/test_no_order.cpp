@@ -1,6 +1,6 @@
-// has_no_order() by cases: any three of the values for which order could matter (-0 and +0, NaNs of
-// either sign, infinities, smallest, largest) give the same bits in every order and grouping; sums
-// of floats do not.
+// has_no_order() by cases: any three of the values sensitive to order (-0 and +0, NaNs of either
+// sign, infinities, smallest, largest) give the same bits in every order and grouping; sums of
+// floats do not.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -17,8 +17,7 @@ namespace {
 
 using Bits = std::uint64_t;
 
-/// Returns patterns for which order could matter, of a float type with these bits of exponent and
-/// mantissa.
+/// Returns patterns sensitive to order, of a float type with these bits of exponent and mantissa.
 std::vector<Bits> float_cases(int exponent, int mantissa) {
   const Bits sign = Bits{1} << (exponent + mantissa), top = ((Bits{1} << exponent) - 1) << mantissa;
   const Bits one = ((Bits{1} << (exponent - 1)) - 1) << mantissa;
@@ -62,7 +61,7 @@ struct Reducer {
   }
 };
 
-/// Counts groupings and orders of three values whose results differ from the flat reduction.
+/// Counts groupings and orders of three values with results that differ from the flat reduction.
 int other_bits(const Reducer& reduce, Bits a, Bits b, Bits c) {
   const Bits flat = reduce({a, b, c}, true);
   int others = 0;

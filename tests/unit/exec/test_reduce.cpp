@@ -160,7 +160,7 @@ TEST_CASE("reduce_cpu: small floats with every pair of codes") {
   }
 }
 
-// One source times a factor covers all float32 to round: ties, both sides of every tie, subnormals,
+// A source times a factor covers all float32 to round: ties, both sides of every tie, subnormals,
 // overflows and NaN.
 TEST_CASE("reduce_cpu: small floats, rounding of every code at many scales") {
   const double infinity = std::numeric_limits<double>::infinity();
@@ -235,7 +235,7 @@ TEST_CASE("reduce_cpu: NaN, infinity, signed zero, subnormals") {
 }
 
 TEST_CASE("reduce_cpu: sixteen-bit floats are rounded once") {
-  // 256 + 1 + 1: rounding after each addition would lose both ones in bf16.
+  // 256 + 1 + 1: rounding after each addition would lose both 1s in bf16.
   const std::uint16_t big = 0x4380, one = 0x3f80;
   const void* srcs[] = {&big, &one, &one};
   std::uint16_t out = 0;
@@ -279,7 +279,7 @@ TEST_CASE("integer avg divides by counts of ranks that the type does not hold") 
   std::int8_t found = 7;
   reduce_cpu(DataType::int8, ReduceOp::avg, &found, srcs.data(), 256, 1, 256, true, nullptr);
   CHECK(found == 0);
-  srcs.assign(200, &two);  // 400, which int8 holds as -112
+  srcs.assign(200, &two);  // 400 (-112 in int8)
   reduce_cpu(DataType::int8, ReduceOp::avg, &found, srcs.data(), 200, 1, 112, true, nullptr);
   CHECK(found == -1);
 }

@@ -1,4 +1,5 @@
-// A reduction by several threads gives the result of one thread, for any slices, also in place.
+// A reduction by several threads gives the result of a single thread, for any slices, also in
+// place.
 #include <doctest/doctest.h>
 
 #include <thread>

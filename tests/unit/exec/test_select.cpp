@@ -141,7 +141,7 @@ TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
   CHECK(said(*Selector(usual_group(7), {}, true, nullptr, both)
                   .best(request_of(DataType::fp32, 128 << 20, 7), {"", {}, true})) ==
         "tiled pull=1");  // another number of ranks
-  // A tuning table has one row for both launches, so these rows do not count there.
+  // A tuning table has a single row for both launches, hence these rows do not count there.
   const Selector with_table(usual_group(8), TuningTable(tuned("")), true, nullptr, both);
   CHECK(with_table.best(long_one)->by == EngineChoice::By::built_in);
   CHECK(said(*with_table.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
@@ -173,7 +173,7 @@ TEST_CASE("a plan serves a request without measurements if it is predicted to be
   for (const Selector& engine : {with_plan(9.0, true), with_plan(9.0, false, usual_group(8, true)),
                                  with_plan(9.0, false, usual_group(8), tuned(""))})
     CHECK(engine.best(request));  // as measured; overlap_compute; by this machine's table
-  // Plans use the large arena only, so a small call waits for it too.
+  // Plans use the large arena only, hence a small call waits for that arena too.
   const Request small = request_of(DataType::fp32, 1 << 10);
   const Selector first(usual_group(8), {}, false, ten, rows());
   CHECK(wants_large_arena(first, faster, small));

@@ -30,7 +30,7 @@ TEST_CASE("tiles cover the parts and fit their slots, for any size") {
           CHECK(tile >= 1);
           CHECK(tile * 16 <= shape.slot_bytes);
           CHECK(shape.window >= 1);
-          CHECK(shape.window <= kTileSlots);  // else a slot is overwritten before it is read
+          CHECK(shape.window <= kTileSlots);  // else a slot is overwritten before being read
           if (wished != 0) CHECK(tile <= wished);
           const std::uint64_t tiles = (units + tile - 1) / tile;  // equal blocks, except one
           CHECK((tiles + shape.blocks - 1) / shape.blocks * tile * shape.blocks <

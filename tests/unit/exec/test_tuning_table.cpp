@@ -1,4 +1,4 @@
-// Tuning tables: the row of a request, invalid tables, and which files are trusted.
+// Tuning tables: the row of a request, invalid tables, and trusted files.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>

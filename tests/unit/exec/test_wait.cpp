@@ -1,4 +1,4 @@
-// Tests waits of CPU ranks: under every wait policy, a thread checks its peers and its deadline.
+// Tests waits of CPU ranks: under every wait policy, a thread checks the peers and the deadline.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -74,7 +74,7 @@ TEST_CASE("spinning pauses after several failures in a row") {
   for (int wait = 0; wait < SpinHistory::kMostFailures; ++wait)
     CHECK(failed_polls() > policy.pauses);
   for (int wait = 0; wait < SpinHistory::kSkippedWaits; ++wait) CHECK(failed_polls() < 50);
-  CHECK(failed_polls() > policy.pauses);  // the one wait that spins again
+  CHECK(failed_polls() > policy.pauses);  // the only wait that spins again
   CHECK(failed_polls() < 50);
 }
 

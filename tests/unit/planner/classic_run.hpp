@@ -1,5 +1,5 @@
 // Runs a plan on integers, with lanes in a seeded random order; the planner's tests check outputs
-// with it. Also has small machines: fully connected GPUs, and two sockets.
+// with this runner. Also has small machines: fully connected GPUs, and two sockets.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -49,7 +49,7 @@ inline Topology all_to_all_machine(int gpus) {
 }
 
 /// Sockets of `per_socket` GPUs each; NVLink inside, host memory and a bus between. The ranks of
-/// the sockets are interleaved (0 2 | 1 3), so that a ring in rank order would be a bad one.
+/// the sockets are interleaved (0 2 | 1 3), so that a ring in rank order would be a bad ring.
 inline Topology socket_machine(int sockets, int per_socket) {
   Topology topology;
   topology.name = "sockets";

@@ -37,7 +37,7 @@ std::vector<int> roots(Collective collective, int ranks) {
   return rooted && ranks > 1 ? std::vector<int>{0, ranks / 2, ranks - 1} : std::vector<int>{0};
 }
 
-// Runs every collective of the strategy on one machine; returns the number of plans.
+// Runs every collective of the strategy on a machine; returns the number of plans.
 int run_all(const Strategy& strategy, const Topology& topology, int ranks,
             const std::vector<Params>& params) {
   int plans = 0;

@@ -1,6 +1,6 @@
 // Runs a plan on integers with lanes in random order: an oracle for tests that may not link the
-// executors. It also checks that a rank accesses no peer's buffers, and no scratch or ring before
-// its owner has begun.
+// executors. The run also checks that a rank accesses no peer's buffers, and no scratch or ring
+// before the owner has begun.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -9,7 +9,7 @@ namespace plait::test {
 
 inline constexpr std::uint64_t kMega = 1000000;
 
-/// GPUs behind one switch: a port in and out each, all pairs linked; fixed costs all zero.
+/// GPUs behind a switch: a port in and out each, all pairs linked; fixed costs all zero.
 inline Topology switched(int gpus, double port_gb_per_s, double link_gb_per_s) {
   Topology topology;
   topology.name = "switched";
@@ -70,7 +70,7 @@ inline int path_over(Plan& plan, const Topology& topology, int src, int dst) {
   return static_cast<int>(plan.paths.size()) - 1;
 }
 
-/// A copy src rank's input -> dst rank's scratch over their direct link.
+/// A copy src rank's input -> dst rank's scratch over the direct link.
 inline Op push(Plan& plan, const Topology& topology, int src, int dst, std::uint64_t bytes,
                std::uint64_t offset = 0) {
   Op op;

@@ -1,4 +1,4 @@
-// Prices of kernel calls: which parameters make a call slower, and which plans have no price.
+// Prices of kernel calls: parameters that make a call slower, and plans without a price.
 #include <doctest/doctest.h>
 
 #include "machines.hpp"
@@ -85,7 +85,7 @@ TEST_CASE("schedules of tiled change the price") {
   for (const int ranks : {4, 8}) {
     CAPTURE(ranks);
     const double plain = sums(ranks, {});
-    // Fewer bytes in flight keep ranks more in step, until they no longer fill the links.
+    // Fewer bytes in flight keep ranks more in step, until the bytes no longer fill the links.
     CHECK(sums(ranks, {{"in_flight_bytes", kMiB}}) < sums(ranks, {{"in_flight_bytes", 4 * kMiB}}));
     CHECK(sums(ranks, {{"in_flight_bytes", 4 * kMiB}}) < plain);
     CHECK(sums(ranks, {{"in_flight_bytes", 64 * kMiB}}) == doctest::Approx(plain));
@@ -107,7 +107,7 @@ TEST_CASE("schedules of tiled change the price") {
     const double gathered = tiled(ranks, {}, Collective::all_gather);
     CHECK(tiled(ranks, {{"pull", 1}}, Collective::all_gather) < gathered);
   }
-  // Two ranks have one peer each, and no other sender.
+  // Two ranks have a single peer each, and no further sender.
   const double pair = sums(2, {});
   CHECK(sums(2, {{"in_flight_bytes", kMiB}}) == doctest::Approx(pair));
   CHECK(sums(2, {{"shift", 1}}) == doctest::Approx(pair));
@@ -242,16 +242,16 @@ TEST_CASE("with a link for every pair a rank's links work at the same time") {
   };
   const Plan direct =
       call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
-  // Three links of 100 GB/s equal a port of 300, and stores to one peer reach more of a link.
+  // Three links of 100 GB/s equal a port of 300, and stores to a single peer reach more of a link.
   CHECK(us_on(pairs, direct) < 1.05 * us_on(behind_switch, direct));
   CHECK(us_on(pairs, direct) > 0.8 * us_on(behind_switch, direct));
-  // The pairs' links behind one port of 100 have a third of that.
+  // The pairs' links behind a port of 100 have a third of that.
   CHECK(us_on(switched(4, 100, 100), direct) > 2.5 * us_on(pairs, direct));
 
   Plan ring = direct, phases = direct;
   ring.params["ring"] = 1;
   phases.params["phases"] = 3;
-  for (const Plan& one_peer : {ring, phases}) {  // parts one at a time, over one of three links
+  for (const Plan& one_peer : {ring, phases}) {  // parts in turn, over a single link of three
     CHECK(us_on(pairs, one_peer) > 1.8 * us_on(pairs, direct));
     CHECK(us_on(pairs, one_peer) > 1.8 * us_on(behind_switch, one_peer));
   }
@@ -269,7 +269,7 @@ TEST_CASE("the slowest of unequal links bounds a call, and a bus that pairs shar
   slower.links.front().gb_per_s = 50;
   bus.resources.push_back({"bus", 100});
   const int last = static_cast<int>(bus.resources.size()) - 1;
-  for (Link& link : bus.links)  // four pairs in one direction, between halves of the GPUs
+  for (Link& link : bus.links)  // four pairs in a single direction, between halves of the GPUs
     if (link.kind == LinkKind::nvlink && link.src < 2 && link.dst >= 2) link.resources = {last};
   const Plan plan = call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
   const double whole = predicted_ns(plan, unequal);

@@ -60,7 +60,7 @@ TEST_CASE("a flow speeds up when its neighbour ends") {
   Plan plan = copies(topology, {{0, 2}, {1, 2}}, 5 * kMega);
   plan.lanes[1].ops[0].dst.bytes = 10 * kMega;
   plan.lanes[1].ops[0].srcs[0].bytes = 10 * kMega;
-  // 100 us together at 50, then the other 5 MB alone at 90.
+  // 100 us together at 50, then the remaining 5 MB alone at 90.
   CHECK(total_ns(plan, topology) == doctest::Approx(5e6 / 50 + 5e6 / 90));
 }
 

@@ -1,4 +1,4 @@
-// Small machines for topology tests, independent of shipped files and their figures.
+// Small machines for topology tests, independent of shipped files and figures.
 #pragma once
 #include "plait/topology.hpp"
 

@@ -113,7 +113,7 @@ TEST_CASE("direct_paths() finds the paths of one link") {
   CHECK(found > 100);
   Topology t = two_sockets();
   const Link first = t.links.front();
-  t.links.push_back(first);  // a second, faster link of the same kind: only it counts
+  t.links.push_back(first);  // a second, faster link of the same kind: only this link counts
   t.links.back().gb_per_s *= 2;
   CHECK(direct_paths(t, first.src, first.dst).size() == 1);
   CHECK(direct_paths(t, first.src, first.dst) == direct_of_all(t, first.src, first.dst));

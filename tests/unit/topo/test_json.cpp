@@ -1,4 +1,4 @@
-// Tests that JSON is read, written and refused, and where topologies are loaded from.
+// Tests that JSON is read, written and refused, and the places from which topologies are loaded.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -167,7 +167,7 @@ TEST_CASE("PLAIT_DATA_DIR stands in for the shipped files") {
   const std::string file = folder + "/mist.json";
   REQUIRE(chmod(file.c_str(), 0666) == 0);
   CHECK(load_code("mist") == ErrorCode::permission);
-  CHECK(load_topology(file) == t);  // named by the user, so trusted
+  CHECK(load_topology(file) == t);  // named by the user, hence trusted
   REQUIRE(chmod(file.c_str(), 0644) == 0);
   REQUIRE(chmod(folder.c_str(), 0777) == 0);
   CHECK(load_code("mist") == ErrorCode::permission);

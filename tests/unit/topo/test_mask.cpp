@@ -81,11 +81,11 @@ TEST_CASE("the matrix has nvidia-smi's cells, and every path below it") {
   CHECK(contains(board, "NV18"));
   CHECK(contains(board, "nvlink:0>3"));
   CHECK(contains(print(local_cpu(2)), "CPU0  X     SHM"));
-  CHECK(contains(print(local_cpu(16)), "CPU0 to CPU15  SHM         0"));  // one row for all
+  CHECK(contains(print(local_cpu(16)), "CPU0 to CPU15  SHM         0"));  // a single row for all
   CHECK_FALSE(contains(print(local_cpu(16)), "CPU7"));
   const std::string cluster = print(load_topology("vista"));
   CHECK(contains(cluster, "net:0>1"));
-  CHECK_FALSE(contains(cluster, "net:0>2"));  // one line per kind of link
+  CHECK_FALSE(contains(cluster, "net:0>2"));  // a line per kind of link
   Topology pcie = test::two_sockets();
   pcie = without(pcie, {"nvlink:0-1"});
   CHECK(contains(print(pcie), "GPU0  X     NODE  SYS   SYS"));

@@ -1,4 +1,5 @@
-// Broken plans: each breaks one thing of a correct plan, and has exactly the findings of its rule.
+// Broken plans: each breaks a single thing of a correct plan, and has exactly the findings of the
+// broken rule.
 #include <limits>
 
 #include "unit/verify/example.hpp"
@@ -35,7 +36,7 @@ TEST_CASE("plan: requests that cannot be meant") {
   plan.inbox_bytes.pop_back();
   expect(plan, "plan", 1, "wanted 3 inbox sizes (one a rank), found 2");
   plan = three();
-  plan.inbox_bytes[1] = 1ULL << 62;  // sums of such sizes would wrap around
+  plan.inbox_bytes[1] = 1ULL << 62;  // sums of these sizes would wrap around
   expect(plan, "plan", 1, "wanted spaces of at most");
   plan = three();
   plan.request.devices[2] = 0;
@@ -150,7 +151,7 @@ TEST_CASE("deadlock: a signal that never comes") {
 
 TEST_CASE("deadlock: a circle names every blocked lane") {
   Plan plan = three();
-  for (Lane& lane : plan.lanes)  // all ranks wait before they signal
+  for (Lane& lane : plan.lanes)  // all ranks wait before the signals
     std::stable_partition(lane.ops.begin(), lane.ops.end(),
                           [](const Op& op) { return op.kind == OpKind::wait; });
   expect(plan, "deadlock", 3, "is behind the blocked r1.main#0");

@@ -1,5 +1,5 @@
-// Engines' plans: flags that jump and count over calls, slots reused by the next call, one hardware
-// queue, one branch of a graph. Each test breaks one thing of a correct plan.
+// Engines' plans: flags that jump and count over calls, slots reused by the next call, a single
+// hardware queue, a single branch of a graph. Each test breaks a single thing of a correct plan.
 #include "unit/verify/example.hpp"
 
 namespace plait {
@@ -26,8 +26,8 @@ Op await(int owner, int writer, int index, std::uint32_t value = 1) {
   return flagged(OpKind::wait, {owner, writer, index}, value);
 }
 
-/// Two ranks gather: each pushes into the other's slot after the previous call's data was taken
-/// from it. Lane 2 r is the caller's stream of rank r, lane 2 r + 1 its pushes.
+/// Two ranks gather: each pushes into the peer's slot after the previous call's data was taken from
+/// the slot. Lane 2 r is the caller's stream of rank r, lane 2 r + 1 the rank's pushes.
 Plan gather() {
   Plan plan = example::direct(Collective::all_gather, 2, 64);
   const std::vector<Lane> by_lanes = plan.lanes;
@@ -104,7 +104,7 @@ TEST_CASE("row: a slot reused before it is empty") {
 TEST_CASE("row: another engine's call on the same slots") {
   const Plan plan = gather(), other = with_words_of_its_own(plan);
   CHECK(verify(other).proved());
-  Report report = verify_in_a_row({&plan, &other});  // no wait is for the other call's flags
+  Report report = verify_in_a_row({&plan, &other});  // no wait is for the second call's flags
   INFO(print(report));
   CHECK(rules(report) == std::vector<std::string>{"hazard"});
   CHECK(report.plan == "example, then example");
@@ -157,7 +157,7 @@ TEST_CASE("flag: lanes that raise an engine's word in turn") {
   CHECK(report.findings.front().rule == "flag");
   CHECK(print(report).find("to be raised to 1 before 2, found no order between") !=
         std::string::npos);
-  // In turn: the caller's stream records an event, and waits for one in return.
+  // In turn: the caller's stream records an event, and waits for an event in return.
   std::vector<Op>& home = plan.lanes[0].ops;
   home.push_back(raise(0, 0, kEvents + 2));
   home.push_back(await(0, 0, kEvents + 3));
@@ -180,7 +180,7 @@ TEST_CASE("deadlock: in one hardware queue, but not with a queue for each stream
 
 TEST_CASE("deadlock: in a graph that lays streams in one branch") {
   Plan plan = gather();
-  for (const int home : {0, 2})  // waits for the peer, then for its own push
+  for (const int home : {0, 2})  // waits for the peer, then for the rank's own push
     std::swap(plan.lanes[std::size_t(home)].ops[1], plan.lanes[std::size_t(home)].ops[2]);
   CHECK(rules(verify(plan)) == std::vector<std::string>{});  // correct in enqueued order
   const Report report = verify_in_a_graph({&plan, &plan});

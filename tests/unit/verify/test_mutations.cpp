@@ -1,5 +1,5 @@
-// Random damage to a correct plan: verify() reports it, or the plan is still correct; it never
-// crashes. The seed is printed, so that a failure can be repeated.
+// Random damage to a correct plan: verify() reports it, or the plan is still correct. verify()
+// never crashes. The seed is printed, so that a failure can be repeated.
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -99,7 +99,7 @@ TEST_CASE("every op of the direct plan is missed") {
 }
 
 TEST_CASE("16 ranks with 1000 ops each are proved well under a second") {
-  // 16 ranks with 60 ops a round do not reach 1000, so the exchange repeats on fresh bytes.
+  // 16 ranks with 60 ops a round do not reach 1000, hence the exchange repeats on fresh bytes.
   Plan plan = example::direct(Collective::all_reduce, 16, 64);
   const Plan once = plan;
   const std::uint32_t rounds = 16;
@@ -108,7 +108,7 @@ TEST_CASE("16 ranks with 1000 ops each are proved well under a second") {
     for (std::size_t i = 0; i < plan.lanes.size(); ++i)
       for (Op op : once.lanes[i].ops) {
         op.value += round * epochs;
-        // In place the sum overwrites the input, so copies of later rounds use slots only.
+        // In place the sum overwrites the input, hence copies of later rounds use slots only.
         if (op.kind == OpKind::signal || op.kind == OpKind::wait) plan.lanes[i].ops.push_back(op);
       }
   CHECK(op_count(plan) > 15000);

@@ -1,4 +1,4 @@
-// Correct plans are proved, and reports have their orders of summation.
+// Correct plans are proved, and reports have the orders of summation.
 #include "unit/verify/example.hpp"
 
 namespace plait {
