@@ -3,8 +3,8 @@
     python examples/08_train_same_bits.py
 
 Four ranks train the network of train_digits.py in fp32, twice by each strategy: plait's choice, two
-strategies that sum in rank order, and a ring (not in rank order). With bitwise=True plait refuses
-the ring.
+strategies that sum in rank order, and a ring, which does not. With bitwise=True plait refuses the
+ring.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def transform(array, axes):
 
 
 def exchange(blocks):
-    """Sends block i to rank i, as block `rank`."""
+    """Sends block i to rank i, where it becomes block `rank`."""
     if not options.gpu:
         blocks = np.ascontiguousarray(blocks, np.complex64)
         out = np.empty_like(blocks)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # torch 2.13.0+cpu, ml_dtypes 0.6.0, numpy 2.4.6, CPython 3.11, Debian 12, x86-64.
-# Behaviour: a float above the range of float8_e4m3fn (448) becomes 448 by torch's cast and NaN by that of ml_dtypes, which
-# JAX uses. Infinity behaves the same. Below 464, the midpoint, both round to 448.
+# Behaviour: a float above the range of float8_e4m3fn (448) becomes 448 by torch's cast and NaN by
+# the cast of ml_dtypes (used by JAX). Infinity behaves the same. Below 464, the midpoint, both
+# casts round to 448.
 # Output seen:
 #   torch 448.0 448.0 448.0
 #   ml_dtypes 448.0 nan nan

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# torch 2.13.0+cpu with its gloo backend, CPython 3.11, Debian 12, x86-64, 2 ranks.
-# Behaviour: dist.all_reduce(tensor, op=ReduceOp.AVG) of int64 raises, since gloo has no integer average. By then the tensor already
-# holds the sum of both ranks: a caller that catches the error goes on with a changed tensor.
+# torch 2.13.0+cpu with the gloo backend, CPython 3.11, Debian 12, x86-64, 2 ranks.
+# Behaviour: dist.all_reduce(tensor, op=ReduceOp.AVG) of int64 raises, since gloo has no integer
+# average. By then the tensor already holds the sum of both ranks: a caller that catches the error
+# goes on with a changed tensor.
 # Output seen (rank 0; each rank passed 1):
 #   raised RuntimeError, tensor 2
 # Exits 1 if nothing is raised or the tensor is as it was.

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# MPICH 5.0.2 (PyPI wheel mpich 5.0.2, mpi4py 4.1.2, numpy 2.4.6, CPython 3.11, Debian 12, x86-64), 4 ranks of one host.
-# Behaviour: below MPI_THREAD_MULTIPLE, the first four Allreduces on a communicator add the ranks' values in one order,
-# and all later ones in another order. The same fp32 data give other bits from the fifth call on.
+# MPICH 5.0.2 (PyPI wheel mpich 5.0.2, mpi4py 4.1.2, numpy 2.4.6, CPython 3.11, Debian 12, x86-64),
+# 4 ranks of a single host.
+# Behaviour: below MPI_THREAD_MULTIPLE, the first four Allreduces on a communicator add the ranks'
+# values in a first order, and all later Allreduces in a second order. The same fp32 data give
+# different bits from the fifth call on.
 # Output seen (2^24 + 1 + 1 + 1 in fp32, the excess over 2^24 by call):
 #   2 2 2 2 0 0 0 0
 # Exits 1 if the excess no longer changes after the fourth call.

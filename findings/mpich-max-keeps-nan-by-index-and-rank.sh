@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# MPICH 5.0.2 (PyPI wheel mpich 5.0.2), mpi4py 4.1.2, numpy 2.4.6, CPython 3.11, Debian 12, x86-64, 2 ranks.
-# Behaviour: MPI_MAX over 37 floats, all NaN on one rank, keeps the NaN in one half of the vector and loses it in the
-# other half. Which half depends on the rank that had the NaN.
+# MPICH 5.0.2 (PyPI wheel mpich 5.0.2), mpi4py 4.1.2, numpy 2.4.6, CPython 3.11, Debian 12, x86-64,
+# 2 ranks.
+# Behaviour: MPI_MAX over 37 floats, all NaN on a single rank, keeps the NaN in half of the vector
+# and loses it in the rest. The half with NaN depends on the rank that had the NaN.
 # Output seen:
 #   NaN of rank 0 kept at 19..36
 #   NaN of rank 1 kept at 0..18

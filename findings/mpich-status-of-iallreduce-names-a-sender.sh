@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# MPICH 5.0.2 (PyPI wheel mpich 5.0.2), mpi4py 4.1.2, numpy 2.4.6, CPython 3.11, Debian 12, x86-64, 2 ranks.
-# Behaviour: the status of a finished MPI_Iallreduce is that of an internal message: on rank 0 source 1, tag 14, 4 bytes. The
-# status of a collective has no sender to name.
+# MPICH 5.0.2 (PyPI wheel mpich 5.0.2), mpi4py 4.1.2, numpy 2.4.6, CPython 3.11, Debian 12, x86-64,
+# 2 ranks.
+# Behaviour: the status of a finished MPI_Iallreduce is the status of an internal message: on rank 0
+# source 1, tag 14, 4 bytes. The status of a collective has no sender to name.
 # Output seen:
 #   source 1 tag 14 count 4
 # Exits 1 if the status changes.

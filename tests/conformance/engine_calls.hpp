@@ -186,7 +186,7 @@ inline constexpr Collective kCollectives[] = {
 };
 
 /// Runs random calls in a row by seed, without waits between. with_shares: parts of some go through
-/// host memory, and the branches of a graph must run side by side for this.
+/// host memory, for which the branches of a graph must run side by side.
 inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsigned seed,
                                       bool with_shares) {
   const Group group = tiny_group(ranks);

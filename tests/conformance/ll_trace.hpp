@@ -283,7 +283,7 @@ class LlTraceCheck {
       wanted[0] = (half == 0 ? wanted[0] : wanted[1]);
       wanted[1] = wanted[0] >> 32 | flag;
       wanted[0] = (wanted[0] & 0xffffffffull) | flag;
-      // Bytes past the end of a result may have any bits, since nothing keeps these bytes.
+      // Bytes past the end of a result may have any bits, since nothing keeps them.
       if (is_result && bytes < 16) return;
     } else if (run_.kind == PacketFormat::escaped) {
       for (unsigned i = 0; i < 2; ++i)

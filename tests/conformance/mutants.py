@@ -1,9 +1,8 @@
 """Writes copies of kernels, and of an engine, with faults that a test switches on singly:
 mutants.py OUT -> OUT/mutants/*.
 
-A fault is a piece of a file's text and a replacement. In the replacement {} tells whether the fault
-is on. A piece that does not occur exactly once stops the build, to keep the table in step with the
-code.
+A fault is a piece of a file's text and its replacement, in which {} tells whether the fault is on.
+A piece that does not occur exactly once stops the build, to keep the table in step with the code.
 """
 
 from __future__ import annotations

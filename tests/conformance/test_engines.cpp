@@ -9,7 +9,7 @@ using namespace plait_test;
 using namespace plait_test::conformance;
 
 /// Checks each half by itself: kernels are traced, copies are emulated. The plan gives the order of
-/// the halves, and verify() proves the order. Then the whole call is emulated.
+/// the halves, and verify() proves it; then the whole call is emulated.
 std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, const Plan& plan) {
   const Topology topology = linked_machine(run.request.ranks);
   const auto part_of = [&](Collective collective, std::uint64_t count, const Engine& engine) {

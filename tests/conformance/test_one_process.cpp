@@ -36,7 +36,7 @@ Request request_of(const Topology& topology, std::uint64_t bytes, Collective col
 }
 
 std::vector<int> ordinals_of(const Plan& plan) {
-  std::vector<int> ordinals = plan.request.devices;  // of hgx-h200: the GPUs come first
+  std::vector<int> ordinals = plan.request.devices;  // on hgx-h200 the GPUs come first
   ordinals.insert(ordinals.end(), plan.relay_devices.begin(), plan.relay_devices.end());
   return ordinals;
 }

@@ -11,7 +11,7 @@
 
 namespace plait_test {
 #ifdef __SANITIZE_THREAD__
-extern "C" {  // Functions of the CUDA runtime library without a header.
+extern "C" {  // Functions of the CUDA runtime library, which has no header for them.
 void AnnotateIgnoreSyncBegin(const char* file, int line);
 void AnnotateIgnoreSyncEnd(const char* file, int line);
 void AnnotateIgnoreReadsBegin(const char* file, int line);

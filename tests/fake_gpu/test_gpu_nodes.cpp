@@ -94,7 +94,7 @@ struct Side {
     if (!failure) failure = error;
   }
   int rank() const { return nodes.peers()[static_cast<std::size_t>(nodes.place)]; }
-  /// Repeats the call until the call throws; returns the error and the seconds that all calls took.
+  /// Repeats the call until it throws; returns the error and the seconds that all calls took.
   std::pair<std::string, double> run_caught(const Request& request) {
     const auto began = std::chrono::steady_clock::now();
     const auto took = [&] {

@@ -40,8 +40,8 @@ class Bench:
         return array
 
     def finish(self) -> None:
-        """Waits for the stream. The communicator reports the reason of the failure before the
-        driver. The driver takes up to some seconds to fail a stream."""
+        """Waits for the stream. The communicator reports the cause before the driver, which takes
+        up to some seconds to fail a stream."""
         try:
             while not self.gpu.is_done(self.stream):
                 self.comm.check()
@@ -66,7 +66,7 @@ class Bench:
         return self.get(output, count, kind)
 
     def replayed(self, call: Callable[[], None], replays: int) -> Callable[[], None]:
-        """Wraps `call` into a call that launches a graph of the call `replays` times."""
+        """Wraps `call` into a call that launches a graph of it `replays` times."""
         self.gpu.begin_capture(self.stream)
         call()
         graph = self.gpu.end_capture(self.stream)

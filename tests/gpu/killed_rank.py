@@ -56,7 +56,7 @@ def start(rank: int, ranks: int, port: int, drop_in: str) -> subprocess.Popen[st
 
 
 def main() -> int:
-    """Runs the job and watches the job."""
+    """Runs the job and watches it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--drop-in", default="")

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable
 
 if "PLAIT_ARRIVE_S" in os.environ:
-    # PyTorch's watchdog would end the process at a failed stream, before the process can report its
-    # calls.
+    # PyTorch's watchdog would end the process at a failed stream, before it can report its calls.
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
 
 import torch

@@ -125,7 +125,7 @@ def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
 
 
 def in_graph(call: Call) -> Callable[[], None]:
-    """Captures the call into a graph and replays the graph."""
+    """Captures the call into a graph and replays it."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()

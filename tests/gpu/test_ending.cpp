@@ -99,8 +99,8 @@ void give_back(const Asked& asked) {
 }
 
 /// Rank 0's kernel waits for rank 1's. Rank 1's kernel is launched once the driver has answered
-/// rank 0's requests, or a second later. In the second case the driver waits, and LazyArena does
-/// not expect this.
+/// rank 0's requests, or a second later. In the second case the driver waits, which LazyArena does
+/// not expect.
 void query_alongside_a_waiting_kernel(GpuFixture& gpu, GpuFindings& findings) {
   Request request;
   request.count = 1000;

@@ -267,7 +267,7 @@ def asynchronous(job: CheckJob) -> None:
 
 
 def nobody_waits(job: CheckJob) -> None:
-    """A call keeps the tensors alive until the call has ended, even if the work is dropped."""
+    """A call keeps the tensors alive until it has ended, even if the work is dropped."""
     count = 1 << 20
     first = job.values(count)
     dist.all_reduce(first, group=job.group, async_op=True).wait()
@@ -341,8 +341,7 @@ def messages(job: CheckJob) -> None:
 
 
 def streams(job: CheckJob) -> None:
-    """Calls of two streams in turn; an event behind a call orders another stream behind the
-    call."""
+    """Calls of two streams in turn; an event behind a call orders another stream behind it."""
     two = [torch.cuda.Stream(), torch.cuda.Stream()]
     for turn in range(50):
         with torch.cuda.stream(two[turn % 2]):

@@ -160,7 +160,7 @@ extern "C" __global__ void plait_link_pull_bulk(const __grid_constant__ LinkArgs
 #endif  // PLAIT_SM_90
 
 /// Barrier of GPUs, a warp per GPU. word[r]: address read by rank r for this rank's arrival. A wait
-/// is given up after two seconds, and `late` counts the wait.
+/// is given up after two seconds, and `late` counts it.
 struct GateArgs {
   unsigned* word[plait::cuda::kMaxCudaRanks];
   unsigned* mine;  // By rank: number of arrivals.

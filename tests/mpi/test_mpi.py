@@ -234,7 +234,7 @@ def test_an_element_of_more_than_2_gib(mpi, drop_in, folder):
 
 @pytest.mark.parametrize("name", ["even_sums", "even_parts"])
 def test_parts_of_one_size_are_for_the_engines(mpi, drop_in, folder, emulated_gpu, name):
-    """The emulated GPU has no engines: a warning says this when ranks try to use engines."""
+    """The emulated GPU has no engines, which a warning says when ranks try to use them."""
     program = compiled(mpi, folder, "staged", ["staged.cpp"])
     env = environment(drop_in, TEST_LIBCUDA=emulated_gpu, PLAIT_DEBUG="WARN")
     done = launched(mpi, 2, [str(program), name], env)

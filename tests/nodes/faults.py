@@ -3,7 +3,7 @@
     mpiexec -n 4 python tests/nodes/faults.py FOLDER CASE RANK...
 
 Each surviving rank writes FOLDER/RANK: a line per call with the call's seconds and error. A
-launcher loses output that ranks print while the launcher ends a job.
+launcher loses output that ranks print while it ends a job.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def late() -> None:
 
 
 def refused() -> None:
-    """A rank's arguments are wrong before the rank has connected to a peer."""
+    """A rank's arguments are wrong before it has connected to a peer."""
     report(lambda: plait.init(topology="mist" if IS_GUILTY else None))
 
 

@@ -86,7 +86,7 @@ except (KeyboardInterrupt, plait.Error) as error:
 
 
 def test_an_interrupt_is_heard_and_is_no_lost_rank(tmp_path):
-    """The wait runs Python code of the transport, hence the signal handler may run there."""
+    """The wait runs Python code of the transport, so the signal handler may run there."""
     (tmp_path / "job.py").write_text(INTERRUPTED)
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(

@@ -101,7 +101,7 @@ def library(name: str) -> Library:
         return _jax()
     if name == "torch stand-in":
         return Library(TensorStandIn, TensorStandIn.numpy, list(DTYPE_OF_TYPE))
-    # The stand-in exports by numpy: numpy has DLPack for numpy's types only.
+    # The stand-in exports by numpy, which has DLPack for its own types only.
     own = [name for name, dtype in DTYPE_OF_TYPE.items() if dtype.isbuiltin == 1]
     return Library(ConstantStandIn, ConstantStandIn.numpy, own)
 

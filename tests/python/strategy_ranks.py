@@ -1,4 +1,4 @@
-"""Right and wrong strategies, and ranks that run the strategies; for test_planning.py."""
+"""Right and wrong strategies, and ranks that run them; for test_planning.py."""
 
 from __future__ import annotations
 

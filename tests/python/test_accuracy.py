@@ -1,6 +1,5 @@
-"""Sums of 16-bit floats over 4 and 8 ranks are no further from float64 than sums of a ring: a ring
-rounds at every rank. The ring models NCCL's ring: the model's errors on 4 GPUs equal the measured
-errors."""
+"""Sums of 16-bit floats over 4 and 8 ranks are no further from float64 than sums of a ring, which
+rounds at every rank. The ring models NCCL's: its errors on 4 GPUs equal the measured errors."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_an_array_that_cannot_be_written_to_is_no_output():
 
 
 class TypeThatNumpyHasNot:
-    """bf16 in host memory by DLPack (numpy cannot read this)."""
+    """bf16 in host memory by DLPack, which numpy cannot read."""
 
     def __init__(self, gives: bool = True) -> None:
         self.words = np.array([0x3F80, 0x4000], np.uint16)  # 1, 2

@@ -27,7 +27,7 @@ CONSTANTS = {
     "kPeerAccessAlreadyEnabled": "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
     "kCaptureImplicit": "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
     "kStreamNonBlocking": "CU_STREAM_NON_BLOCKING",
-    "kLastDefaultStream": "CU_STREAM_PER_THREAD",  # a handle: _handle() reads the handle
+    "kLastDefaultStream": "CU_STREAM_PER_THREAD",  # a handle: _handle() reads it
     "kEventDisableTiming": "CU_EVENT_DISABLE_TIMING",
     "kHostRegisterPortable": "CU_MEMHOSTREGISTER_PORTABLE",
     "kHostRegisterMapped": "CU_MEMHOSTREGISTER_DEVICEMAP",

@@ -90,8 +90,8 @@ def stated(row: engines.Recorded) -> plait.Plan:
 
 @pytest.fixture(scope="module")
 def by_itself(rows: list[engines.Recorded]) -> list[engines.Recorded]:
-    """Returns rows of engines by the engines' choice. copy_rotation needs slots, and messages are
-    no engine."""
+    """Returns rows of engines by their own choice. copy_rotation needs slots, and messages are no
+    engine."""
     other = ("copy_rotation", "messages")
     return [row for row in rows if row.blocks == row.host == 0 and row.engine not in other]
 

@@ -38,7 +38,7 @@ def test_a_program_ends_as_it_wants_while_a_thread_is_in_a_call(status):
 
 
 def test_what_ends_the_process_in_its_main_thread_still_does():
-    """Covers hooks registered before plait's import: these run after plait's."""
+    """Covers hooks registered before plait's import, which run after plait's."""
     program = """
 import atexit, ctypes
 atexit.register(ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev)

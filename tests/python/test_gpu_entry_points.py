@@ -426,8 +426,7 @@ def test_rows_where_nccl_is_faster_stay_apart():
 
 
 class TunedBay:
-    """A BenchRank with given kernel times; a kernel is wrong, and a kernel is the untuned
-    choice."""
+    """A BenchRank with given kernel times; one kernel is wrong, one is the untuned choice."""
 
     rank, ranks, input, output, stream, nccl = 0, 2, 0, 0, 0, None
 

@@ -219,7 +219,7 @@ def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
     assert both["all_reduce", "fp32", GIB].by["tiled"] == [
         4700,
         4000,
-    ]  # the table's time, if the table has a time
+    ]  # the table's time, if it has one
 
 
 def test_a_way_has_one_spelling():
@@ -474,7 +474,7 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     assert [one.variant for one in run_tables.choices(fastest, 8)] == ["tiled"]
     fastest = calls_at([GIB], {"tiled": 6000, "scatter_ring": 3100, "nccl": 1})
     assert [one.variant for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
-    # Rows with larger slots are a separate section, and the section makes no row of choices.def.
+    # Rows with larger slots are a separate section, which makes no row of choices.def.
     assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
     rows = result_rows.read(made_up / "gpu_run_slots_h200x8.csv")
     assert rows

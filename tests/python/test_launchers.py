@@ -118,7 +118,7 @@ OUTER_WORDS = {
 @pytest.mark.parametrize("words", OUTER_WORDS)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_launcher_that_started_the_ranks_counts_and_no_outer_one(launcher, words, tmp_path):
-    """Both may use the same variables; the inner launcher sets the variables again."""
+    """Both may use the same variables; the inner launcher sets them again."""
     around = SCRIPT if words == "torchrun's" else []
     job = start(launcher, 2, tmp_path / "job", 1, around, OUTER_WORDS[words])
     check(job, 2, tmp_path / "job", 1)
@@ -343,7 +343,7 @@ def run_under(variables: dict[str, str], program: str) -> subprocess.CompletedPr
 
 
 def init_under(variables: dict[str, str]) -> str:
-    """Returns the error of plait.init(): the call must not wait for missing ranks."""
+    """Returns the error of plait.init(), which must not wait for missing ranks."""
     said = run_under(variables, "import plait; plait.init(arrive_s=8)")
     assert said.returncode != 0
     return said.stderr

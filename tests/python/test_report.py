@@ -16,7 +16,7 @@ VOID = {"meta", "line", "circle", "rect", "polyline"}
 
 
 class Tags(HTMLParser):
-    """Collects tags and checks that tags nest."""
+    """Collects tags and checks that they nest."""
 
     def __init__(self) -> None:
         super().__init__()

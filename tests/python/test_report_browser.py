@@ -1,7 +1,7 @@
 """Tests the HTML page in a headless browser: layout, script, picture.
 
 Skipped without Chromium (PLAIT_BROWSER names a binary; apt-get install chromium). The picture stays
-in the test's folder: pytest prints the folder on a failure.
+in the test's folder, which pytest prints on a failure.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ class NeverDone:
 
 
 class Interrupted(Exception):
-    """Replaces KeyboardInterrupt: this would interrupt the runner of the ranks."""
+    """Replaces KeyboardInterrupt, which would interrupt the runner of the ranks."""
 
 
 def interrupted(rank, ranks, wait):
@@ -486,7 +486,7 @@ def test_a_program_may_end_with_calls_under_way(tmp_path):
 
 
 def made_again(rank, ranks):
-    """Destroys a default group and makes the group again in the same store."""
+    """Destroys a default group and makes it again in the same store."""
     store = dist.distributed_c10d._get_default_store()
     for turn in range(3):
         dist.destroy_process_group()

@@ -167,14 +167,13 @@ def sent_and_destroyed(rank, ranks):
 
 
 def sent_and_destroyed_by_socket(rank, ranks):
-    """Runs without process_vm_readv, as on kernels that forbid the call."""
+    """Runs without process_vm_readv, as on kernels that forbid it."""
     plait.torch.streams.read_memory = lambda *_: False
     return sent_and_destroyed(rank, ranks)
 
 
 def a_last_word(rank, ranks):
-    """Receives from a rank before and after the process has ended, without ever sending to the
-    rank."""
+    """Receives from a rank before and after the process has ended, without ever sending to it."""
     if rank == 0:
         dist.send(torch.tensor([5.0]), 1)
         dist.send(torch.tensor([6.0]), 1)

@@ -25,7 +25,7 @@ Op = dist.ReduceOp
 
 
 def room(count: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns an output, and the memory behind the output."""
+    """Returns an output, and the memory behind it."""
     whole = torch.full((count + 4096,), -1, dtype=dtype)
     return whole[:count], whole[count:]
 

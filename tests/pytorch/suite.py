@@ -4,8 +4,8 @@
     python tests/pytorch/suite.py 4 gloo -k all_reduce   # one lane, with pytest's words
 
 A lane is a number of forked ranks and a backend (gloo, mpi), whose tests run too. The suite's
-decorators read BACKEND at import, ranks read the variable at start. Hence the suite is imported
-with the lane's backend, and the variable is then set to plait.
+decorators read BACKEND at import, ranks read it at start. Hence the suite is imported with the
+lane's backend, and the variable is then set to plait.
 """
 
 from __future__ import annotations

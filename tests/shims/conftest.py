@@ -1,4 +1,4 @@
-"""Finds the drop-in's test programs and runs the programs."""
+"""Finds the drop-in's test programs and runs them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_case(built: Path) -> Run:
         env: dict[str, str] | None = None,
         shim: bool = True,
     ) -> Rows:
-        # A sanitizer's runtime is preloaded first: SHIM_RUNTIME names the runtime.
+        # A sanitizer's runtime is preloaded first: SHIM_RUNTIME names it.
         first = [os.environ["SHIM_RUNTIME"]] if "SHIM_RUNTIME" in os.environ else []
         extra = {"LD_PRELOAD": ":".join([*first, str(built / "libplait_nccl.so")])} if shim else {}
         done = subprocess.run(

@@ -99,8 +99,7 @@ def test_the_magic_of_configurations(header):
 
 
 def test_how_configurations_begin(header):
-    """Checks the offsets of configuration fields that the drop-in reads, if the header has the
-    fields."""
+    """Checks the offsets of configuration fields that the drop-in reads, if the header has them."""
     names = re.findall(r"\b(\w+)(?: = \w+)?;", ABI.split("struct ConfigHead {")[1].split("}")[0])
     struct = re.search(r"typedef struct ncclConfig_v\d+ \{(.*?)\} ncclConfig_t;", header, re.S)
     if not struct:

@@ -32,7 +32,7 @@ void expect(const char* name, std::intptr_t is, std::intptr_t open_mpi, std::int
               static_cast<long long>(built_in));
 }
 
-/// Open MPI's handles are addresses of data, looked up by plait by symbol.
+/// Open MPI's handles are addresses of data, which plait looks up by symbol.
 template <class T>
 void hold_handle(const char* name, T is, std::intptr_t mpich, std::intptr_t standard,
                  const void* symbol) {

@@ -222,7 +222,7 @@ void wide_counts() {
   MPI_Comm_free(&comm);
 }
 
-// Open MPI's numbers; the functions are looked up, since not every header declares the functions.
+// Open MPI's numbers; the functions are looked up, since not every header declares them.
 constexpr int kProcFailed = 75, kRevoked = 77;
 
 template <class... Arguments>

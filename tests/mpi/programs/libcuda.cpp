@@ -253,7 +253,7 @@ void* emulated_device(const void* content) {
   return reinterpret_cast<void*>(memory().device + offset);
 }
 
-/// Frees memory; returns true if the memory was device memory.
+/// Frees memory; returns true if it was device memory.
 int emulated_free(void* content, std::size_t bytes) {
   if (reinterpret_cast<Address>(content) - memory().content >= kBytes) return 0;
   madvise(content, (bytes + 4095) / 4096 * 4096, MADV_REMOVE);

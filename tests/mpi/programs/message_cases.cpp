@@ -216,7 +216,7 @@ long emulated(const char* name) {
   return found == nullptr ? 0 : static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
 }
 
-/// Each rank sends device memory to all peers, and the peers open the memory.
+/// Each rank sends device memory to all peers, which open it.
 void opened() {
   const int ranks = ranks_of(MPI_COMM_WORLD);
   auto* const in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
@@ -357,8 +357,8 @@ void threads() {
 }
 
 /// Messages of RTS lengths (1056 bytes, and each 192 more), while RTS messages are under way, on
-/// this communicator and another: a probe tells the messages apart. Large messages use the 8th
-/// length and the following lengths.
+/// this communicator and another: a probe tells them apart. Large messages use the 8th length and
+/// the following lengths.
 void same_length() {
   MPI_Comm other;
   MPI_Comm_dup(MPI_COMM_WORLD, &other);

@@ -30,7 +30,7 @@ class IntPairs {
   void* data() { return device_ptr(memory_.data()); }
   MPI_Datatype type() const { return strided_ ? type_ : MPI_INT; }
   int count(int pairs) const { return strided_ ? pairs : 2 * pairs; }
-  /// A program may free a type while calls that use the type are pending.
+  /// A program may free a type while calls that use it are pending.
   void free_type() {
     if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
   }

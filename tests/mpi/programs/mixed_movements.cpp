@@ -14,7 +14,7 @@ struct Movement {
                                            static_cast<std::uint64_t>(to),
                                            static_cast<std::uint64_t>(word)));
   }
-  /// Writes the ints of a part, or compares the ints.
+  /// Writes the ints of a part, or compares them.
   void put(IntPairs& where, int part, int from, int to) const {
     for (int word = 0; word < 2 * pairs; ++word)
       where.at(2 * pairs * part + word) = value(from, to, word);
@@ -74,8 +74,8 @@ PendingCall gather_uneven(const Shared& call, Dice& common, Dice& own) {
   const int ranks = m.setting.ranks, rank = m.setting.rank, most = m.pairs;
   std::vector<int> pairs;
   for (int one = 0; one < ranks; ++one) pairs.push_back(most - common.below(most / 3 + 1));
-  // Open MPI 5.0 computes the message's size, and from the size the algorithm, from the receive
-  // counts and the send type: with two kinds of types the ranks disagree and hang.
+  // Open MPI 5.0 computes the message's size, and from it the algorithm, from the receive counts
+  // and the send type: with two kinds of types the ranks disagree and hang.
   const bool strided = own.one_in(3);
   m.in = std::make_unique<IntPairs>(most, strided);
   m.out = std::make_unique<IntPairs>(most * ranks, strided);
@@ -143,7 +143,7 @@ PendingCall mixed_movement(const CallSetting& setting, Dice& common, Dice& own) 
   const int root = common.below(setting.ranks);
   const int kind = common.below(9);
   if (kind > 5) return mixed_uneven(setting, common, own);
-  // MPICH 4.0 sometimes uses MPI_IN_PLACE of MPICH's own non-blocking calls as an address.
+  // MPICH 4.0 sometimes uses MPI_IN_PLACE of its own non-blocking calls as an address.
   const bool in_place = common.one_in(3) && setting.blocking;
   PendingCall pending;
   if (kind == 0) pending = broadcast(call, root, own);

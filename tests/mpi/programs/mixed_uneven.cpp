@@ -146,7 +146,7 @@ PendingCall mixed_uneven(const CallSetting& setting, Dice& common, Dice& own) {
   call->setting = setting;
   call->most = 1 + common.below(common.one_in(8) ? 8000 : 300);
   const int root = common.below(setting.ranks), kind = common.below(3);
-  // MPICH 4.0 sometimes uses MPI_IN_PLACE of MPICH's own non-blocking calls as an address.
+  // MPICH 4.0 sometimes uses MPI_IN_PLACE of its own non-blocking calls as an address.
   const bool in_place = common.one_in(3) && setting.blocking;
   PendingCall pending;
   if (kind == 0) pending = all_to_all(call, in_place, own);

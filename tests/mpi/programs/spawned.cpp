@@ -21,7 +21,7 @@ int mistakes_of_sum(MPI_Comm comm) {
   return wrong;
 }
 
-/// Spawns through env, and env sets the child's variables.
+/// Spawns through env, which sets the child's variables.
 MPI_Comm spawn(char** argv) {
   std::vector<char*> words;
   if (argv[2] != nullptr) words.push_back(argv[2]);

@@ -14,7 +14,7 @@ from cases import SuiteCase, SuiteOutcome
 from mpi_programs import ROOT, Mpi, environment, launched
 
 WORK = ROOT / "build" / "mpi" / "suites"
-LEFT_OUT = ("spawn", "dynproc", "util_pool")  # these start processes: launchers may refuse this
+LEFT_OUT = ("spawn", "dynproc", "util_pool")  # these start processes, which launchers may refuse
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpich.so.12"}
 LIMIT_S = 1200
 
@@ -25,7 +25,7 @@ def fetched() -> Path:
     sources = WORK / f"mpi4py-{version}"
     if not (sources / "test" / "main.py").exists():
         WORK.mkdir(parents=True, exist_ok=True)
-        # Not `:all:`: that word compiles the build dependencies of the metadata for minutes.
+        # Not `:all:`, which compiles the build dependencies of the metadata for minutes.
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary"]
         command += ["mpi4py", f"mpi4py=={version}", "-d", str(WORK)]
         subprocess.run(command, check=True, timeout=600)

@@ -44,13 +44,12 @@ std::uint64_t wrong_sums(Comm comm, int ranks) {
   return wrong;
 }
 
-/// Returns how often two threads were inside NCCL for a communicator: this corrupts the
-/// communicator.
+/// Returns how often two threads were inside NCCL for a communicator, which corrupts it.
 std::string crowded() { return number("crowded", standin_calls("two threads inside NCCL")); }
 
 }  // namespace
 
-/// Queries a communicator before readiness, then uses the communicator.
+/// Queries a communicator before it is ready, then uses it.
 std::string nonblocking(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm comm = made(job, rank, result);

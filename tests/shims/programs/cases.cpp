@@ -48,7 +48,7 @@ std::string all_reduce(const TestJob& job, int rank) {
          number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// Makes empty calls: NCCL serves these calls.
+/// Makes empty calls, which NCCL serves.
 std::string empty(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(r, 0, kFloat, kSum, false);
@@ -86,7 +86,7 @@ std::string big(const TestJob& job, int rank) {
          number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// Sums bf16: the stand-in cannot reduce bf16, hence plait served. 1.0 = 0x3f80.
+/// Sums bf16, which the stand-in cannot reduce: plait served it. 1.0 = 0x3f80.
 std::string bf16(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::vector<std::uint16_t> values(100, 0x3f80);

@@ -42,8 +42,7 @@ bool await_freed(std::uint64_t count) {
 
 }  // namespace
 
-/// The last rank destroys a communicator late; until then the rank's writes must find the peers'
-/// memory.
+/// The last rank destroys a communicator late; until then its writes must find the peers' memory.
 std::string leave_late(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm child = nullptr;
@@ -215,8 +214,7 @@ std::string many_lives(const TestJob& job, int rank) {
          number("noticed_ms", noticed_ms);
 }
 
-/// Rank 0 truncates the rank's liveness page, if possible; the peers must not read beyond the
-/// page's end.
+/// Rank 0 truncates its liveness page, if possible; the peers must not read beyond its end.
 std::string short_page(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks), pages = 0;
@@ -237,8 +235,8 @@ std::string short_page(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("pages", pages);
 }
 
-/// Finalizes while a call waits for rank 1, a late rank: all calls have ended when ncclCommFinalize
-/// returns, or when a non-blocking communicator is ready again.
+/// Finalizes while a call waits for rank 1, which is late: all calls have ended when
+/// ncclCommFinalize returns, or when a non-blocking communicator is ready again.
 std::string finalize(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, job.name == "finalize"};
@@ -287,8 +285,8 @@ std::string abort_in_group(const TestJob& job, int rank) {
          number("ended", ended) + ", " + number("later", later);
 }
 
-/// plait attaches inside NCCL's first connection, and the connection never completes. Reports how
-/// long ncclCommAbort of another thread takes, and the result of making the communicator.
+/// plait attaches inside NCCL's first connection, which never completes. Reports how long
+/// ncclCommAbort of another thread takes, and the result of making the communicator.
 std::string abort_attaching(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ::setenv("STANDIN_STUCK", "1", 1);

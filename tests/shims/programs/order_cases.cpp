@@ -70,7 +70,7 @@ struct NumberedSum {
   std::vector<std::int32_t> input, output = std::vector<std::int32_t>(kCount, -1);
 };
 
-/// Forks a capture on `main` to other streams and joins the streams.
+/// Forks a capture on `main` to other streams and joins them.
 class Fork {
  public:
   explicit Fork(Stream main) : main_(main) {}
@@ -152,7 +152,7 @@ std::string lost_streams(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Captures fork, a call on each stream, join; replays the graph a thousand times.
+/// Captures fork, a call on each stream, join; replays it a thousand times.
 std::string forked_capture(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (job.name != "forked_capture") use_graphs_as(r, job.name == "forked_capture_mixed" ? 2 : 1);

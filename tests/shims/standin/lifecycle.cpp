@@ -187,8 +187,7 @@ STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, 
   });
 }
 
-/// Returns an id for ncclCommGrow: a rank of the parent gets the id and passes the id to the new
-/// ranks.
+/// Returns an id for ncclCommGrow: a rank of the parent gets it and gives it to the new ranks.
 STANDIN_API Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
   comm->grown_at = make_segment();
@@ -249,7 +248,7 @@ STANDIN_API Result ncclCommAbort(Comm comm) {
     std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(waits)));
   comm->job = nullptr;  // joined
   static std::mutex guard;
-  static auto* const kept = new std::vector<Comm>;  // tasks may still read the value
+  static auto* const kept = new std::vector<Comm>;  // tasks may still read it
   const std::lock_guard<std::mutex> hold(guard);
   kept->push_back(comm);
   return ncclSuccess;

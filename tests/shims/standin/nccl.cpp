@@ -25,7 +25,7 @@ plait::nccl::CommTag::~CommTag() {
 namespace standin {
 namespace {
 
-struct GroupTask {               // work at the end of a group
+struct GroupTask {               // work of a group at its end
   std::function<Result()> make;  // set for a new communicator; comm waits for it
   std::shared_ptr<CommTag> comm;
   Stream stream = nullptr;
@@ -162,7 +162,7 @@ Result run_now_or_later(std::vector<GroupTask> tasks) {
 
 Result end_group() { return run_now_or_later(std::exchange(group(), StandinGroup{}).tasks); }
 
-/// Adds the task to the open group, or runs the task now.
+/// Adds the task to the open group, or runs it now.
 Result add(GroupTask task) {
   if (group().depth == 0) return run_now_or_later({std::move(task)});
   group().tasks.push_back(std::move(task));
@@ -171,8 +171,7 @@ Result add(GroupTask task) {
 
 }  // namespace
 
-/// Checks the state by NCCL's public function, as NCCL does; the drop-in must not intercept this
-/// call.
+/// Checks the state by NCCL's public function, as NCCL does; the drop-in must not intercept it.
 bool ready(CommTag* comm) {
   Result error = ncclSuccess;
   return comm != nullptr && ncclCommGetAsyncError(comm, &error) == ncclSuccess &&

@@ -21,7 +21,7 @@ inline constexpr int kMaxRanks = 8;
 inline constexpr std::size_t kSlotBytes = 64 << 10;
 inline constexpr std::size_t kMailBytes = 16 << 10;
 
-/// Returns how long a rank waits before the rank counts a peer as lost, in s.
+/// Returns how long a rank waits before it counts a peer as lost, in s.
 inline double patience_s() {
   const char* given = std::getenv("STANDIN_PATIENCE_S");
   return given == nullptr ? 30 : std::atof(given);

@@ -1,5 +1,5 @@
 // Streams, events, captures and graphs of the stand-in: a stream is a thread with a queue of tasks;
-// graph nodes run concurrently unless an edge orders the nodes. Using a destroyed stream ends the
+// graph nodes run concurrently unless an edge orders them. Using a destroyed stream ends the
 // program. Also counts calls by name.
 #include "tests/shims/standin/streams.hpp"
 
@@ -104,7 +104,7 @@ Capture& capture_of(Queue& stream) {
   return *stream.capture;
 }
 
-/// Adds a node behind all work of the captured stream; later work goes behind the node.
+/// Adds a node behind all work of the captured stream; later work goes behind it.
 void chain(Queue& stream, GraphNode node) {
   Capture& capture = capture_of(stream);
   node.after = stream.ends;

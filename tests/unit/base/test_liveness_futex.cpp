@@ -1,4 +1,4 @@
-// Tests the liveness futex: every kind of thread death marks the futex, and a release does not.
+// Tests the liveness futex: every kind of thread death marks it, and a release does not.
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <pthread.h>

@@ -349,7 +349,7 @@ TEST_CASE("more memory than there is: out_of_memory on every rank, and on with s
   return;
 #endif
   check_no_errors(with_communicators(2, [](Communicator& comm) {
-    // No machine has memory for a message of this size; an address range replaces the message.
+    // No machine has memory for a message of this size; an address range replaces it.
     const std::uint64_t bytes = 1ull << 44;
     void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

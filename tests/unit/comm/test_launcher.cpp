@@ -233,7 +233,7 @@ TEST_CASE("two containers that share the folder have different rendezvous addres
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", "29500"}};
   CHECK(is(same_rendezvous(here, CLONE_NEWNS), "yes"));
-  CHECK(is(same_rendezvous(here, CLONE_NEWNET), "no"));  // the port there is a different port
+  CHECK(is(same_rendezvous(here, CLONE_NEWNET), "no"));  // the port there differs
   Values far = here;
   far[3].second = "node1";
   CHECK(is(same_rendezvous(far, CLONE_NEWNET), "yes"));

@@ -86,7 +86,7 @@ TEST_CASE("what is no page of full size, sealed, is refused") {
   CHECK(PeerLiveness::open(shown_as(file)));
   CHECK(!PeerLiveness::open(shown_as(file, -1)));
   CHECK(!PeerLiveness::open(shown_as(file, LivenessPage::kSlots)));
-  CHECK(ftruncate(file, 0) != 0);  // the file cannot shrink under a process that maps the file
+  CHECK(ftruncate(file, 0) != 0);  // the file cannot shrink under a process that maps it
 }
 
 #if !defined(__SANITIZE_THREAD__)

@@ -44,7 +44,7 @@ bool within(double seconds, const std::function<bool()>& holds) {
   return true;
 }
 
-/// Another process that publishes a slot and then runs `work` with the slot; rank 1 of two.
+/// Another process that publishes a slot and then runs `work` with it; rank 1 of two.
 class Neighbour {
  public:
   explicit Neighbour(const std::function<void(int place)>& work) {

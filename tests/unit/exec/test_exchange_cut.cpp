@@ -1,5 +1,5 @@
-// How two ranks cut a message: every byte once, no slot used before the slot is free, and no
-// enqueued step waits for a later step.
+// How two ranks cut a message: every byte once, no slot used before it is free, and no enqueued
+// step waits for a later step.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"

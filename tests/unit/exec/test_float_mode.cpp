@@ -1,5 +1,5 @@
 // Reductions do not depend on a thread's float mode (flush to zero, rounding, traps), and restore
-// the mode for the program.
+// it for the program.
 #include <doctest/doctest.h>
 
 #include <cfenv>

@@ -203,7 +203,7 @@ TEST_CASE("host share: two sizes in turn, six copies on streams before times are
     };
     CAPTURE(seed);
     CHECK(mean(1.0, 324) < 0.95);
-    CHECK(mean(4.4, 708) <= 1.04);  // 18 copies' time for the first six
+    CHECK(mean(4.4, 708) <= 1.04);  // 18 copies' time for the first six of them
     CHECK(mean(4.4, 600) <= 1.03);
     mean(1.0, 400);
     CHECK(mean(1.0, 400) < 0.95);

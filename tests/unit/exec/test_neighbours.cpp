@@ -1,6 +1,5 @@
-// Tests Neighbours: the class tells each rank whether kernels of another rank may run on the same
-// GPU: of a rank of this process, or of another process under MPS. A small fake driver replaces
-// CUDA's.
+// Tests Neighbours, which tells each rank whether kernels of another rank may run on its GPU: of a
+// rank of this process, or of another process under MPS. A small fake driver replaces CUDA's.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
