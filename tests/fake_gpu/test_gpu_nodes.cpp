@@ -41,7 +41,7 @@ struct Side {
   std::unique_ptr<GpuCalls> calls;
   std::mutex guard;
   std::optional<Error> failure;
-  std::optional<Error> others;    ///< Failure reported by ranks of the second node, once heard.
+  std::optional<Error> others;    ///< Failure reported by ranks of the other node, once heard.
   std::vector<std::string> told;  ///< Failures that this rank has reported.
   std::function<void()> at_hearing, at_failure;  ///< Hooks that run in the test's threads.
   const std::thread::id test = std::this_thread::get_id();

@@ -6,7 +6,7 @@ One process, two GPUs, a thread each. `stores`: rank 0 sends a message, which co
 1 receives it, destroys the communicator and fills all available memory. Rank 1's stores during the
 receive must not appear in that memory. `waits`: while another stream of GPU 0 is busy for seconds,
 destroying must not wait for that stream. This runs once with plait's own communicators and once
-under NCCL. NCCL's part may wait, and then the limit is NCCL's time alone. Prints a JSON line for
+under NCCL. NCCL's own part may wait: there the limit is NCCL's time alone. Prints a JSON line for
 each. Exit status 1 = a failure. Needs torch. Without --drop-in only plait's own communicators run.
 """
 

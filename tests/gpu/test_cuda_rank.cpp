@@ -301,7 +301,7 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
     wrong += compare();
   }
   // The driver creates a stream only after all kernels on the GPU have ended. On a shared GPU the
-  // peer's kernel is in this work, and waits for this rank.
+  // peer's kernel is among these kernels, and waits for this rank.
   if (gpu.board->ranks == 2 && !gpu.shares_gpu &&
       (only == nullptr || std::string(only) == "copy")) {
     enqueue(CopiedBy::copy_engines);

@@ -16,8 +16,8 @@ std::size_t sent_count(int from, int to, int which) {
 
 void pause_of(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
-/// All-to-all of different sizes, including the same rank; sends on a stream, receives on a second,
-/// and a third used before and after.
+/// All-to-all of different sizes, including the rank itself; sends on a stream, receives on a
+/// second, and a third used before and after.
 std::uint64_t all_to_all_once(const TestRank& r, Stream out, Stream in) {
   struct PeerTraffic {
     int peer;

@@ -26,7 +26,7 @@ Request all_reduce(int ranks, std::uint64_t count, DataType type, ReduceOp op) {
   return request;
 }
 
-// Every rank pushes an input into every rank's inbox; each reduces in rank order.
+// Every rank pushes its input into every rank's inbox; each reduces in rank order.
 Plan by_inbox(const Topology& topology, const Request& request) {
   Builder builder(topology, request, "by_inbox");
   const int n = request.ranks;

@@ -33,7 +33,7 @@ inline Topology machine(int gpus) {
   return made;
 }
 
-/// Each rank pushes an input into a slot of every peer's scratch, then sums or copies the slots.
+/// Each rank pushes its input into a slot of every peer's scratch, then sums or copies the slots.
 inline Plan direct(Collective collective, int ranks, std::uint64_t count,
                    Space slots_in = Space::scratch) {
   const Topology topology = machine(ranks);
