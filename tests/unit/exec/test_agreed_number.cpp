@@ -122,7 +122,7 @@ TEST_CASE("two ranks with different calls get an error") {
     FAIL("went on");
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::mismatch);
-    CHECK(std::string(error.what()).find("large call 0 of rank 1") != std::string::npos);
+    CHECK(std::string(error.what()).find("large call number 0 of rank 1") != std::string::npos);
   }
 }
 
