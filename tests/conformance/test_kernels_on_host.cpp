@@ -352,7 +352,7 @@ TEST_CASE("a clock that steps back ends no wait") {
     std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
     const plait_test::SteppingClock stepping;
     calls.front().late = 1;  // by more than the deadline, on a clock that does not step back
-    run_calls(calls, devices, 0.05);
+    run_calls(calls, devices, 0.5);
     for (std::size_t at = 0; at < calls.size(); ++at)
       for (std::size_t rank = 0; rank < devices.size(); ++rank) {
         CAPTURE(text(ranks, " ranks, call ", at, ", rank ", rank));
