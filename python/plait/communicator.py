@@ -197,7 +197,7 @@ class Communicator:
         return self._call("reduce_scatter", array, out, how, op=op)
 
     def all_gather(self, array: Any, out: Any = None, **how: Any) -> Any:
-        """Gathers all ranks' arrays on every rank, in rank order: shape (ranks, *array.shape)."""
+        """Gathers all ranks' arrays on every rank, in rank order: shape (ranks,) + array.shape."""
         return self._call("all_gather", array, out, how)
 
     def broadcast(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
@@ -216,7 +216,7 @@ class Communicator:
         return self._call("all_to_all", array, out, how)
 
     def gather(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
-        """Gathers all ranks' arrays on the root: shape (ranks, *array.shape). Other ranks get
+        """Gathers all ranks' arrays on the root: shape (ranks,) + array.shape. Other ranks get
         None."""
         return self._call("gather", array, out, how, root=root)
 
