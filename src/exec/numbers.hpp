@@ -33,7 +33,7 @@ struct SmallFloat {
     const std::uint32_t rounded = size + ((1u << (kDrop - 1)) - 1) + ((size >> kDrop) & 1u);
     const std::uint32_t normal =
         (rounded >> kDrop) - (static_cast<std::uint32_t>(127 - kBias) << kMantissa);
-    // Below the normal numbers the unit is fixed; adding a float of that unit rounds.
+    // Below the normal numbers the unit is fixed; adding a float of that unit rounds to it.
     constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(127 + 1 - kBias + kDrop) << 23;
     constexpr std::uint32_t kLeastNormal = static_cast<std::uint32_t>(127 + 1 - kBias) << 23;
     const std::uint32_t tiny =

@@ -92,7 +92,7 @@ class Follower {
     }
   }
 
-  // A library's sum was scaled before; moved data keeps the origin.
+  // A library's sum was scaled before; moved data keeps its origin.
   bool join(const Op& op, int rank) {
     const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
     std::map<int, std::vector<std::pair<std::uint64_t, int>>>& given =

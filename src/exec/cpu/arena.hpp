@@ -1,6 +1,6 @@
 // Layout of a rank's arena: [doorbell | flags | scratch | inbox 0 | inbox 1 | ring | relay GPUs].
-// The flags of a writer are a packed row; rows of different writers share no cache line, since a
-// single thread raises a row and a single thread polls it.
+// The flags of a writer are a packed row; rows of different writers share no cache line, since one
+// thread raises a row and another polls it.
 #pragma once
 #include <algorithm>
 #include <atomic>

@@ -195,8 +195,8 @@ class RankRun {
   }
 
   // A flag that no plan raises for 2^31 epochs would seem to be ahead. Every 2^28 epochs each rank
-  // therefore sets all flags that the rank writes to the present epoch. The rank's signals of this
-  // call are done: no waiter is affected.
+  // therefore sets all flags that it writes to the present epoch. Its signals of this call are
+  // done, so no waiter is affected.
   void refresh_flags() {
     const std::uint32_t after = call_.epoch + epochs_per_call(plan_);
     if (call_.epoch >> kRefreshShift == after >> kRefreshShift) return;

@@ -11,7 +11,7 @@ class NodeLibrary {
  public:
   virtual ~NodeLibrary() = default;
   /// Begins this rank's part (index `member`) of a collective among `ranks`. request: the
-  /// collective with `ranks` as the ranks; averages are not divided. src and dst must stay valid
+  /// collective with `ranks` as its ranks; averages are not divided. src and dst must stay valid
   /// until the call is done, and may be the same buffer, or overlap as NCCL allows. Returns a
   /// handle.
   virtual int begin(const Request& request, const std::vector<int>& ranks, int member,

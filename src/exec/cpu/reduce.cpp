@@ -1,5 +1,5 @@
-// reduce_cpu(): a version for each instruction set, chosen at the first call. Versions differ only
-// in speed: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
+// reduce_cpu(): one version for each instruction set, chosen at the first call. Versions differ
+// only in speed: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // falsely raised by GCC 12 in intrinsics
 #include <cstddef>
 

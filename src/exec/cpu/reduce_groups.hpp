@@ -211,7 +211,7 @@ PLAIT_VECTOR std::uint64_t whole_groups(const LoopJob& job, std::uint64_t bytes)
 
 template <class N, class C, ReduceOp kOp, bool kScaled>
 PLAIT_VECTOR void groups(const LoopJob& job) {
-  const LoopJob own = job;  // a local copy that stores to dst cannot alias
+  const LoopJob own = job;  // a local copy, which stores to dst cannot alias
   const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
   const std::uint64_t at = whole_groups<C, kOp, kScaled>(own, bytes);
   if (at == bytes) return;

@@ -25,8 +25,8 @@ struct BuiltInChoice {
   bool is_about(const Request& request) const;
 };
 
-/// All rows in order. The first row wins that matches a request and names an engine that accepts
-/// the request.
+/// All rows in order. The first row that matches a request and names an engine that accepts it
+/// wins.
 std::span<const BuiltInChoice> choices();
 
 /// A kind of GPU and links (gpu_kind.hpp) that rows were measured on, and the most ranks measured.

@@ -70,7 +70,7 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
 
 CudaRank::~CudaRank() { close(); }
 
-/// Runs once all ranks know the kernels that all GPUs can run: no memory is reserved for kernels
+/// Runs once all ranks know the kernels that all GPUs can run, so no memory is reserved for kernels
 /// that some GPU lacks.
 void CudaRank::agree_on_group() {
   full_group_.ranks = options_.ranks;
@@ -312,7 +312,7 @@ void CudaRank::forget_rings() noexcept {
   rings_.clear();
 }
 
-/// Frees everything that open() has created until now. The GPU must be idle.
+/// Frees everything that open() has created so far. The GPU must be idle.
 void CudaRank::close() noexcept {
   lazy_arena_.reset();
   const RelaxedCaptureMode relaxed;
@@ -537,10 +537,10 @@ void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) 
                    {bound.whole_blocks(), 512, false}, stream, {&args});
 }
 
-/// Enqueues a lane. A lane with copies uses three streams: waits run ahead and signals follow,
-/// therefore copies are back to back and no copy engine idles while a flag travels. Lane order
-/// holds: a copy starts after all preceding waits, and a signal after all preceding ops. A wait
-/// that runs early only weakens the order.
+/// Enqueues a lane. A lane with copies uses three streams: waits run ahead and signals follow, so
+/// copies are back to back and no copy engine idles while a flag travels. Lane order holds: a copy
+/// starts after all preceding waits, and a signal after all preceding ops. A wait may run early,
+/// which only weakens the order.
 void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args,
                         std::size_t first) {
   Function kernel = kernels_->find(lane_kernel(bound.plan().request));

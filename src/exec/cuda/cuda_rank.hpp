@@ -73,7 +73,7 @@ class CudaRank : public EngineRank {
  public:
   /// Collective over all ranks. Error(no_device) without GPUs, unsupported without device code.
   CudaRank(const CudaRankOptions& options, const Exchange& exchange);
-  /// Frees at once: every peer must have reported has_ended() before. Waits for all work on the
+  /// Frees at once, so every peer must have reported has_ended() before. Waits for all work on the
   /// GPU.
   ~CudaRank() override;
 
@@ -138,7 +138,7 @@ class CudaRank : public EngineRank {
   /// True if messages() serves any message between two ranks; the same on all ranks.
   bool takes_messages() const { return full_group_.sizes.message_slot_bytes != 0; }
   /// Enqueues this rank's ends of messages. All messages progress concurrently, however the peers
-  /// group messages; messages between two ranks match in order. Stream order as for run(). A sender
+  /// group theirs; messages between two ranks match in order. Stream order as for run(). A sender
   /// may finish before the receiver has come. A size mismatch between the ends is not detected.
   void messages(const std::vector<MessageEnd>& messages, Stream stream,
                 const MessageTuning& tuning = {});
@@ -149,10 +149,10 @@ class CudaRank : public EngineRank {
   /// Ends waiting kernels within milliseconds, without a result and without a stream error, because
   /// the program no longer wants the result. Any thread.
   void abort() noexcept;
-  /// Marks the rank as broken: a call on `stream` threw `error` before all work was enqueued. Peers
-  /// count the call: call numbers no longer match. Waiting kernels fail their stream, as after
-  /// fail(), and check() and later calls throw. Does nothing while `stream` captures, since no work
-  /// has run.
+  /// Marks the rank as broken: a call on `stream` threw `error` before all its work was enqueued.
+  /// Peers count the call, so call numbers no longer match. Waiting kernels fail their stream, as
+  /// after fail(), and check() and later calls throw. Does nothing while `stream` captures, since
+  /// no work has run.
   void break_off(Stream stream, const std::exception& error) noexcept;
   /// True once a call has broken off.
   bool has_broken_off() const { return has_broken_off_.load(std::memory_order_acquire); }
@@ -161,7 +161,7 @@ class CudaRank : public EngineRank {
   /// thread.
   void fail() noexcept;
   /// Enqueues a kernel that fails the stream if fail() was called before the kernel runs. Placed
-  /// behind another library's part of a call: that part may have ended early.
+  /// behind another library's part of a call, since that part may have ended early.
   void fail_if_peer_lost(Stream stream);
 
  private:
@@ -246,7 +246,7 @@ class CudaRank : public EngineRank {
   std::vector<Event> marks_;       // One per stream.
   StopPage* stop_page_ = nullptr;  // Host address.
   DevicePointer device_stop_page_ = 0;
-  std::vector<std::byte*> host_rings_;  // By rank; filled during registration.
+  std::vector<std::byte*> host_rings_;  // By rank; those registered so far.
   std::vector<DevicePointer> rings_;    // Device addresses of host_rings_.
   EnginePath engine_path_;
   bool words_registered_ = false, slots_registered_ = false;

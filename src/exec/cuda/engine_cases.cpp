@@ -28,7 +28,7 @@ std::vector<CaseSetting> settings(int ranks) {
           {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
 }
 
-/// Request that moves about `elements` elements in every collective: a part has an n-th.
+/// Request that moves about `elements` elements in every collective: parts have an n-th of them.
 Request request_of(Collective collective, int ranks, std::uint64_t elements) {
   constexpr DataType kTypes[] = {DataType::fp32, DataType::bf16, DataType::uint8};
   Request request;
@@ -172,8 +172,8 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
     const std::vector<std::string>& of = param.engines;
     const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
                        std::find(of.begin(), of.end(), name) != of.end();
-    // With the smallest pieces, the very many pieces of a large message show no more than a small
-    // message's.
+    // With the smallest pieces, a large message has very many, which show no more than the few of a
+    // small message.
     const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;
     const bool is_long =
         param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;

@@ -15,7 +15,7 @@ struct EngineCase {
   std::string engine;
   std::string label;
   std::vector<std::function<Plan()>>
-      calls;               ///< A single call, or several in a row that separate cases prove too.
+      calls;  ///< A single call, or several in a row that cases of their own prove too.
   bool in_graphs = false;  ///< Also ends if a graph puts all streams into a single branch.
 };
 
@@ -23,7 +23,7 @@ struct EngineCase {
 std::vector<EngineCase> engine_cases();
 
 /// Default tuning, then the minimum and maximum of each parameter of the engine in turn. Launch
-/// parameters are left out: no plan shows launch parameters.
+/// parameters are left out, since plans do not show them.
 std::vector<Tuning> corners(const Engine& engine, const Request& request);
 
 /// Group with slots of two pages and little host memory: small messages take many pieces and reuse

@@ -108,7 +108,7 @@ void lay_out_arena(Group& group, const ArenaOptions& wish) {
   const ArenaUse use = use_of(group, wish);
   group.tiers =
       lay_out(use, wish.budget_bytes != 0 ? wish.budget_bytes : usual_memory_bytes(group.ranks));
-  // A user that sets the slots' size may use slots for any engine.
+  // A user who sets the slots' size may use them for any engine.
   group.has_rings_alone = use.rings && !use.exchanges && requested.copy_slots_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;
   for (const ArenaPartInfo& info : arena_parts()) {

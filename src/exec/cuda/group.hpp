@@ -1,5 +1,5 @@
 // Values agreed on at set-up that engine choices depend on besides the request; equal on all ranks.
-// A pure value: tests make every decision without a GPU.
+// A pure value, so tests make every decision without a GPU.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -78,7 +78,7 @@ struct Group {
   std::uint64_t inbox_bytes() const;     ///< All copy-engine slots of a rank; 0 = none.
   std::uint64_t slot_bytes() const;      ///< A single slot; 0 = slots for rings only.
   std::uint64_t borrowed_bytes() const;  ///< Tile slots that copy engines borrow.
-  std::uint64_t ring_bytes() const;      ///< All slots, as rings use the memory.
+  std::uint64_t ring_bytes() const;      ///< Borrowed and own slots, as rings use them.
 };
 
 /// Options for lay_out_arena() beside the group's values.

@@ -127,7 +127,8 @@ bool Selector::has_row_for_graphs(const Request& request) const {
 }
 
 /// Returns the tuning table's row. The table was not measured under an SM budget. A row holds for
-/// eager and captured calls alike: no row counts if eager and captured calls use different engines.
+/// eager and captured calls alike, so no row counts if eager and captured calls use different
+/// engines.
 const TunedRow* Selector::measured(const Request& request) const {
   const TuningSetting setting =
       group_.overlap_compute ? TuningSetting::overlap_compute : TuningSetting::alone;

@@ -1,5 +1,5 @@
 // Tuning table measured by `plait tune`: engine and parameters of a request, alone or alongside
-// compute, and NCCL's time. Rank 0 reads the file and sends the text to all ranks, and all choose
+// compute, and NCCL's time. Rank 0 reads the file and sends the text to all ranks, so all choose
 // alike.
 #pragma once
 #include <array>

@@ -1,4 +1,4 @@
-// The reference executor, the definition of plans' meaning: runs a plan in a thread over plain
+// The reference executor, which defines what plans mean: runs a plan in one thread over plain
 // memory.
 #include "exec/reference/reference.hpp"
 

@@ -11,9 +11,9 @@ inline constexpr int kRotationSlots = 2;  ///< pieces in flight between two rank
 /// of all calls by copy engines and are never reset. Even and odd pieces have separate slots and
 /// therefore separate flags.
 struct EngineFlags {
-  std::uint32_t arrived[kRotationSlots][kMaxCudaRanks];  ///< by sender: the part is in my inbox
+  std::uint32_t arrived[kRotationSlots][kMaxCudaRanks];  ///< by sender: its part is in my inbox
   std::uint32_t handled[kRotationSlots][kMaxCudaRanks];  ///< by owner: my part was taken out
-  std::uint32_t shared[kRotationSlots][kMaxCudaRanks];   ///< by owner: the result is in my inbox
+  std::uint32_t shared[kRotationSlots][kMaxCudaRanks];   ///< by owner: its result is in my inbox
   std::uint32_t placed[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was taken out
   /// By step, then by the rank that left the port: the port is mine for this step. Counts sweeps.
   std::uint32_t ports[kMaxCudaRanks][kMaxCudaRanks];
@@ -64,7 +64,8 @@ struct EngineEnd {
   std::uint32_t more[2];
 };
 
-/// A reduction of whole buffers, or a copy of a single source. Buffers may have any alignment.
+/// A reduction of whole buffers, or a copy if a single source is given. Buffers may have any
+/// alignment.
 struct PieceArgs {
   DeviceState* state;
   const char* source[kMaxCudaRanks];  ///< in rank order

@@ -43,7 +43,7 @@ class ExchangeReady : public PreparedCall {
   }
 
  private:
-  /// The receiver sees both paths to the end.
+  /// Ranks (bits) that receive: only a receiver sees both paths end.
   std::uint32_t takers() const {
     return (sends(shape_, 2, 1, 0) ? 1u : 0u) | (sends(shape_, 2, 0, 1) ? 2u : 0u);
   }

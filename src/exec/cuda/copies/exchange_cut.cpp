@@ -1,5 +1,5 @@
 // Cuts large pieces, since every copy costs some microseconds whatever the size; a piece is copied
-// while the piece before is handled. The last data is at most half an inbox, and the last quarter
+// while the piece before is handled. The last data is at most half an inbox, and its last quarter
 // is cut off, because nothing is copied while that is reduced. A message that fits there as a whole
 // goes in even pieces. Source: E-0035, E-0038.
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -87,7 +87,7 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   std::uint32_t count = 0;
   while (room_for < link) room_for += slots.at(count++).bytes;
   const bool in_even_pieces = room.cuts < 0 && count == 1;
-  std::vector<std::uint32_t> ends;  // by slot: pieces up to the last
+  std::vector<std::uint32_t> ends;  // by slot: pieces up to its last one
   std::uint64_t from = 0;
   for (std::uint32_t i = 0; from < link; ++i) {
     const InboxSlot slot = slots.at(i);

@@ -128,7 +128,7 @@ void PairExchange::enqueue_chunks(std::uint32_t upto) {
   }
 }
 
-/// Ends the call: both ranks have handled everything, and the buffers of sent data are free.
+/// Ends the call: both ranks have handled everything, so the buffers of sent data are free.
 void PairExchange::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream(kHandle));
@@ -146,7 +146,7 @@ void PairExchange::join(Stream stream_of_call) {
 void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
   // An empty stream would add redundant edges; a graph with redundant edges runs pushes and takes
-  // in turn.
+  // one after the other.
   follow(stream(sends_ ? kPush : kHandle), fork);
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());

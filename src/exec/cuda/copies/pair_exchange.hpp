@@ -1,9 +1,9 @@
 // A large collective of two ranks by copy engines, in a single hop. Each rank pushes what the peer
 // needs into the peer's inbox, piece by piece, and both reduce or place what arrives. A share may
-// go through host memory: a copy engine brings the share down into the sender's ring, the peer's
-// engine brings it up. An all_reduce thus moves as many bytes over the link as reduce-scatter and
-// all-gather, in one hop less, and only by pushes. Source: E-0032, E-0035 (pulls are slower, a copy
-// costs 4 us, paths side by side).
+// go through host memory: a copy engine brings the share down into the sender's ring, and the
+// peer's engine brings it up. An all_reduce thus moves as many bytes over the link as
+// reduce-scatter and all-gather, in one hop less, and only by pushes. Source: E-0032, E-0035 (pulls
+// are slower, a copy costs 4 us, paths side by side).
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -20,9 +20,9 @@ namespace plait::cuda {
 /// are borrowed from the peer as soon as the peer is known to be in this call.
 class PairExchange : private EngineCall {
  public:
-  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, since copies need memory
-  /// bandwidth too; the last pieces are reduced by all blocks. batches: a piece is pushed in
-  /// several copies at once. marks: times to record; null = none.
+  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which need memory bandwidth
+  /// too; the last pieces are reduced by all blocks. batches: a piece is pushed in several copies
+  /// at once. marks: times to record; null = none.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
                const DirectShape& shape, const CallArgs& call, DataType type, unsigned blocks,
                bool batches, const PathMarks* marks)
@@ -41,7 +41,7 @@ class PairExchange : private EngineCall {
   void enqueue(Event fork, Stream stream);
 
  private:
-  /// A stream each; also the kinds of events.
+  /// One stream each; also the kinds of events.
   enum ExchangeStream : std::size_t { kPush, kHandle, kDown, kCross, kUp, kTake };
 
   Stream stream(ExchangeStream role) const { return path_.streams[role]; }

@@ -47,7 +47,8 @@ char* Rotation::in_output(int owner, std::uint32_t piece) const {
          range(owner, piece).from;
 }
 
-/// Returns a wait until `ranks` have signalled the piece `before` pieces earlier in the same slot.
+/// Returns a wait until `ranks` have signalled the piece `before` pieces earlier, which used the
+/// same slot.
 EngineWait Rotation::flag_wait(FlagRows row, std::uint32_t ranks, std::uint32_t piece,
                                std::uint32_t before) const {
   return {(flags_of(shape_.rank).*row)[piece % kRotationSlots], ranks, piece + 1 - before};

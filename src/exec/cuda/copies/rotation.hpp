@@ -20,7 +20,7 @@ namespace plait::cuda {
 inline constexpr std::size_t kRotationStreams = 3;
 static_assert(kRotationStreams <= kEngineStreams && 4 * kRotationSlots <= kEngineEvents);
 
-/// Returns the slots of a rank's inbox, by sender; an exchange of two ranks has as many for the
+/// Returns the slots of a rank's inbox, by sender; an exchange of two ranks has as many for its
 /// single sender.
 inline std::uint64_t rotation_slots(int ranks) {
   return static_cast<std::uint64_t>(std::max(2, ranks - 1)) * kRotationSlots;
@@ -41,10 +41,10 @@ struct RotationCut {
 /// most_bytes: of a piece.
 RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 
-/// A call. All ranks enqueue the same steps in the same order. A wait follows all awaited work, or
-/// comes after the signal that the same step of other ranks waits for. Hence no rank waits for
-/// ever, even with a single hardware queue for all streams. Edges between the streams ensure the
-/// same for a graph that orders the branches in another way.
+/// A call. All ranks enqueue the same steps in the same order. A wait follows everything that it
+/// waits for, or comes after the signal that the same step of other ranks waits for. Hence no rank
+/// waits for ever, even with a single hardware queue for all streams. Edges between the streams
+/// ensure the same for a graph that orders the branches in another way.
 class Rotation : private EngineCall {
  public:
   /// `shape`: from tiled_shape(), with the call filled in. `type`: of the kernel that handles
@@ -63,7 +63,7 @@ class Rotation : private EngineCall {
   void enqueue(Event fork, Stream stream);
 
  private:
-  /// A stream each, but kShare uses the stream of kPush.
+  /// One stream each, but kShare uses that of kPush.
   enum RotationStream : std::size_t { kPush, kHandle, kPlace, kShare };
   /// Position of a piece in the owner's part.
   struct PieceRange {

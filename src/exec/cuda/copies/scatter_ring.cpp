@@ -12,8 +12,8 @@
 namespace plait::cuda {
 namespace {
 
-/// The calls of the engine: scatter and gather of the elements that divide evenly, and an
-/// all_reduce of the rest.
+/// The calls behind a call of this engine: scatter and gather of the elements that divide evenly,
+/// and an all_reduce of the rest.
 struct ScatterRingCalls {
   Request scatter, gather, rest;
 };

@@ -19,7 +19,7 @@ namespace plait::cuda {
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
 /// Header in front of all arena parts: the flags and counters that synchronize ranks. Device
-/// memory: the host only takes addresses.
+/// memory, so the host only takes addresses in it.
 struct ArenaHeader {
   DeviceState state;                                                ///< Own state of this rank.
   alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< Flags of plans, by writer.
@@ -33,18 +33,18 @@ struct ArenaHeader {
 
 class DeviceArena {
  public:
-  /// Allocates in the current context. has_header: false for a large arena: calls use the header of
-  /// the small arena.
+  /// Allocates in the current context. has_header: false for a large arena, whose calls use the
+  /// header of the small one.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header = true);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  /// Fills this rank's memory and maps the others'. All ranks call this together before any use,
-  /// and again if a rank failed. `context` is current and belongs to `device`. Error(mismatch) if
-  /// sizes differ between ranks, no_device if two GPUs cannot reach each other. Memory of a failed
-  /// attempt is freed by the destructor only, because a free may wait for kernels that wait for a
-  /// peer.
+  /// Fills this rank's memory and maps the others'. All ranks call this together before any other
+  /// use, and again if the call failed on a rank. `context` is current and belongs to `device`.
+  /// Error(mismatch) if sizes differ between ranks, no_device if two GPUs cannot reach each other.
+  /// Memory of a failed attempt is freed by the destructor only, because a free may wait for
+  /// kernels that wait for a peer.
   void share(Context context, int device, const Exchange& exchange, Stream stream);
 
   const DeviceArenaSizes& sizes() const { return sizes_; }

@@ -211,7 +211,7 @@ std::uint64_t ArenaLayout::bytes_of(ArenaPart part) const {
 
 namespace {
 
-/// Shares out `bytes`, without the pairs' bytes.
+/// Shares out `bytes`, which exclude the pairs' bytes.
 ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string& budget) {
   std::vector<PartSize> sizes = part_sizes_of(use);
   ArenaTiers tiers;

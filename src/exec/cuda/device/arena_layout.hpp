@@ -43,7 +43,7 @@ class ArenaLayout {
   /// header_bytes: size of the header in front of all parts.
   ArenaLayout(const DeviceArenaSizes& sizes, std::uint64_t header_bytes);
   std::uint64_t at(ArenaPart part) const { return at_[static_cast<std::size_t>(part)]; }
-  /// Bytes of the whole part, with both halves.
+  /// Bytes of the whole part, of both halves if it has two.
   std::uint64_t bytes_of(ArenaPart part) const;
   std::uint64_t total_bytes() const { return total_; }
 
@@ -81,7 +81,7 @@ struct ArenaTiers {
   DeviceArenaSizes small;
   DeviceArenaSizes large;
   std::vector<LackingPart> lacking;
-  std::uint64_t pair_bytes = 0;  ///< Budget of each pair, taken from this budget; 0 = none left.
+  std::uint64_t pair_bytes = 0;  ///< Budget of each pair, a part of the whole; 0 = none left.
   std::string budget;            ///< For messages: "PLAIT_DEVICE_MEMORY=64M".
 
   /// Returns "" if the part exists; otherwise the reason, worded like an engine's why_not().
@@ -99,7 +99,7 @@ constexpr std::uint64_t usual_memory_bytes(int ranks) {
   return ranks <= 2 ? kUsualMemoryBytes : 244ull << 20;
 }
 
-/// Pair budget that holds LL packets alone, all from the start.
+/// Pair budget that holds LL packets alone, all of them from the start.
 inline constexpr std::uint64_t kSmallPairBytes = 4ull << 20;
 
 /// Largest requests that the small arena serves as fast as the large arena. For more than four

@@ -32,7 +32,7 @@ enum FaultCode : std::uint32_t {
 struct DeviceState {
   // A 64-bit counter of kernels with LL packets, in two halves: the lower half carries into the
   // upper.
-  std::uint32_t fused_done;   ///< Added by the call's blocks; 0 between calls.
+  std::uint32_t fused_done;   ///< Arrivals of the call's blocks so far; 0 between calls.
   std::uint32_t fused_calls;  ///< Finished calls; parity selects the inbox half.
   std::uint32_t plan_epoch;   ///< Sum of epochs_per_call of finished plans.
   std::uint32_t inbox_calls;  ///< Finished plans that used an inbox.

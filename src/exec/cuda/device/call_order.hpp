@@ -2,7 +2,7 @@
 // call ends by recording a single event. In a capture, a call on another stream than the last call
 // is put behind the last call by graph edges. If graphs may be replayed beside eager calls or
 // further graphs, a capture begins with a wait for that event at replay and ends with a record of
-// the event: calls run in the order of host launches. Only the call's own stream is touched,
+// the event, so calls run in the order of host launches. Only the call's own stream is touched,
 // because other streams may have been destroyed.
 #pragma once
 #include <algorithm>
@@ -49,7 +49,7 @@ class CallOrder {
       marker.wait(stream);
     return place;
   }
-  /// Notes that a call was put on `stream`, at `place` until then.
+  /// Notes that a call was put on `stream`, which was at `place` before.
   void after(Marker& marker, Stream stream, const StreamPlace& place) {
     put(marker, stream, place);
     --open_;

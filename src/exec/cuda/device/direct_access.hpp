@@ -1,6 +1,6 @@
 // Permission for GPUs to address each other's memory, needed by all GPU calls of plait. plait obeys
 // NCCL's variables, since users disable broken direct access (IOMMU, PCIe access control) with
-// NCCL's variables.
+// them.
 #pragma once
 #include <functional>
 #include <string>

@@ -23,7 +23,7 @@ class Marker {
 
 class EventMarker final : public Marker {
  public:
-  /// Uses driver functions of `api` in the current context.
+  /// Uses the driver functions of `api` in the current context.
   explicit EventMarker(const Api& api) : api_(&api) {}
   /// Opens the marker in a GPU's primary context, whichever context is current.
   explicit EventMarker(int ordinal) : api_(&api()), primary_(std::in_place, ordinal) {

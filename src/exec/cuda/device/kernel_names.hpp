@@ -1,5 +1,5 @@
 // Names of the kernels that serve a request. Launches and the set-up probe share the functions
-// here: every kernel launched has been probed.
+// here, so every kernel launched has been probed.
 #pragma once
 #include <string>
 

@@ -1,6 +1,6 @@
 // Loads, stores, flags and deadlines of kernels. Every wait of a kernel goes through SpinTimeout.
-// Orders follow the PTX memory model: a block publishes data by storing, meeting at a CTA barrier,
-// and letting a single thread release at system scope. volatile orders nothing.
+// Orders follow the PTX memory model: a block publishes data by storing it, meeting at a CTA
+// barrier, and letting a single thread release at system scope. volatile orders nothing.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #ifndef PLAIT_PTX  // host emulation: tests/conformance/device_on_host.hpp
@@ -13,7 +13,7 @@ namespace plait::cuda {
 __device__ inline bool reached(unsigned a, unsigned b) { return static_cast<int>(a - b) >= 0; }
 
 /// Returns the rank `k` after `rank` in the rotation, for 0 <= k <= ranks. Ranks visit peers in
-/// this order, and no rank is the first target of all.
+/// this order, so no rank is the first target of all.
 __device__ inline int rank_after(int rank, int k, int ranks) {
   const int at = rank + k;
   return at < ranks ? at : at - ranks;
@@ -36,7 +36,7 @@ __device__ inline unsigned fault_of(const DeviceState* state) {
 }
 
 /// Called at kernel start. True if a fault has been reported, after failing the stream unless the
-/// program has aborted. False while the report is incomplete, since all blocks wait until then.
+/// program has aborted. False while the report is incomplete, since other blocks wait until then.
 __device__ inline bool should_exit(const DeviceState* state) {
   const unsigned failed = fault_of(state);
   if (failed != kNoFault) fail_unless_aborted(failed);
@@ -128,9 +128,9 @@ struct SpinTimeout {
   }
 };
 
-/// Called at the end of a call. A peer that gives up sets `poisoned` before the peer's queued
-/// copies could reach this rank's memory. Hence no call succeeds with data of queued copies.
-/// poisoned: this rank's flag; null = no peer copies into this rank.
+/// Called at the end of a call. A peer that gives up sets `poisoned` before its queued copies could
+/// reach this rank's memory, so no call succeeds with their data. poisoned: this rank's flag; null
+/// = no peer copies into this rank.
 __device__ inline void fail_if_poisoned(const unsigned* poisoned, DeviceState* state,
                                         StopPage* stop_page, unsigned long long wait_ns) {
   const unsigned said = poisoned == nullptr ? 0 : peek_flag(poisoned);
@@ -161,7 +161,7 @@ __device__ inline Unit load_unit(const char* base, unsigned long long unit,
   return {words[0], words[1]};
 }
 
-/// kOnce: the data is not read here again, and the cache may evict it first.
+/// kOnce: the data is not read here again, so the cache may evict it first.
 template <class Stored, bool kOnce = false>
 __device__ inline void store_unit(char* base, unsigned long long unit, const Unit& value,
                                   unsigned long long bytes, bool aligned) {

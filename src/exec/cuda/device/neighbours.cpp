@@ -1,6 +1,6 @@
-// Without MPS, processes take turns on a GPU and each uses the whole GPU; under MPS kernels of
-// processes run side by side. A count of MPS clients would come too late: kernels of the first
-// client may be waiting when the second client starts.
+// Without MPS, processes take turns on a GPU and each uses the whole GPU; under MPS their kernels
+// run side by side. A count of MPS clients would come too late: kernels of the first client may be
+// waiting when the second client starts.
 #include "exec/cuda/device/neighbours.hpp"
 
 #include "base/env.hpp"

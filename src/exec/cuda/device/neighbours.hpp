@@ -1,4 +1,4 @@
-// Tracks the ranks that share a GPU: kernels of the ranks must fit side by side
+// Tracks which ranks share a GPU, since their kernels must fit side by side
 // (DeviceState::has_neighbour).
 #pragma once
 #include <map>

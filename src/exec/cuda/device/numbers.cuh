@@ -69,7 +69,7 @@ __device__ inline unsigned pair_of_fp16(float first, float second);
 __device__ inline float from_fp16(std::uint16_t code);
 
 // A struct per type: storage type, accumulation type and the two conversions. 16-bit floats also
-// convert in pairs: kNan is the pairs' canonical NaN, not produced by pair().
+// convert in pairs: kNan is the type's canonical NaN, which pair() does not produce.
 template <DataType kType>
 struct DeviceNumber;
 

@@ -99,7 +99,7 @@ void HostGather::enqueue() {
   }
 }
 
-/// Ends the part: all ranks have emptied the rings, and the next call may use the rings.
+/// Ends the part: all ranks have emptied the rings, so the next call may use them.
 void HostGather::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream_of_call);

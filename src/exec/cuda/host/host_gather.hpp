@@ -26,7 +26,7 @@ struct GatherSegment {
 struct GatherCut {
   std::vector<GatherSegment> segments;  ///< none = nothing goes through host memory
   std::uint64_t bytes = 0;
-  std::uint64_t chunk_bytes = 0;  ///< bytes of a part's chunk, at most
+  std::uint64_t chunk_bytes = 0;  ///< most bytes of a part's chunk
   std::uint32_t chunks = 0;
 };
 /// permille: of the message, rounded down to whole pages per rank; some bytes are always left for

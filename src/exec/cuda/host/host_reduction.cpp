@@ -1,5 +1,5 @@
 // Enqueues the part: each chunk goes down, is reduced by the owner's cores, and goes up. While a
-// chunk is reduced, the next goes down and the chunk before up.
+// chunk is reduced, the next goes down and the one before goes up.
 #include "exec/cuda/host/host_reduction.hpp"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ void HostReductionCall::enqueue() {
   }
 }
 
-/// Ends the part: all ranks have taken the last of this rank's results, and the next call may use
+/// Ends the part: all ranks have taken the last of this rank's results, so the next call may use
 /// the rings.
 void HostReductionCall::join(Stream stream_of_call) {
   follow(stream_of_call, has_come_up(cut_.chunks - 1));

@@ -1,9 +1,8 @@
 // The last part of a large all_reduce by CPU cores, while a kernel or an engine does the rest.
-// Every rank's copy engine brings the rank's chunk down into the rank's ring in host memory, the
-// owner's cores reduce all rings in rank order into the owner's, and every rank's engine brings the
-// result up, straight into the output. Each byte of the part crosses PCIe once each way, whatever
-// the number of ranks, and no SM works. Source: the collaborative all-reduce (GPUs and CPUs side by
-// side).
+// Every rank's copy engine brings its chunk down into its ring in host memory, the owner's cores
+// reduce all rings in rank order into the owner's, and every rank's engine brings the result up,
+// straight into the output. Each byte of the part crosses PCIe once each way, whatever the number
+// of ranks, and no SM works. Source: the collaborative all-reduce (GPUs and CPUs side by side).
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"

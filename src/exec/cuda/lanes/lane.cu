@@ -1,4 +1,4 @@
-// Instances of the lane kernels: 1 per type, 1 more for sums of each common float type, and the
+// Instances of the lane kernels: one per type, one more for sums of each common float type, and the
 // kernel that ends a call.
 #include "exec/cuda/lanes/lane.cuh"
 #include "exec/cuda/lanes/lane_args.hpp"

@@ -1,6 +1,6 @@
 // Runs lanes of a plan in a single kernel. The blocks of a lane step through the ops together, each
 // block with a share of every copy and reduction; waits and signals are flags in memory. A lane of
-// any length, or all lanes of a rank, therefore take a single launch, and lanes run side by side
+// any length, or all lanes of a rank, therefore takes a single launch, and lanes run side by side
 // whatever the scheduler does.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
@@ -27,7 +27,7 @@ struct LanePlace {
   }
 };
 
-/// Copies in 16-byte steps if both addresses allow, otherwise byte by byte.
+/// Copies in 16-byte steps if both addresses allow it, otherwise byte by byte.
 __device__ inline void copy_share(const LanePlace& place, char* dst, const char* src,
                                   unsigned long long bytes) {
   const unsigned long long stride = place.stride(), first = place.first();

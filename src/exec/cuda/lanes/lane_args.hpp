@@ -35,7 +35,7 @@ inline constexpr int kBases = 2 + 3 * kMaxCudaRanks;  ///< input, output, scratc
 struct DeviceLane {
   std::uint32_t first_op;
   std::uint32_t op_count;
-  std::uint32_t first_counter;  ///< [0] = barrier of the blocks, then 1 per signal
+  std::uint32_t first_counter;  ///< [0] = barrier of the blocks, then one per signal
   std::uint32_t first_block;    ///< within the launch
   std::uint32_t blocks;
   std::uint32_t index;  ///< index of the lane in the plan, for errors

@@ -127,7 +127,7 @@ class FusedEngine : public Engine {
   static std::uint64_t half_bytes(bool nan_sentinel, const Group& group) {
     return nan_sentinel ? group.sizes.sentinel_bytes : group.sizes.flag_bytes;
   }
-  /// Returns the units that a rank sends to another rank, or has in the own shard.
+  /// Returns the units that a rank sends to another rank, or has in its own shard.
   std::uint64_t work_of(const Request& request) const {
     const auto ranks = static_cast<std::uint64_t>(request.ranks);
     return is_one_shot_ ? units_of(request) : (units_of(request) + ranks - 1) / ranks;

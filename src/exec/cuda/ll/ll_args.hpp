@@ -23,8 +23,8 @@ inline constexpr int kMostShotAhead = 3;
 /// ahead of reducing, and reducing ahead of gathering.
 constexpr int shot_ring(int ahead) { return 2 * ahead + 2; }
 inline constexpr int kMostShotRing = shot_ring(kMostShotAhead);
-/// Threads of a block of long_two_shot behind the workers: a warp, in which a thread signals the
-/// peers and a thread per peer waits for the peer's signals.
+/// Threads of a block of long_two_shot behind the workers: a warp, in which one thread signals the
+/// peers and one thread per peer waits for the peer's signals.
 inline constexpr unsigned kLongShotSignalThreads = 32;
 
 /// Flags of long_two_shot in each rank's memory, by block and writer: steps that the writer's block

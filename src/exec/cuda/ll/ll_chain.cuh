@@ -105,7 +105,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
     put(held, first, stride, valid);
   }
 
-  /// Returns a greeting packet's index: behind the packets of data, 1 per rank.
+  /// Returns a greeting packet's index: behind the packets of data, one per rank.
   __device__ unsigned greeting(int owner, int from) const {
     return units + static_cast<unsigned>(place_among_others(owner, from));
   }

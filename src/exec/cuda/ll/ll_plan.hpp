@@ -1,6 +1,6 @@
 // Plans of LL calls over all ranks, at the grain of parts. Inboxes are laid out as in the kernels:
 // packet i of a rank is bytes 16 i and on of the inbox, without flags and escape words. A part has
-// no signal besides the packets: each packet signals itself. The plan's signal of a part therefore
+// no signal besides its packets: each packet signals itself. The plan's signal of a part therefore
 // stands for the arrival of the last packet, and the plan's wait for the arrival of all. The
 // remaining signals of a chain in several pieces are flags. The thread that takes a packet also
 // clears the packet; the plan omits that store.

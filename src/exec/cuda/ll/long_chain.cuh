@@ -81,7 +81,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     atomicAdd(&shared.through[piece & 1], 1U);
   }
   /// Runs the steps of a worker. The root takes returned units some steps behind the forwarded
-  /// units, a piece at most: the next piece waits for the returned units of the piece before.
+  /// units, at most one piece: the next piece waits for the returned units of the piece before.
   __device__ void work() {
     const unsigned stride = gridDim.x * given.workers, step = stride * Chain::kTogether;
     const unsigned first = blockIdx.x * given.workers + threadIdx.x;

@@ -4,8 +4,8 @@
 // packets.
 //
 // A packet may be written again once the receiver's block has taken all of its packets of that
-// step. The signal warp reports that: a thread raises flags at all peers (ShotFlags), and a thread
-// per peer polls the peer's flag. Threads that pass units therefore never wait for a fence.
+// step. The signal warp reports that: one thread raises flags at all peers (ShotFlags), and one
+// thread per peer polls the peer's flag. Threads that pass units therefore never wait for a fence.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
 
@@ -23,7 +23,7 @@ struct ClearedFlagPacket : FlagPacket {
 /// Shared memory of a block.
 struct LongShotShared {
   /// By step, used in turn: threads that have finished the step, accumulated. No thread finishes a
-  /// step while another has yet to finish the step a ring earlier, because peers send nothing of
+  /// step while another has yet to finish the step one ring earlier, because peers send nothing of
   /// the later step until then.
   unsigned through[kMostShotRing];
   // Written by the signal warp. By peer in the rotation: steps that the peer has finished.

@@ -10,8 +10,8 @@
 //    endpoint, round robin. Therefore each unfinished endpoint is polled by a team, or will be
 //    polled once a team is free.
 // 3. A visit moves all available data and leaves no step half done that a peer waits for. An
-//    endpoint keeps the order of messages (also the peer's order), and all messages of a group are
-//    in a single launch. Therefore a message waits only for the message's own two endpoints, and
+// endpoint keeps the order of its messages (also the peer's order), and all messages of a group are
+//    in a single launch. Therefore a message waits only for its own two endpoints, and
 //    the first unmoved message of a legal program can always move.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
@@ -21,7 +21,7 @@ namespace plait::cuda {
 
 inline constexpr unsigned kNoBlock = ~0u;
 /// Time a team waits before freeing the SM. Blocks waiting for room on a busy GPU begin sooner, and
-/// then each endpoint has a team.
+/// then each endpoint has its own team.
 inline constexpr long long kYieldAfterNs = 10'000'000;
 /// Polls of an abandoned endpoint before the next one's turn.
 inline constexpr unsigned kLooksAtLeft = 32;

@@ -198,7 +198,7 @@ bool messages_beat_nccl(int ranks, unsigned most_blocks) {
 MessageCut cut_message(std::uint64_t bytes, const MessageLaunchConfig& config) {
   MessageCut cut;
   const std::uint64_t units = (bytes + 15) / 16;
-  // A shared message has tiles for all channels: each team counts the message.
+  // A shared message has tiles for all channels, so that each team counts it.
   cut.shared = config.host_channels != 0 && bytes >= config.tuning.shared_from &&
                units >= std::uint64_t{config.channels} * config.tuning.tile_units;
   const std::uint64_t channels =

@@ -2,8 +2,8 @@
 // channel between two ranks has a team of threads per direction: no message waits for a message
 // with another peer or direction. Messages between two ranks stay in order. Small messages go as
 // flagged LL packets, larger messages as tiles in slots of the receiver. A sender runs ahead until
-// the receiver's slots are full, and the receiver need not be in the call. Idea: NCCL's channels
-// and point-to-point works.
+// the receiver's slots are full, so the receiver need not be in the call. Idea: NCCL's channels and
+// point-to-point works.
 #pragma once
 #include "exec/cuda/device/units.cuh"
 #include "exec/cuda/ll/fused.cuh"
@@ -212,13 +212,13 @@ struct MessageTeam {
                     FlagPacket::unit_of(got[u]), work.bytes, whole, work.element);
     }
     broken = team.any(broken);
-    // No fence: only loads precede, complete once the packets' flags were checked.
+    // No fence: only loads precede, and they ended when their flags were checked.
     if (team.lane == 0 && !broken)
       store_flag_relaxed(&theirs().packets_taken[channel][args.rank], message + 1);
   }
 
   // --- tiles of shared messages (message_share.cuh) ----------------------------------------------
-  // Called by a single thread. A sender claims at most a tile per slot.
+  // Called by a single thread. A sender claims at most one tile per slot.
 
   /// Claims tiles to send, in addition to the endpoint's `have`, up to `most` in all. Returns how
   /// many the endpoint holds then: fewer if the message ends here. Publishes the tiles' numbers to
@@ -329,8 +329,7 @@ struct MessageTeam {
     shared.works[next_work % 2] =
         next_work < args.noted ? mine().noted[next_work] : args.works[next_work - args.noted];
   }
-  /// Moves a message or the rest of a message. bulk(*this, work, count) moves tiles of aligned
-  /// buffers.
+  /// Moves a message or the rest of it. bulk(*this, work, count) moves tiles of aligned buffers.
   template <class Bulk>
   __device__ void serve(const MessageWork& work, Bulk bulk) {
     if (work.side == kKeep) return keep(work);
@@ -360,7 +359,7 @@ struct MessageTeam {
   __device__ void serve_end(Bulk bulk) {
     while (true) {
       show_work();
-      broken = team.any(broken);  // A single thread may have seen a fault.
+      broken = team.any(broken);  // A fault may have been seen by some threads only.
       if (broken || next_work >= end_work) break;
       serve(shared.works[next_work % 2], bulk);
       if (broken || ++next_work == end_work) break;

@@ -1,5 +1,5 @@
 // Point-to-point messages under NCCL: a single kernel for any number of sends and receives.
-// Channels and tiles follow from the size of a message and from values agreed on at set-up: both
+// Channels and tiles follow from the size of a message and from values agreed on at set-up, so both
 // endpoints cut a message alike without communication.
 #pragma once
 #include <vector>
@@ -59,12 +59,12 @@ std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
 std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels);
 
 /// Returns the launches of a group, in order and without device addresses. The last launch moves
-/// all messages; preceding launches store works. Hence a message waits only for the message's own
-/// two endpoints, whatever groups they are in, and a single resident block per GPU is enough
+/// all messages; preceding launches store works. Hence a message waits only for its own two
+/// endpoints, whatever groups they are in, and a single resident block per GPU is enough
 /// (message_ends.cuh). Only a group of more than kMessageNoted + kMessageWorks messages is moved in
 /// several launches, each with the next messages of all peers; then the other endpoints, if their
 /// groups are that large too, must be in a group like it. Error(invalid_argument) if a peer is no
-/// rank, or if this rank's sends and receives with itself do not match.
+/// rank, or if this rank's sends to itself do not match its receives from itself.
 std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,
                                        const MessageLaunchConfig& config);
 

@@ -1,6 +1,6 @@
 // Turns a plan of copies into a list of driver calls for a single thread that enqueues all ranks'
-// lanes on streams: copies, and event records and waits between lanes. Every wait comes after the
-// record, and the work ends even if all streams share a single hardware queue.
+// lanes on streams: copies, and event records and waits between lanes. Every wait comes after its
+// record, so the work ends even if all streams share a single hardware queue.
 #pragma once
 #include <vector>
 

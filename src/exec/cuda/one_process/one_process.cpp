@@ -147,7 +147,7 @@ class OneProcess::CopyCall {
           {{reinterpret_cast<char*>(dst), reinterpret_cast<const char*>(src), step.dst.bytes}});
     owner_.check(driver_.memory_copy_async(dst, src, step.dst.bytes, stream), "memory_copy_async");
   }
-  /// Records the start of a direct lane before the first copy, behind the waits.
+  /// Records the start of a direct lane before its first copy, behind its waits.
   void note_begin(std::size_t lane) {
     has_begun_[lane] = true;
     for (const BoundCopies::Sender& sender : bound_.senders)

@@ -1,6 +1,6 @@
 // Executes a proved plan of copies between GPUs of a process on copy engines, with a stream per
 // lane and an event per signal. A call forks from the callers' streams, joins them again, and never
-// blocks the host. Each pair of GPUs has a separate OneProcess, the owner of scratch and a pinned
+// blocks the host. Each pair of GPUs has a separate OneProcess, which owns scratch and a pinned
 // ring.
 #pragma once
 #include <map>
@@ -28,7 +28,7 @@ struct PathTimes {
   double host_ns = 0.0;
 };
 
-/// A plan with streams and events; valid for the OneProcess that bound the plan.
+/// A plan with its streams and events; valid for the OneProcess that bound the plan.
 struct BoundCopies {
   /// A rank that sends by a direct path and through host memory at once: the lanes that read the
   /// input.
@@ -57,12 +57,12 @@ class OneProcess {
   OneProcess& operator=(const OneProcess&) = delete;
 
   /// Creates the streams, events, scratch and ring that the plan needs; may wait for the previous
-  /// call. `ordinals`: a number per place.
+  /// call. `ordinals`: a GPU per place.
   BoundCopies bind(const Plan& plan, const std::vector<int>& ordinals);
   /// Enqueues the call behind the work on all ranks' streams and before later work. Calls of a
   /// OneProcess run in order. Error(unsupported) if a stream is being captured. is_timed: records
-  /// events for times(). A single call is timed at a time; further calls run untimed until the
-  /// times are read.
+  /// events for times(). One call is timed at a time; further calls run untimed until the times are
+  /// read.
   void run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks, bool is_timed = false);
   /// Returns the times of the last timed call, once, after the call's end; otherwise nothing. Never
   /// waits.

@@ -1,6 +1,6 @@
 // Arguments and memory of the path check: bodies (test data) that each end of a pair of GPUs writes
 // for the other, read by both compilers. A body encodes writer, reader, method, round and
-// communicator: no other data can be mistaken for a body.
+// communicator, so no other data can be mistaken for a body.
 #pragma once
 #include <cstdint>
 

@@ -87,7 +87,7 @@ __device__ inline void path_check(const PathArgs& args, PathShared& shared) {
   for (unsigned round = 1; round <= kPathRounds; ++round) {
     if (peer == args.rank || shared.end != kPathGoesOn) break;
     found |= path_round(args, peer, round, shared);
-    __syncthreads();  // All threads have read `end` before the change.
+    __syncthreads();  // All threads have read `end` before it changes.
   }
   args.inboxes[args.rank]->with[peer].found[threadIdx.x] = found;
 }

@@ -27,9 +27,9 @@ class AgreedNumber {
 
   static constexpr std::uint32_t kAll = ~0u;
   /// Returns the number of the next call. proposal: 0 to 255. about: identifies the call. voters:
-  /// ranks (bits) with proposals that count and are stored. `about` and `voters` are the same on
-  /// all ranks. Until a voter has proposed, any rank's proposal counts. Error(mismatch) if another
-  /// rank makes a different call, timeout if a rank stays kCalls behind for wait_s.
+  /// ranks (bits) whose proposals count and are stored. `about` and `voters` are the same on all
+  /// ranks. Until a voter has proposed, any rank's proposal counts. Error(mismatch) if another rank
+  /// makes a different call, timeout if a rank stays kCalls behind for wait_s.
   int next(int proposal, std::uint64_t about, std::uint32_t voters = kAll);
 
  private:

@@ -20,9 +20,9 @@ bool AgreedSwitch::next() {
     if (page_.state.compare_exchange_weak(state, wanted)) state = wanted;
   }
   first_ = state & ~kOn;
-  // The rank that switched the state saw all ranks ready, hence this rank sees the work of the
-  // rank's thread. The load of this rank's own flag shows that to ThreadSanitizer, which does not
-  // see other processes.
+  // The rank that switched the state saw all ranks ready, so this rank sees the work of its own
+  // thread. The load of this rank's own flag shows that to ThreadSanitizer, which does not see
+  // other processes.
   static_cast<void>(page_.ready[rank_].load(std::memory_order_acquire));
   return call >= first_;
 }

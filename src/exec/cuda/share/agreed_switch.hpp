@@ -33,7 +33,7 @@ class AgreedSwitch {
   /// Returns whether the next call uses the resource; the same on all ranks. A single thread at a
   /// time.
   bool next();
-  /// Rolls back the last next(): the following call takes the number.
+  /// Rolls back the last next(): the following call takes its number.
   void cancel_last() { --calls_; }
   /// True once all later calls use the resource.
   bool is_on() const { return first_ != 0 && calls_ + 1 >= first_; }

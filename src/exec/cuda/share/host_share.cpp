@@ -13,7 +13,7 @@ namespace {
 constexpr double kIncome = 0.015;       // Fraction of a direct-only call, earned with every call.
 constexpr double kMostCredit = 20.0;    // In calls: upper bound of saved gains.
 constexpr double kLeastCredit = -60.0;  // In calls: paid back within four thousand calls.
-constexpr double kLeastGain = 0.005;    // Fraction of the time; below use the direct path only.
+constexpr double kLeastGain = 0.005;    // Fraction of the time; below it use the direct path only.
 constexpr double kSlackNs = 5000.0;     // The last event of the host path crosses GPUs.
 constexpr double kLate = 1.02;          // Later than the direct path by noise alone.
 constexpr double kMuchLater = 1.10;     // Later than noise explains.

@@ -1,19 +1,18 @@
-// The large arena of a communicator: each rank allocates memory in a separate thread once a call
-// wants the arena, and all ranks use the arena from the same call on. Calls wait for the arena for
-// a bounded time only.
+// The large arena of a communicator: each rank allocates it in a separate thread once a call wants
+// it, and all ranks use it from the same call on. Calls wait for it for a bounded time only.
 //
 // Reason: a call that waited for peers would hang if ranks reach two communicators in opposite
 // orders. Therefore calls use the small arena until the large arena exists on all ranks.
 //
 // An attempt that fails on a single rank (a GPU out of memory) fails on all. A later call begins
-// the next attempt: after a second, then after twice the last interval, at most a minute.
+// the next attempt: after one second, then after twice the last interval, at most a minute.
 //
 // Each rank must be a separate process. An allocation or a free may wait in the driver for the
 // kernels of the process, and launches wait for the allocation. If all ranks make calls in the same
-// order, the running kernels have been launched by every process, or wait for no process that has
-// not launched; therefore running kernels end. Two ranks of a process break this: a kernel of rank
-// A may wait for the launch of rank B, the launch waits for the allocation, and the allocation
-// waits for that kernel.
+// order, the running kernels have been launched by every other process too, or wait for no process
+// that has not launched them, so they end. Two ranks of a process break this: a kernel of rank A
+// may wait for the launch of rank B, the launch waits for the allocation, and the allocation waits
+// for that kernel.
 #pragma once
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 // Records of two rounds lie side by side. A rank writes the record of round n + 2 only after all
-// have come to round n + 1, therefore all have read the overwritten record. A rank that is late in
-// an attempt may find records of the next attempt, but then also finds that the late attempt has
+// have come to round n + 1, so all have read the record that is overwritten. A rank that is late in
+// an attempt may find records of the next attempt, but then also finds that its own attempt has
 // failed.
 #include "exec/cuda/share/page_exchange.hpp"
 

@@ -339,8 +339,8 @@ class TilePlan {
     b_.raise(lane("collect"), inside(kTileRelayed), tile + 1);
   }
 
-  /// In a ring the parts gather the data of a rank per turn. In a chain each rank has a single
-  /// turn, at the rank's position.
+  /// In a ring the parts gather one rank's data per turn. In a chain each rank has a single turn,
+  /// at its position.
   void add_round() {
     const bool chain = is_chain(mine());
     const std::uint32_t steps = steps_of_tile(mine()), last = static_cast<std::uint32_t>(n_ - 1);

@@ -1,8 +1,8 @@
 // A tiled reduction round a ring, for ops that give the same bits in any order: every rank sends to
-// the next rank alone. A tile takes ranks - 1 steps, in which each part of the tile gathers a
+// the next rank alone. A tile takes ranks - 1 steps, in which each part of the tile gathers one
 // rank's data per step; the results of an all_reduce then take as many steps (tile_collect.cuh). A
-// reduce is a chain that ends at the root: a tile takes a step of each rank. Slots and flags count
-// steps.
+// reduce is a chain that ends at the root: a tile takes one step of each rank. Slots and flags
+// count steps.
 #pragma once
 #include "exec/cuda/tiles/tile_roles.cuh"
 
@@ -10,7 +10,7 @@ namespace plait::cuda {
 
 /// The handle role. Turn t of a tile adds to a partial sum of t ranks: in a ring for the part of
 /// the rank t + 1 before this rank, the last turn for the own part. In a chain a rank has a single
-/// turn, at the rank's position.
+/// turn, at its position.
 template <class Sum, unsigned kThreads>
 struct RingReduce {
   TileRoles& work;

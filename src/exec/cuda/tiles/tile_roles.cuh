@@ -16,7 +16,7 @@ namespace plait::cuda {
 struct TileShared {
   static constexpr unsigned kQueue = 8;
   struct BulkMove {
-    char* dst;  ///< null = the whole tile is on the way
+    char* dst;  ///< null = the whole tile is on its way
     unsigned bytes, tile;
     unsigned at = 0;       ///< offset of a relayed piece in the slots; the partner that comes next
     bool relayed = false;  ///< the piece goes on to other ranks too; in the push role: a partner
@@ -587,7 +587,7 @@ struct TileRoles {
         if (turn < turns) shared.relayed = step + 1;
       }
   }
-  /// As by bulk copies: a tile's results go on before results of the tile before are awaited.
+  /// As by bulk copies: a tile's results go on before those of the tile before are awaited.
   __device__ void relay_by_threads(const Team& team) {
     const unsigned to = relays_to(), from = onward();
     for (unsigned tile = 0; tile <= count; ++tile) {

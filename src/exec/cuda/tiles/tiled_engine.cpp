@@ -1,4 +1,4 @@
-// Engine tiled: any collective of any size by a single kernel with blocks that move tiles by bulk
+// Engine tiled: any collective of any size by a single kernel whose blocks move tiles by bulk
 // copies.
 #include <algorithm>
 

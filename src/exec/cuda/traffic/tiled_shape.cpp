@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
-/// Splits the message into equal parts, 1 per owner, at unit boundaries.
+/// Splits the message into equal parts, one per owner, at unit boundaries.
 void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   const std::uint64_t units = (bytes + kUnit - 1) / kUnit;
   const auto n = static_cast<std::uint64_t>(owners);
@@ -34,8 +34,8 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
 }
 
-/// Each block sends a share of the GPU's rate. A rank that also hands out results, as many bytes as
-/// parts, sends parts at half the rate.
+/// Each block sends at its share of the GPU's rate. A rank that also hands out results, as many
+/// bytes as parts, sends parts at half the rate.
 void set_rate(TiledArgs& shape, std::uint64_t gb_per_s) {
   constexpr std::uint64_t kKibPs = 1024 * 1000;  // At 1 GB/s.
   const bool hands_out = shape.readers != 0 && (shape.owners >> shape.rank & 1) != 0;
@@ -140,7 +140,7 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   const int owners = __builtin_popcount(direct.owners);
   const bool rings = wish.ring && why_no_ring(request).empty();
   // Two ranks exchange the whole message of an all_reduce: as many bytes, one hop less. A chain
-  // brings everything to the end.
+  // brings everything to its end.
   const bool is_shared_out = (request.collective == Collective::all_reduce && request.ranks != 2) ||
                              (request.collective == Collective::reduce && !rings) ||
                              request.collective == Collective::broadcast;
