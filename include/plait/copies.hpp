@@ -16,8 +16,8 @@ class Copies {
  public:
   /// Parameters of "striped": host_permille, relay_permille, relay (a GPU's CUDA ordinal),
   /// chunk_kib. Empty = shares by the machine's link speeds. If earlier copies of the pair waited
-  /// for host memory, that share shrinks, so that copies are at most 3 % slower than the direct
-  /// link alone.
+  /// for host memory, the share of host memory shrinks, so that copies are at most 3 % slower than
+  /// the direct link alone.
   using Params = std::map<std::string, std::int64_t>;
 
   /// topology: an argument of load_topology(); "" = PLAIT_TOPOLOGY, else discover(). masks: links

@@ -14,7 +14,8 @@ enum class DetachStage : std::uint32_t {
   unmapped = 2,    ///< the rank has also unmapped the peers' memory
 };
 
-/// Callbacks for a rank. None throws. A single thread at a time calls all except peers_reached.
+/// Callbacks for a rank. None of them throws. All except peers_reached are called by a single
+/// thread at a time.
 struct DeferredTeardown {
   std::function<bool()> has_ended;           ///< whether this rank's work has ended; never waits
   std::function<void(DetachStage)> publish;  ///< publishes the stage to peers
@@ -29,11 +30,11 @@ struct DeferredTeardown {
 struct TeardownTimeouts {
   double own_work_s = 2;    ///< until this rank's work has ended
   double peers_work_s = 2;  ///< then until the work of peers in other processes has
-  double freed_s = 0.2;     ///< then until all is freed, behind other work in this process
+  double freed_s = 0.2;     ///< then until all is freed, which waits for other work in this process
 };
 
 /// Returns once all is freed, or when the waits are over; then a thread continues as long as the
-/// process lives. Ranks of this process are not awaited, since the caller may close ranks next.
+/// process lives. Ranks of this process are not awaited, since the caller may close them next.
 /// Returns whether all was freed.
 bool defer_teardown(DeferredTeardown teardown, const TeardownTimeouts& waits);
 

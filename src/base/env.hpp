@@ -29,7 +29,7 @@ Env read_env();
 /// Returns the value of another tool's variable (RANK, SLURM_PROCID, ...); empty if unset.
 std::string foreign_env(const char* name);
 
-/// Row of env.def, for documentation.
+/// A row of env.def, for documentation.
 struct EnvRow {
   const char* name;
   const char* kind;

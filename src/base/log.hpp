@@ -5,7 +5,7 @@
 
 namespace plait {
 
-/// Each level includes all levels before.
+/// Each level includes all levels before it.
 enum class LogLevel : int { none, version, warn, info, explain };
 
 /// Parses a level: "INFO" in any case gives LogLevel::info, "" none. Error(invalid_argument) on

@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// Starts a thread that blocks all signals: signals belong to the program's threads.
+/// Starts a thread that blocks all signals, since they belong to the program's threads.
 template <class Function>
 std::thread quiet_thread(Function function) {
   struct Masked {

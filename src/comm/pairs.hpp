@@ -22,7 +22,7 @@ class PairCommunicators {
   /// interrupt: called now and then while a thread waits for a peer; an exception ends that wait.
   PairCommunicators(const Controls& controls, Make make, std::function<void()> interrupt = nullptr)
       : controls_(controls), make_(std::move(make)), interrupt_(std::move(interrupt)) {}
-  /// Waits for attempts under way to end by themselves.
+  /// Waits for the attempts under way. Each must end by itself.
   ~PairCommunicators();
   PairCommunicators(const PairCommunicators&) = delete;
   PairCommunicators& operator=(const PairCommunicators&) = delete;

@@ -45,9 +45,9 @@ PLAIT_ON_BOTH inline int receiver_of(const ChainShape& shape, int ranks, int ran
 PLAIT_ON_BOTH inline bool sends(const ChainShape& shape, int ranks, int from, int to) {
   return receiver_of(shape, ranks, from) == to;
 }
-/// Whether `from` signals to `to` its entry to the call, for a message in one piece. Data from rank
-/// r implies that all ranks up to r have entered. Therefore only later ranks signal earlier ranks.
-/// The returned sum implies the entry of all ranks.
+/// Whether `from` signals to `to` that it has entered the call, for a message in one piece. Data
+/// from rank r implies that all ranks up to r have entered. Therefore only later ranks signal
+/// earlier ranks. The returned sum implies that all ranks have entered.
 PLAIT_ON_BOTH inline bool greets(const ChainShape& shape, int ranks, int from, int to) {
   const auto place = [&](int rank) { return (rank + ranks - shape.first) % ranks; };
   return place(from) > place(to) && !(returns(shape) && to == shape.root);

@@ -1,5 +1,5 @@
-// A collective in a single hop: the owner of each rank's parts, and the owner's use of the parts.
-// Kernels on GPUs and strategies read the same value.
+// A collective in a single hop: to which owner each rank sends a part, and how owners use the
+// parts. Kernels on GPUs and strategies read the same value.
 #pragma once
 #include <cstdint>
 

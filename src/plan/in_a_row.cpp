@@ -1,5 +1,6 @@
-// Joins consecutive plans: flag values continue from call to call, inputs and outputs get offsets
-// of their own, and on every rank a call ends before the next begins.
+// Joins the plans of consecutive calls into a single plan: flag values continue from call to call,
+// inputs and outputs get offsets of their own, and on every rank a call ends before the next
+// begins.
 #include "plan/in_a_row.hpp"
 
 #include <algorithm>
@@ -88,7 +89,7 @@ class RowWriter {
       made.enqueued[static_cast<std::size_t>(rank)].push_back(static_cast<int>(lane));
   }
 
-  // Orders a rank's call after the rank's previous call. CPU cores run a job at a time.
+  // Orders a rank's call after the rank's previous call. CPU cores run one job at a time.
   void follow(const Plan& plan, int rank) {
     for (const std::size_t lane : gates(plan, rank))
       for (const int index : ended_[rank]) append(lane, OpKind::wait, rank, index);

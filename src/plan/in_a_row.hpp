@@ -19,7 +19,7 @@ class FlagCounts {
  public:
   /// Adds the values so far to a signal or wait of the next call; leaves other ops unchanged.
   void move(Op& op) const;
-  /// Adds the raises of each flag by `plan`.
+  /// Adds the amounts by which `plan` raises its flags.
   void add(const Plan& plan);
 
  private:

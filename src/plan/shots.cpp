@@ -130,9 +130,9 @@ class Chain {
       if (greets(shape_, n_, from, rank)) shooter_.await(rank, from);
     });
   }
-  /// Pieces alternate between two slots. A reader signals to the sender its entry to the call, and
-  /// then each free slot. A rank that has finished all pieces but the last signals all ranks, and
-  /// each rank leaves the call only after the signals of all ranks. Then the next call may use
+  /// Pieces alternate between two slots. A reader signals its sender on entering the call, and
+  /// again for each free slot. A rank that has finished all pieces but the last signals all ranks,
+  /// and each rank leaves the call only after the signals of all ranks. Then the next call may use
   /// every slot except that of the last piece.
   void write_all() {
     for (int rank = 0; rank < n_; ++rank)

@@ -1,7 +1,7 @@
 // Writes one_shot, two_shot and chain plans: ranks push parts straight into peers' inboxes, and no
 // rank waits for a peer to enter the call, except in a chain of several pieces. The strategies of
-// the same names lay out lanes by this file. LL engines (exec/cuda) state the traffic of their
-// kernels by it; in LL kernels each packet of a part carries a flag.
+// the same names write their lanes with this file. LL engines (exec/cuda) describe the traffic of
+// their kernels with it, though in a kernel each packet of a part carries its own flag.
 #pragma once
 #include <string>
 #include <utility>
@@ -24,23 +24,23 @@ struct Shot {
 /// for a peer signals the peer instead, so that every call is a full exchange.
 void write_one_shot(Builder& builder, const Shot& shot, Range part);
 
-/// Writes a broadcast or a reduce along a chain, piece by piece. Each piece has a Shot, with
-/// slots_at alone in use: a single slot. A single piece has 16 bytes behind the slot for each rank
-/// that greets(). Several pieces alternate between two slots.
+/// Writes a broadcast or a reduce along a chain, piece by piece. Each piece has its own Shot,
+/// of which only slots_at is used: a single slot. A single piece has 16 bytes behind the slot for
+/// each rank that greets(). Several pieces alternate between two slots.
 void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces);
 
 /// Writes the first half of an all_reduce or reduce: ranks push shards to the shards' owners, and
-/// each owner reduces a shard to sums[owner].
+/// each owner reduces its shard to sums[owner].
 void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,
                   const std::vector<Region>& sums);
-/// Writes the second half: each owner pushes the result from the owner's output to all ranks'
-/// inboxes, and each rank copies the result to its output.
+/// Writes the second half: each owner pushes its result from its output to all ranks' inboxes,
+/// and each rank copies the results to its output.
 void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
 /// An all_reduce in steps that take turns in `places` parts of every slot. Pushes run 2 * `ahead`
 /// steps before the results of a step are taken, reductions run `ahead` steps before. A rank that
 /// has finished a step signals all other ranks, and these may then write to that place again. The
 /// data alone orders a step's reads before the next writes to the same place. The signals order the
-/// stores that clear LL packets. Plans do not show the latter: traces check kernels for these
+/// stores that clear LL packets. Plans do not show those stores: traces check kernels for them
 /// (tests/conformance/shot_flags.hpp).
 struct ShotSteps {
   int places;
@@ -52,7 +52,7 @@ void write_long_two_shot(Builder& builder, const Shot& shot,
                          const std::vector<std::vector<Range>>& parts, const ShotSteps& steps);
 /// Region of `reader`'s inbox that takes the result of `owner`.
 Region result_slot(const Shot& shot, int reader, int owner, int ranks, std::uint64_t bytes);
-/// Copies the results pushed by owners from the root's inbox to the root's output.
+/// Copies the results, which owners have pushed to the root's inbox, to the root's output.
 void write_results_at_root(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
 
 }  // namespace plait

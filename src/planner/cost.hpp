@@ -1,5 +1,5 @@
 // Closed-form estimate of a plan's time in ns: the larger of the busiest resource's time and the
-// longest chain of ops, each op at the speed of an op alone. propose() ranks by this estimate;
+// longest chain of ops, each op at its speed when alone. propose() ranks by this estimate;
 // simulate() is more precise.
 #pragma once
 #include "plait/plan.hpp"

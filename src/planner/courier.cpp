@@ -12,7 +12,7 @@ namespace plait {
 namespace {
 
 constexpr std::uint64_t kMostPieceBytes = 1ULL << 20;  // small enough that the two hops overlap
-constexpr std::size_t kRingPieces = 3;                 // being written, being read, being freed
+constexpr std::size_t kRingPieces = 3;  // one being written, one being read, one being freed
 
 std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
 

@@ -76,7 +76,7 @@ void choose_leaders(const Builder& builder, std::vector<RankGroup>& groups) {
 }
 
 // Returns the share of transfers inside a socket that goes through host memory: none if the direct
-// link is as fast as the path between leaders. The latter is then the bottleneck and may need the
+// link is as fast as the path between leaders. That path is then the bottleneck and may need the
 // host link.
 int default_host_permille(const Builder& builder, const std::vector<RankGroup>& groups) {
   const Topology& topology = builder.topology();

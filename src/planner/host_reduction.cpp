@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kSlots = 3;  // being filled, being reduced, being copied out
+constexpr std::uint64_t kSlots = 3;  // one being filled, one being reduced, one being copied out
 constexpr std::uint64_t kMostChunkBytes = 1 << 20;
 constexpr std::uint64_t kMostChunks = 1024;  // for all shards together
 

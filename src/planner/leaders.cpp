@@ -1,7 +1,7 @@
 // leaders: each socket reduces to its leader, the leaders of a node reduce-scatter, each leader
-// all-reduces a shard with the counterparts on remote nodes, leaders all-gather, and each
-// broadcasts in its socket; in pieces. Source: the multi-node all-reduce of Micro 2021 (undivided),
-// after DPML (SC'17).
+// all-reduces its shard with its counterparts on other nodes, leaders all-gather, and each
+// broadcasts in its socket; in pieces. Source: the multi-node all-reduce of Micro 2021 (in one
+// piece), after DPML (SC'17).
 #include <algorithm>
 #include <map>
 

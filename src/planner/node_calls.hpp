@@ -75,7 +75,7 @@ class NodeCalls {
   int second_stream(int rank);
 
   Builder& builder_;
-  Topology inside_;  // for plans inside nodes; ends with the last link inside a node
+  Topology inside_;  // for plans inside nodes: its links end with the last inside a node
   std::map<std::pair<int, int>, std::vector<Path>> direct_;  // cache of direct_paths() in inside_
   Library library_ = Library::nccl;
   std::vector<Step> steps_;

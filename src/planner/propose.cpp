@@ -18,7 +18,7 @@ constexpr std::size_t kMostOfStrategy = 8;
 // A plan that sums out of rank order must save 10 % of the time.
 constexpr double kAlgorithmOrderPenalty = 1.1;
 
-/// Returns why the strategy does not serve the request; empty = serves.
+/// Returns why the strategy does not serve the request; empty = it does.
 std::string why_not(const Strategy& strategy, const Request& request) {
   const auto& done = strategy.info.collectives;
   if (std::find(done.begin(), done.end(), request.collective) == done.end()) {

@@ -38,7 +38,7 @@ class Halving {
                      : builder_.output(folding_.rank(member), range);
   }
 
-  // Each partner sends the half that the receiver keeps; both reduce (lower, higher).
+  // Each partner sends the half that the other keeps; both reduce (lower, higher).
   void halve(int step) {
     for (int member = 0; member < folding_.members; ++member) {
       const int partner = member ^ (1 << step);

@@ -240,7 +240,7 @@ constexpr int kMostParts = 256;  // pieces times ranks; more ops take a choice t
 
 // Filling and draining the pipeline takes the time of a piece, and each piece has a fixed cost; the
 // sum is least if the number of pieces grows as the root of the bytes. The estimate does not model
-// that MPI sends a small piece while receiving the next. Measured on two hosts of two ranks, a link
+// that MPI sends a small piece while receiving another. Measured on two hosts of two ranks, a link
 // of 6 Gb/s (2026-11-25): 4 pieces at 1 MiB and 8 at 4 MiB are best, 32 at 64 MiB within 2 % of the
 // best.
 int pieces_on_cpus(std::uint64_t bytes, int ranks) {

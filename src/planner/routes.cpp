@@ -92,7 +92,7 @@ double sum(const std::vector<double>& values) {
   return total;
 }
 
-// Drops routes in turn while the rate stays within kLeastGain of the best.
+// Drops routes one by one while the rate stays within kLeastGain of the best.
 std::vector<RouteShare> fewest_routes(const Topology& topology, std::vector<RouteLoad> routes) {
   if (routes.empty()) return {};
   const double best = sum(rates(topology, routes));

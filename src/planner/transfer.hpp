@@ -76,7 +76,7 @@ class Mover {
   std::map<std::pair<int, int>, Event> opened_;
   std::set<std::pair<int, int>> awaited_;  // (lane, target): the lane has awaited its opening
   std::map<std::pair<int, int>, RingSlots>
-      slots_of_;  // (sender, place of the slots; -1 = sender's ring)
+      slots_of_;  // (sender, place of the slots; -1 = the sender's ring)
   std::map<int, std::map<int, int>>
       last_reader_lanes_;  // relay's owner -> (reader's lane -> reader)
 };

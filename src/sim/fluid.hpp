@@ -1,9 +1,9 @@
 // Fluid: the rates of flows that share capacities, max-min fair by progressive filling. All rates
-// rise together until a capacity is full or a flow reaches its own limit. Stopped flows keep their
-// rate, the rest rise further. A start or stop only recomputes flows reached over full capacities:
-// a flow with room for its limit runs at that limit, and a flow that leaves no full capacity
-// changes no other flow. simulate.cpp drives the rates. Source: Bertsekas and Gallager, Data
-// Networks, section 6.5.
+// rise together until a capacity is full or a flow reaches its own limit. Flows held back by
+// either keep their rate, the rest rise further. A start or stop only recomputes flows reached over
+// full capacities: a flow with room for its limit runs at that limit, and a flow that leaves no
+// full capacity changes no other flow. simulate.cpp drives Fluid. Source: Bertsekas and Gallager,
+// Data Networks, section 6.5.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
 // Writes a timeline in the Chrome trace event format of Perfetto and chrome://tracing: a process
 // for each rank, a thread for each lane, a slice for each op, an arrow from each signal to the
-// ended waits, and a counter with the rate of each resource (port, lane group, memory).
+// waits it ends, and a counter with the rate of each resource (port, lane group, memory).
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>

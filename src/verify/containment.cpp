@@ -1,5 +1,5 @@
-// Checks the accesses of ops to other ranks' memory, and their time. Peers access scratch and ring
-// only between the owner's begin and end of the call, and consecutive calls need no joint proof
+// Checks what ops access in other ranks' memory, and when. Peers access scratch and ring only
+// between the owner's begin and end of the call, so consecutive calls need no joint proof
 // (engines' calls do: in_a_row.cpp). Inboxes follow the rule of full exchange. Only their own rank
 // accesses user buffers.
 #include <algorithm>
@@ -85,7 +85,7 @@ void check_containment(const Plan& plan, const OpOrder& order, Findings& finding
       }
     });
   // Executors switch between the halves after every plan with inboxes, even without accesses. Each
-  // plan with inboxes must therefore keep all ranks within a call of each other.
+  // plan with inboxes must therefore keep all ranks within one call of each other.
   const bool has_inbox = std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
                                      [](std::uint64_t bytes) { return bytes > 0; });
   if (has_inbox) check_full_exchange(plan, order, findings);

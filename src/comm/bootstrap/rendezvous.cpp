@@ -364,7 +364,7 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   if (rank == 0) {
     Fd listener = listen_at(path, job.ranks + 16);
     if (listener.valid()) return host_at(path, std::move(listener), job, deadline, warn_after_s);
-    // Another process is rank 0 at the address already: join as a member and be refused, so that
+    // Another process is rank 0 at this path already: join as a member and be refused, so that
     // all get the error.
   }
   WaitWarning warning(warn_after_s);

@@ -56,8 +56,8 @@ bool launcher_has_one_host();
 /// Returns this rank's number among the ranks of its host; -1 if no launcher sets a number.
 int rank_on_host();
 
-/// Longest folder path with a path left for every socket of plait: a socket path has at most 107
-/// bytes, the name of a pair's socket up to 48.
+/// Longest folder path that leaves room for the name of every socket of plait: a socket path has at
+/// most 107 bytes, the name of a pair's socket up to 48.
 inline constexpr std::size_t kMostFolderBytes = 107 - 1 - 48;
 
 /// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private and short enough,

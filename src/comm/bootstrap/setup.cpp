@@ -153,7 +153,7 @@ std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
   std::vector<std::string> masks = requested_masks(options.masks, env);
   if (name.empty() && !masks.empty() && has_gpu(options)) masks = masks_of(masks, true);
-  // Ranks' buffers are host memory, joined by this machine's shared memory.
+  // Ranks' buffers are host memory, so the machine's shared memory links the ranks.
   Topology topology =
       name.empty() || name == "local-cpu" ? local_cpu(options.ranks) : load_topology(name);
   if (!masks.empty()) topology = without(topology, masks);
@@ -239,8 +239,8 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   if (failure)
     env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // the peers wait there for this rank's error
   Joined joined;
-  // The two ranks of a pair have other numbers in the larger communicator, used in the warnings of
-  // pairs.cpp.
+  // The two ranks of a pair have other numbers in the larger communicator. pairs.cpp warns with
+  // those numbers.
   const double warn_after_s =
       pair == nullptr ? kWaitWarningS : std::numeric_limits<double>::infinity();
   joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,

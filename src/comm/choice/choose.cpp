@@ -42,8 +42,8 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
 }
 
 /// Returns the plan that was fastest by measurement where estimates are wrong (E-0204): two CPU
-/// ranks of a node reduce in a single step while inputs, outputs and inboxes fit the caches of the
-/// cores, and by halves above that size.
+/// ranks of a node reduce in a single step while inputs, outputs and inboxes fit the caches of
+/// their cores, and by halves above that size.
 std::optional<Plan> measured(const Topology& topology, const Request& request) {
   if (request.collective != Collective::all_reduce || request.ranks != 2 || request.count == 0 ||
       node_count(topology, request) > 1)

@@ -8,12 +8,12 @@
 
 namespace plait {
 
-/// Throws Error(invalid_argument) if every rank knows all counts of this collective, if a list has
-/// not exactly a count per rank, or if this rank lacks a count that it must know.
+/// Throws Error(invalid_argument) if every rank knows all counts of this collective, if a list
+/// does not have exactly one count per rank, or if this rank lacks a count that it must know.
 void check_own_counts(const Request& request, int rank, const OwnCounts& mine);
 
 /// Returns Request::counts. by_rank: checked. Throws Error(mismatch) with the first pair of ranks
-/// with different counts of receiver and sender.
+/// whose sender and receiver have different counts.
 std::vector<std::uint64_t> counts_of(const Request& request, const std::vector<OwnCounts>& by_rank);
 
 }  // namespace plait

@@ -264,7 +264,7 @@ bool GpuCalls::needs_large_arena(const Request& request, const CallOptions& opti
          cuda::wants_large_arena(*first_, *whole_, request);
 }
 
-/// Returns the prepared call of the key; null without a prepared call.
+/// Returns the prepared call of the key; null if none exists.
 GpuCalls::GpuCall* GpuCalls::find_call(const CallKey& key) {
   const std::lock_guard lock(guard_);
   GpuCall* const call = calls_.find(key);
@@ -300,8 +300,8 @@ GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Requ
   return insert_call(key, prepare(request, options, call.counted->tier, Launch::graph));
 }
 
-/// Returns the call for the arena tier that all ranks have. An error of a single rank must come
-/// before, since ranks count the calls that use the large arena.
+/// Returns the call for the arena tier that all ranks have. Ranks count the calls that use the
+/// large arena, so an error of a single rank must come before the call is counted.
 GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
                                      const CallOptions& options, cuda::Stream stream) {
   const bool has_large_arena = cuda_->reserve_large_arena(

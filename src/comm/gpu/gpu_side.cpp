@@ -187,7 +187,7 @@ std::optional<Error> GpuSide::cause() const {
   return cause_;
 }
 
-/// A rank that exits because of a published failure is not the cause.
+/// A rank that has published a failure and then exits is not lost: the failure is the cause.
 void GpuSide::lost(int rank, int process, Loss) {
   if (!joined_.controls.failure_of(rank))
     fail(Error(ErrorCode::peer_lost,

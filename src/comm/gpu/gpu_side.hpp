@@ -44,7 +44,7 @@ class GpuSide : private PeerObserver {
   /// Makes waiting kernels give up. Any thread.
   void abort() noexcept;
   GpuCalls& calls() const { return *calls_; }
-  /// The peers; null if none are known.
+  /// The peers; null if there are none.
   std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
   /// The error that ended this side. Any thread.
   std::optional<Error> cause() const;

@@ -1,5 +1,5 @@
 // Enters a call: first the descriptor, then the call number (release), then the doorbells. A rank
-// waits by futex on the doorbell of the rank's page, and any peer can wake the rank.
+// waits by futex on the doorbell of its own page, and any peer can wake it.
 #include "comm/liveness/control.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// A thread per process holds the LivenessFutex of the process's page for the process's life, and
-// checks the pages and pidfds of all peers. A second thread makes the queries that may block,
-// without holding the lock.
+// A single thread per process holds the LivenessFutex of the process's page as long as the process
+// lives, and checks the pages and pidfds of all peers. A second thread makes the queries that may
+// block, without holding the lock.
 #include "comm/liveness/peer_watch.hpp"
 
 #include <poll.h>
@@ -134,8 +134,8 @@ class PeerWatch {
           for (const WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
             if (!peer.is_open()) continue;
             timeout_ms = kLookMs;
-            // The pidfd of an exited process stays readable, and is polled only before the exit is
-            // seen.
+            // The pidfd of an exited process stays readable, so it is polled only until the exit
+            // is seen.
             if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
           }
         }

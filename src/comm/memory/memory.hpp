@@ -29,7 +29,7 @@ class Mapping {
 /// against resizing. `others`: how many more pieces of this size the machine is about to need.
 /// Throws Error(out_of_memory) if the machine lacks the memory.
 Fd make_shared_memory(std::uint64_t bytes, int others);
-/// Maps a peer's memory. Throws Error(mismatch) unless the peer's is sealed memory of exactly that
+/// Maps a peer's memory. Throws Error(mismatch) unless the memory is sealed and of exactly that
 /// size, so that no access can raise SIGBUS. A read-only mapping needs a descriptor open for
 /// reading only.
 enum class MapAccess { read, write };

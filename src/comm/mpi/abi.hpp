@@ -1,5 +1,5 @@
 // Differences between MPI ABIs: the width of handles and the predefined handles. Every ABI passes a
-// handle in a register. Therefore the same functions serve all MPIs: functions forward handles and
+// handle in a register. Therefore the same functions serve all MPIs: they forward handles and
 // recognise some.
 #pragma once
 #include <array>

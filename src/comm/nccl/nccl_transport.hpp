@@ -18,7 +18,7 @@ std::string why_no_call(const Request& request);
 
 class NcclTransport {
  public:
-  /// Held during NCCL calls at the end, so that a drop-in does not treat NCCL calls as calls of the
+  /// Held during NCCL calls at the end, so that a drop-in does not treat them as calls of the
   /// program.
   using Guard = std::function<std::shared_ptr<void>()>;
   /// whole: communicator of all ranks; null or borrowed (owns_whole). rail: a rank per node, of
@@ -64,7 +64,7 @@ class NcclTransport {
   std::shared_ptr<std::atomic<int>> callers_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<std::int64_t> inside_since_ns_{0};
   std::atomic<bool> aborted_{false};
-  mutable std::atomic<bool> is_late_{false};  // NCCL launched a call in NCCL's own thread
+  mutable std::atomic<bool> is_late_{false};  // NCCL launched a call in a thread of its own
   std::mutex asking_;                         // held while a call is inside NCCL
   std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
 };

@@ -47,8 +47,7 @@ std::string new_id() {
   return {id.bytes, sizeof id.bytes};
 }
 
-/// State shared with a thread with an NCCL call that may never return. The caller may abandon the
-/// call.
+/// State shared with a thread whose NCCL call may never return. The caller may abandon the call.
 struct BackgroundCall {
   std::mutex guard;
   std::condition_variable done;

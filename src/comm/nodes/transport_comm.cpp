@@ -384,9 +384,9 @@ bool TransportComm::drop_all() noexcept {
   return all;
 }
 
-/// Sends nothing to nodes with a lost rank, since an MPI may crash on a send to a lost node. Lost
-/// ranks: given up by the library, or awaited until a timeout. Surviving ranks of nodes with a lost
-/// rank find the failure themselves, or get it from a peer.
+/// Sends nothing to nodes with a lost rank, since an MPI may crash on such a send. Lost ranks:
+/// given up by the library, or awaited until a timeout. Surviving ranks of these nodes find the
+/// failure themselves, or get it from a peer.
 void TransportComm::publish_failure(const Error& error) noexcept {
   try {
     const bool is_relayed = names_reporter(reason_of(error));

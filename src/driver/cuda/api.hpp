@@ -53,8 +53,8 @@ class Current {
   Current& operator=(const Current&) = delete;
 };
 
-/// Allows this thread's driver calls while other threads capture, without breaking captures. Does
-/// nothing without a driver.
+/// Allows this thread's driver calls while other threads capture, without breaking their captures.
+/// Does nothing without a driver.
 class RelaxedCaptureMode {
  public:
   RelaxedCaptureMode() noexcept;
