@@ -77,7 +77,7 @@ struct CommunicatorOptions {
 
 /// Returns options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_* or SLURM_*, overridden by
 /// PLAIT_*. If several launchers' variables are set, the nearest parent process decides;
-/// Error(invalid_argument) if variables contradict each other and no parent decides. The device is
+/// Error(invalid_argument) if these contradict each other and no parent decides. The device is
 /// PLAIT_DEVICE, else kDeviceByLauncher.
 CommunicatorOptions options_from_environment();
 

@@ -130,7 +130,7 @@ class Star : public Rendezvous {
       try {
         send_frame(links_[rank].get(), FrameKind::data, bytes, fds, deadline, rank_name(rank));
       } catch (const Error& error) {
-        // Some ranks have an answer already, so this step stands. The next step finds the rank
+        // Some ranks have their answer already, so this step stands. The next step finds the rank
         // lost.
         if (error.code() != ErrorCode::peer_lost) throw;
       }

@@ -29,10 +29,10 @@ class Mapping {
 /// against resizing. `others`: how many more pieces of this size the machine is about to need.
 /// Throws Error(out_of_memory) if the machine lacks the memory.
 Fd make_shared_memory(std::uint64_t bytes, int others);
-/// Maps a peer's memory. Throws Error(mismatch) unless the memory is sealed and of exactly that
-/// size, so that no access can raise SIGBUS. A read-only mapping needs a descriptor open for
-/// reading only.
 enum class MapAccess { read, write };
+/// Maps a peer's memory. Throws Error(mismatch) unless the memory is sealed and of exactly that
+/// size, so that no access can raise SIGBUS. A read-only mapping only needs a descriptor open for
+/// reading.
 Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, MapAccess access = MapAccess::write);
 /// Opens a file by descriptor number in another process of this machine; invalid on failure. Never
 /// blocks, whatever file has that number by then.
