@@ -54,7 +54,7 @@ ReduceLevel best_level() {
   return level;
 }
 
-// Signed integers wrap like unsigned integers: all reductions but min, max and avg share loops.
+// Signed integers wrap like unsigned integers, so all reductions but min, max and avg share loops.
 DataType loops_type(DataType type, ReduceOp op) {
   if (op == ReduceOp::min || op == ReduceOp::max || op == ReduceOp::avg) return type;
   switch (type) {

@@ -97,9 +97,9 @@ class CudaRank : public EngineRank {
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
 
-  /// Returns true once no work of this rank is queued or running, hence none stores into a peer's
-  /// memory. Never blocks. knows_calls: if this rank does not order calls, whether the caller knows
-  /// that all calls have ended; if not, all work on the GPU must end first.
+  /// Returns true once no work of this rank is queued or running, so none of it stores into a
+  /// peer's memory. Never blocks. knows_calls: if this rank does not order calls, whether the
+  /// caller knows that all calls have ended; if not, all work on the GPU must end first.
   bool has_ended(bool knows_calls = true) noexcept;
   /// Unmaps the peers' memory. Only the destructor may follow. Waits for all work on the GPU.
   void unmap_peers() noexcept;

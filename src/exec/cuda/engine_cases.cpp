@@ -46,7 +46,7 @@ Request request_of(Collective collective, int ranks, std::uint64_t elements) {
 }
 
 /// The request with even blocks. If the engine takes uneven counts, two more: counts rising from
-/// zero, and a large block among tiny blocks. In an all_to_all a single rank sends nothing.
+/// zero, and a large block among tiny blocks. In an all_to_all rank 1 sends nothing then.
 std::vector<Request> requests_of(const Engine& engine, Collective collective, int ranks,
                                  std::uint64_t elements) {
   std::vector<Request> all{request_of(collective, ranks, elements)};

@@ -79,8 +79,8 @@ Selector::Selector(const Group& group, TuningTable table, bool as_measured, Pred
       predict_plan_(std::move(predict_plan)) {}
 
 /// Returns the first row for the request with an engine that accepts the request with the row's
-/// tuning. Rows were measured with even blocks: a request with a count per block uses rows only if
-/// it is long; otherwise plans serve it. Rows for graphs apply only to the GPUs measured.
+/// tuning. Rows were measured with even blocks, so a request with a count per block uses rows only
+/// if it is long; otherwise plans serve it. Rows for graphs apply only to the GPUs measured.
 const BuiltInChoice* Selector::built_in(const Request& request, bool captured) const {
   constexpr std::uint64_t kLongBytes = 128ull << 20;
   if (!request.counts.empty() && message_bytes(request) < kLongBytes) return nullptr;

@@ -21,7 +21,7 @@ constexpr std::uint64_t kHeaderBytes = 320 * kKib;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-/// Sizes are of the part's field, hence of a single half.
+/// Sizes are of the part's field, that is, of a single half.
 struct PartSize {
   ArenaPart part;
   bool is_small_tier;  ///< The part belongs to the small arena.

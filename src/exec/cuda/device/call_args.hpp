@@ -1,6 +1,6 @@
 // Arguments common to all kernels: plain structs that both compilers read. Integer widths are
-// explicit: host and device agree on the layout. Arguments of a kernel family are in the family's
-// folder (ll_args.hpp, tile_args.hpp, ...).
+// explicit, so host and device agree on the layout. Arguments of a kernel family are in the
+// family's folder (ll_args.hpp, tile_args.hpp, ...).
 #pragma once
 #include <cstdint>
 

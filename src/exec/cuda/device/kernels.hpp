@@ -40,8 +40,8 @@ class Kernels {
   void allow_shared(Function function, unsigned bytes);
   bool programmatic_ = false;  // The code for this GPU supports programmatic launches.
   std::map<std::string, Function> functions_;
-  /// Dynamic shared memory granted per function. Ranks of a context share functions: each must ask
-  /// for the same amount.
+  /// Dynamic shared memory granted per function. Ranks of a context share functions, so each must
+  /// ask for the same amount.
   std::map<Function, unsigned> shared_bytes_;
 };
 

@@ -62,8 +62,8 @@ void HostGather::bring_down(const GatherSegment& segment, std::uint32_t chunk) {
   record(event(kIsDown), stream(kDown));
 }
 
-/// Barrier of a chunk: the chunk is down, and the chunk that held the slot of the next chunk but
-/// one has come up.
+/// Barrier of a chunk: the chunk is down, and the chunk that held the next chunk's slot has come
+/// up.
 void HostGather::barrier(std::uint32_t chunk) {
   constexpr std::uint32_t kBehind = kChunkSlots - 1;
   follow(stream(kBarrier), event(kIsDown));

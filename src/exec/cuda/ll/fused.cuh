@@ -40,8 +40,8 @@ struct FlagPacket {
 
 /// NaN-sentinel packet: 16 bytes travel as 16. A word of all ones, a NaN in every float type, means
 /// "not here yet". A sender replaces that word by another NaN; the result has the canonical NaN
-/// either way. A word is 32 bits (64 for fp64) and is checked by itself: no wider store needs to be
-/// atomic.
+/// either way. A word is 32 bits (64 for fp64) and is checked by itself, so no wider store needs to
+/// be atomic.
 struct NanSentinelPacket {
   static constexpr int kBytes = kSentinelPacketBytes;
   template <DataType kType>

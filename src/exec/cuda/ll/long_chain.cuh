@@ -62,7 +62,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     return true;
   }
   /// Waits until the block has finished the piece before the last one. No thread is two pieces
-  /// ahead of another, hence the parity tells the pieces apart.
+  /// ahead of another, so the parity tells the pieces apart.
   __device__ void await_block(unsigned piece) {
     while (!broken && shared.done + 1 < piece) broken = timeout.failed_elsewhere(args.state);
     timeout.began_ns = 0;  // each piece has a fresh deadline

@@ -10,7 +10,7 @@
 
 namespace plait::cuda {
 
-/// Slots are used in turn over calls, hence a call's slots follow from the number of earlier equal
+/// Slots are used in turn over calls, so a call's slots follow from the number of earlier equal
 /// calls: a plan with `calls_before` + 1 is the next call in a row. host_tiles: tiles that the host
 /// channels of a shared message take. Real calls decide that while running; the plan gives host
 /// channels the last tile of each channel in turn. Error(unsupported) for reductions.

@@ -1,5 +1,5 @@
 // Moves any number of messages between ranks in a single call, in both directions at once. Each
-// channel between two ranks has a team of threads per direction: no message waits for a message
+// channel between two ranks has a team of threads per direction, so no message waits for a message
 // with another peer or direction. Messages between two ranks stay in order. Small messages go as
 // flagged LL packets, larger messages as tiles in slots of the receiver. A sender runs ahead until
 // the receiver's slots are full, so the receiver need not be in the call. Idea: NCCL's channels and

@@ -1,5 +1,6 @@
 // Ranges of Flag::index for the flags in engines' plans. Engines that share an arena use separate
-// ranges: no call seems to wait for another engine's flags. Each folder adds its first index here.
+// ranges, so no call seems to wait for another engine's flags. Each folder adds its first index
+// here.
 #pragma once
 
 namespace plait::cuda {

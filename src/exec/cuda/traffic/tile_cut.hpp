@@ -88,8 +88,8 @@ PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
     to |= (senders_to(args, owner) >> rank & 1) << owner;
   return to;
 }
-/// Ranks that get results from `owner`, whether handled or received by `owner`: all readers; in a
-/// fold the mates and, for the upper half, the rank across.
+/// Ranks that get results from `owner`, whether it handled or received them: all readers; in a ring
+/// the next rank; in a fold its mates and, for the upper half, the rank across.
 PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) {
   if ((args.owners >> owner & 1) == 0) return 0;
   if (args.ring != 0) return args.readers == 0 ? 0 : 1u << (owner + 1) % args.ranks;
