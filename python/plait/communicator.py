@@ -303,7 +303,7 @@ class Communicator:
         return self._call("copy", array, out, how, root=src, peer=dst)
 
     def send(self, array: Any, dst: int, **how: Any) -> None:
-        """Sends `array` to rank `dst`; `dst` calls recv().
+        """Sends `array` to rank `dst`, which calls recv().
 
         Both ranks make sends, receives and exchanges with each other in the same order. The first
         call waits on the host for the peer's first (arrive_s). send() returns (on a GPU: its stream

@@ -151,7 +151,7 @@ def _rank_main(entry: str, write_fd: int) -> int:
     pipe: IO[str] = os.fdopen(write_fd, "w")
 
     def emit(row: dict[str, Any]) -> None:
-        # A single write per line, below PIPE_BUF: ranks' lines do not mix.
+        # A single write per line, below PIPE_BUF, so that ranks' lines do not mix.
         pipe.write(json.dumps(row) + "\n")
         pipe.flush()
 

@@ -43,7 +43,7 @@ class ProofCase:
 
 @dataclass(frozen=True)
 class EngineCallCase:
-    """Consecutive engine calls, by number in the core."""
+    """One or more consecutive engine calls, by number in the core."""
 
     number: int
     engine: str = ""
@@ -76,7 +76,7 @@ def all_cases(topologies: list[str] | None = None) -> Iterator[ProofCase]:
 
 def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterator[ProofCase]:
     for index, count in enumerate(COUNTS):
-        # Types alternate over counts: both occur with every kind of count.
+        # Types alternate over counts, so that both occur with every kind of count.
         plait_type = TYPES[(index + ranks) % len(TYPES)]
         yield ProofCase(topology, strategy, collective, ranks, count, plait_type, count % ranks)
         if ranks == 1 or collective not in BLOCKS or not takes_counts(strategy):

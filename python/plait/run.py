@@ -21,7 +21,7 @@ from pathlib import Path
 from plait import elf, gpu, mpi_programs
 
 ENTRY_POINTS = ("preload", "audit", "library", "mpi")
-# Modules that open libnccl by name or path instead of linking.
+# Modules that open libnccl by name or path instead of linking it.
 OPENS_BY_HANDLE = {
     "jax": "JAX looks NCCL up by handle",
     "jaxlib": "JAX looks NCCL up by handle",

@@ -113,7 +113,7 @@ class GpuBuffers:
 
 
 class GpuPair:
-    """Two GPUs of this process, and copies between both."""
+    """Two GPUs of this process, and copies between them."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         src, dst = task["pair"]

@@ -145,7 +145,7 @@ class BenchRank:
         return elapsed_s
 
     def eager_s(self, call: Call) -> float:
-        """Returns s a call, enqueued singly."""
+        """Returns s a call, enqueued one by one."""
 
         def enqueue(times: int) -> None:
             for _ in range(times):

@@ -80,7 +80,7 @@ class Oracle:
         return [self.input(rank) for rank in range(self.request.ranks)]
 
     def _repeated(self, base: Array, lo: int, hi: int) -> Array:
-        """Returns elements lo..hi of the infinite repetition of `base`. `base` must live as long as
+        """Returns elements lo..hi of the infinite repetition of `base`, which lives as long as
         the oracle."""
         start = lo % len(self.bases[0])
         end = start + hi - lo

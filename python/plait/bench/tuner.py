@@ -140,7 +140,7 @@ def _served_by(bench: BenchRank, request: plait.Request) -> tuple[str, str]:
 
 
 def _way(served_by: str) -> str:
-    """Returns the engine in the form of a strategy; empty for a plan."""
+    """Returns the engine as a strategy names it; empty for a plan."""
     way = engines.variant_counted(served_by.partition("/")[2])
     return way if engines.parted(way)[0] in KERNELS else ""
 

@@ -135,7 +135,7 @@ def bench(
 
 
 def _is_launched(ranks: int | None, own: dict[str, object]) -> bool:
-    """Returns whether to time the launcher's ranks. own: options that need further ranks."""
+    """Returns whether to time the launcher's ranks. own: options that start ranks of their own."""
     if ranks is not None or not between.is_launched():
         return False
     if words := [f"--{name}" for name, value in own.items() if value]:

@@ -1,4 +1,4 @@
-"""`plait doctor`: checks what this machine has and lacks, and says how to help."""
+"""`plait doctor`: checks what this machine has, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ _PROFILE = "let the container's seccomp profile allow {} (docs/containers.md)"
 
 
 def _pidfd() -> Check:
-    """Checks pidfd_open: a rank then notices at once that a peer has ended."""
+    """Checks pidfd_open, by which a rank notices at once that a peer has ended."""
     what = "pidfd_open"
     try:
         os.close(os.pidfd_open(os.getpid()))

@@ -104,7 +104,7 @@ def _places(topology: plait.Topology, outer: list[int]) -> dict[int, tuple[float
         x, y = room * (number % across + 0.5), room * (number // across + 0.5)
         ranks = [i for i in here if i in outer]
         few = 0.15 if len(inner) > 1 else 0.0
-        # Memories lie between the directions of two ranks: links do not overlap.
+        # Memories lie between the directions of two ranks, so that links do not overlap.
         between = math.pi / max(1, len(ranks))
         for devices, part, first in ((ranks, 0.4, 0.0), (inner, few, between)):
             for turn, device in enumerate(devices):

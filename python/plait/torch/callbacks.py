@@ -23,8 +23,8 @@ def in_callback() -> bool:
 
 
 class Callbacks:
-    """Callbacks of a group. Callbacks run one at a time in the completion order of the calls: calls
-    made in callbacks have the same order on all ranks.
+    """Callbacks of a group. Callbacks run one at a time in the completion order of the calls, so
+    calls made in callbacks have the same order on all ranks.
 
     Two kinds start early: callbacks of calls made in a callback (the callback may wait for the
     calls), and callbacks behind a slow callback. Slow callbacks differ between ranks: a callback

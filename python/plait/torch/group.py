@@ -45,7 +45,7 @@ class Group(CollectiveCalls):
         self._callbacks = Callbacks()
         self._host_backend = HostBackend(store, rank, ranks, self._timeout_s, self._callbacks)
         self._gpu_backend: GpuBackend | None = None
-        # Made first: any rank that sends finds the socket.
+        # Made first, so that any rank that sends finds the socket.
         self._mail = Mailbox(store, rank, ranks, self._callbacks) if ranks > 1 else None
 
     # Interface of torch.

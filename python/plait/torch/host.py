@@ -158,7 +158,7 @@ class HostBackend:
             del item, call, work, error  # releases the call's objects before the next wait
 
     def _interrupted(self) -> None:
-        """Aborts after Ctrl-C ended a wait: the program can exit."""
+        """Aborts after Ctrl-C ended a wait, so that the program can exit."""
         self.abort("Ctrl-C ended a wait for one of its calls")
 
     def abort(self, why: str = "it was aborted") -> None:

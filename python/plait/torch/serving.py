@@ -67,7 +67,7 @@ def into_vllm() -> None:
 
 
 def over_vllm(base: Any) -> Any:
-    """Returns the subclass: tensor-parallel groups sum by plait at every size."""
+    """Returns the subclass, whose tensor-parallel groups sum by plait at every size."""
 
     class CudaCommunicator(base):
         plait: Any = None

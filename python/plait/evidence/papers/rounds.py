@@ -64,7 +64,7 @@ def direct(
     """Adds direct all-reduce: each rank sends shards to `throttle` peers at a time, then the sum to
     all."""
     ranks, shard = rounds.ranks, max(1, size // rounds.ranks)
-    # All receives are posted ahead: the handshakes cost one round trip in total.
+    # All receives are posted ahead, so the handshakes cost one round trip in total.
     rounds.announce([(r, (r + 1) % ranks, shard) for r in range(ranks)])
     for phase in range(2):
         for first in range(1, ranks, throttle):
