@@ -1,4 +1,4 @@
-// Waits in MPI_Init with a non-blocking barrier, and therefore can report a long wait.
+// Waits in MPI_Init with a non-blocking barrier, so that a long wait can be reported.
 #include "shims/mpi/arrival.hpp"
 
 #include "base/log.hpp"

@@ -176,7 +176,7 @@ int node_of(Handle world) {
   return first->rank;
 }
 
-/// Gathers the node of every world rank: ranks later know a communicator's nodes without
+/// Gathers the node of every world rank, so that ranks later know a communicator's nodes without
 /// communication.
 void exchange_nodes(Handle world, int ranks) {
   MpiSettings& mine = settings();
@@ -370,7 +370,7 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
   const MpiSettings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);
   if (position.nodes > 1) {
-    // With 1 rank a node plait has no work inside nodes: serves only if PLAIT_MIN_BYTES is set.
+    // With 1 rank a node plait has no work inside nodes: it serves only if PLAIT_MIN_BYTES is set.
     if (position.nodes == position.ranks && !mine.min_bytes_is_set) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
     return {

@@ -34,7 +34,7 @@ struct CollectiveArgs {
   Handle comm = 0;
   CountArray counts, displs;        ///< per rank, if parts differ; else null
   CountArray in_counts, in_displs;  ///< send side, if `own_counts`
-  bool own_counts = false;          ///< a count is known to 2 ranks alone (v-collectives)
+  bool own_counts = false;          ///< a count is known to its two ranks alone (v-collectives)
 };
 
 /// Sum of the positive counts; the program's array may hold wrong counts.

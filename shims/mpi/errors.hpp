@@ -22,7 +22,7 @@ int call_errhandler(Handle comm, int code);
 /// waits up to a second until the MPI knows of the lost rank or the revocation, since the program
 /// may query the MPI next.
 int report(Handle comm, const std::exception& caught);
-/// Runs the body of an exported function. The caller is C: exceptions are reported to the
+/// Runs the body of an exported function. The caller is C, so exceptions are reported to the
 /// communicator's error handler and do not leave.
 template <class Body>
 [[gnu::always_inline]] inline int guarded(Handle comm, const Body& body) {
@@ -42,7 +42,7 @@ class RateLimit {
   std::int64_t next_ns_ = 0;
 };
 
-/// Returns whether the MPI can tell revoked communicators (ULFM, in Open MPI 5).
+/// Returns whether the MPI can tell which communicators are revoked (ULFM, in Open MPI 5).
 inline bool has_ulfm() { return native().Comm_is_revoked != nullptr; }
 bool is_revoked(Handle comm);
 /// Throws Error(aborted) if the communicator is revoked.

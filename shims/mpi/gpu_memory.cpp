@@ -51,7 +51,7 @@ BlockPool& block_pool() {
   return *all;
 }
 
-/// Rounds up to a power of two: calls of many sizes share blocks.
+/// Rounds up to a power of two, so that calls of many sizes share blocks.
 HostBlock new_block(std::uint64_t bytes, bool is_pinned) {
   const std::uint64_t whole = std::bit_ceil(std::max(bytes, kPage));
   void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE,

@@ -1,5 +1,5 @@
-// Finds the buffers of the program that lie on GPUs, and stages them in host memory: the native MPI
-// needs no CUDA support.
+// Finds the buffers of the program that lie on GPUs, and stages them in host memory, so that the
+// native MPI needs no CUDA support.
 #pragma once
 #include <atomic>
 #include <cstddef>

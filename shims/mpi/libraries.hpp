@@ -20,7 +20,7 @@ inline bool may_have_loaded_more() {
 
 /// Moves the mark to the end of the loader's list, before a scan: a library loaded after the scan
 /// is then behind the mark. If threads may call MPI at once, the mark stays at the first place,
-/// since threads may be reading the list entry; once another library is loaded, every call scans.
+/// since other threads may be reading the mark; once another library is loaded, every call scans.
 /// The result is for set_mark(), after the scan has found no CUDA.
 const link_map* move_mark_last();
 void set_mark(const link_map* found);

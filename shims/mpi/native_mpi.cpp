@@ -28,7 +28,7 @@ void look_up_new(void* library, const char* name, const char* early_name, Functi
   if (function == nullptr) look_up(library, early_name, function);
 }
 
-/// MPICH has ULFM's codes, but no function that tells revoked communicators.
+/// MPICH has ULFM's codes, but no function that tells which communicators are revoked.
 void look_up_ulfm(void* library, NativeMpi& table) {
   look_up(library, "PMPIX_Comm_is_revoked", table.Comm_is_revoked);
   look_up(library, "PMPIX_Comm_get_failed", table.Comm_get_failed);

@@ -1,5 +1,5 @@
-// Exports point-to-point functions, scans and probes. Large messages go by rendezvous, smaller
-// messages to the native MPI with staging buffers in the place of GPU memory.
+// Exports point-to-point functions, scans and probes. Large messages go by rendezvous, all others
+// to the native MPI with staging buffers in the place of GPU memory.
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/forward.hpp"
 #include "shims/mpi/rendezvous.hpp"

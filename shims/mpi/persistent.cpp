@@ -44,7 +44,7 @@ void add_entry(Handle request, PersistentEntry entry) {
 /// A persistent collective. The program may free the types, the count arrays and the request itself
 /// while the call is under way.
 struct PersistentCollective {
-  /// Copies only arguments that MPI reads on this rank; further arguments may be invalid.
+  /// Copies only arguments that MPI reads on this rank; the others may be invalid.
   PersistentCollective(const CollectiveArgs& from, const ServedCall& by,
                        std::shared_ptr<ServedComm> until_freed)
       : args(from),

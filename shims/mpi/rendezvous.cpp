@@ -96,8 +96,8 @@ struct RendezvousSend : PendingRequest {
   std::optional<Error> cause;
   std::int64_t failed_ns = 0;
 
-  /// Copies the payload to the host. Called again until the copy has ended: a large copy blocks
-  /// nothing. After a failure the receiver finds address 0 and reports an error.
+  /// Copies the payload to the host. Called again until the copy has ended, so that a large copy
+  /// blocks nothing. After a failure the receiver finds address 0 and reports an error.
   void bring_to_host() {
     try {
       if (!staging_buffer) {
@@ -142,7 +142,7 @@ struct RecvRequest : PendingRequest {
 };
 
 /// Persistent receives from this rank itself, each with a tag of its own: a send to this rank
-/// completes a receive.
+/// completes one of them.
 class Tokens {
  public:
   static Tokens& all() {
@@ -152,7 +152,7 @@ class Tokens {
   int take() {
     const std::lock_guard lock(mutex_);
     if (comm_ == 0) {
-      const Abi& abi = native().abi;  // a duplicate would copy the program's attributes
+      const Abi& abi = native().abi;  // no duplicate: that copies the program's attributes
       native().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm_);
       comm_ = abi.at(&comm_, 0);
     }

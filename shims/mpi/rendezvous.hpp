@@ -77,9 +77,9 @@ std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int t
 std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
                                                   std::unique_ptr<RendezvousRecv> recv);
 /// An end of a persistent message, or a persistent collective. From each start on the operation is
-/// polled like all pending requests: any MPI function makes progress. The program's request is a
-/// separate native request, completed once the message or collective has ended: a function that
-/// finds the request complete never waits.
+/// polled like all pending requests, so any MPI function makes progress on it. The program's
+/// request is a separate native request, completed once the message or collective has ended: a
+/// function that finds the request complete never waits.
 class PersistentOp {
  public:
   /// Returns the program's request.

@@ -83,8 +83,8 @@ bool has_ended(int node_rank);
 std::optional<unsigned> claim_slot(int to);
 std::optional<unsigned> claim_slot_below(int to, unsigned below);
 void release_slot(int to, unsigned slot);
-/// Retires the slot of a header length before a native send of that length: nothing is mistaken for
-/// a header. Returns false while the slot is in use.
+/// Retires the slot of a header length before a native send of that length, so that nothing is
+/// mistaken for a header. Returns false while the slot is in use.
 bool retire_slot(int to, std::uint64_t bytes);
 RendezvousSlot& slot_of(int to, unsigned slot);
 RtsHeader rts_header(int to, unsigned slot);

@@ -23,7 +23,7 @@ struct PendingRequest {
   /// Returns whether the request ends regardless of later calls of peers; MPI_Finalize then waits
   /// for the request. False for an unmatched receive or an untaken send.
   virtual bool must_end() const { return false; }
-  /// Completes the request in the MPI: the program sees the end.
+  /// Completes the request in the MPI, so that the program sees its end.
   virtual void complete_in_mpi() { native().Grequest_complete(request); }
   Handle request = 0;
   int code = 0;       ///< of the error
@@ -103,8 +103,8 @@ enum class Sweep : std::uint8_t { some, all };
 void complete_ended(Sweep sweep = Sweep::some);
 /// The same in a Test function, which a program may call seldom.
 void complete_in_test();
-/// Called before MPI_Finalize: completes requests that must end on all ranks, then drops the rest;
-/// the dropped memory stays with the MPI. Collective over MPI_COMM_WORLD.
+/// Called before MPI_Finalize: completes requests that must end on all ranks, then drops the rest,
+/// whose memory stays with the MPI. Collective over MPI_COMM_WORLD.
 void end_requests();
 /// Called by plait's thread after a call has ended.
 void on_collective_ended(CollectiveRequest& operation);

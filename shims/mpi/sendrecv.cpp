@@ -100,7 +100,7 @@ std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count
                    : nullptr;
 }
 
-/// Starts the receive first: a message to this rank itself finds it.
+/// Starts the receive first, so that a message to this rank itself finds it.
 template <class Width>
 std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
                                                Handle in_type, void* out,

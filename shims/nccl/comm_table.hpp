@@ -1,7 +1,7 @@
 // Maps ncclComm_t to plait's state. Every call looks a communicator up, hence reading takes no
 // lock: a counter pins the slot, and removal waits until all pins are gone. Slots are never freed,
 // hence a pin is safe if NCCL reuses an address. A group holds a reference to the state instead of
-// a pin: a communicator can end while the group is open.
+// a pin, so a communicator can end while its group is open.
 #pragma once
 #include <array>
 #include <atomic>

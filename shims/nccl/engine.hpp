@@ -78,7 +78,7 @@ class CommEngine {
   /// After abort(): waits at most `wait_s` until NCCL's part has ended.
   virtual void await_abort(double) const noexcept {}
   /// Fails the stream of all current and later waits at once, because a rank is lost: no call may
-  /// end as if with a result. Thread-safe; does not wait for NCCL.
+  /// end as if it had a result. Thread-safe; does not wait for NCCL.
   virtual void fail() noexcept = 0;
   /// Enqueued behind NCCL's part of a call: fails the stream after fail(), since NCCL's part may
   /// have ended early. Throws Error.
@@ -111,7 +111,7 @@ class Platform {
   virtual bool has_kernels() const = 0;
   /// Returns the CUDA ordinal of the thread's current device; -1 = none yet.
   virtual int current_device() = 0;
-  /// Prepares a helper thread: the thread's CUDA calls then break no capture of another thread.
+  /// Prepares a helper thread, so that its CUDA calls break no capture of another thread.
   virtual void enter_thread(int device) = 0;
   virtual RankLocation location(int device) = 0;
   /// Returns the distance of two GPUs of this machine, named by RankLocation::device.

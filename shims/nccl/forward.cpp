@@ -1,5 +1,5 @@
 // plait's libnccl.so.2 (--via library). Names that the drop-in serves lead to the drop-in, all
-// further names to the native library in PLAIT_NCCL_LIB. Opens no library before the first call.
+// other names to the native library in PLAIT_NCCL_LIB. Opens no library before the first call.
 #include <dlfcn.h>
 
 #include <atomic>

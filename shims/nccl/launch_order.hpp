@@ -1,5 +1,5 @@
 // Orders the calls of all communicators on a GPU that request it by NCCL_LAUNCH_ORDER_IMPLICIT=1 or
-// launchOrderImplicit. Calls run in the order of the process's launches: kernels of different
+// launchOrderImplicit. Calls run in the order of the process's launches, so kernels of different
 // communicators cannot block each other while waiting for peers. NCCL orders its own calls;
 // LaunchOrder includes plait's. Calls run in turn without overlap, as with NCCL before CUDA 12.3.
 #pragma once

@@ -119,8 +119,8 @@ NewCommInfo info_of_child(Comm comm, const void* config) {
   return {pin->ranks, pin->device, config == nullptr ? pin->configured : parse_config(config)};
 }
 
-/// Aborts plait's calls and stops its threads: NCCL's abort then finds no waiting work of plait and
-/// no thread that polls NCCL.
+/// Aborts plait's calls and stops its threads, so that NCCL's abort finds no waiting work of plait
+/// and no thread that polls NCCL.
 void stop(Comm comm) {
   CommTable::Pin pin = comms().pin(comm);
   if (!pin) return;

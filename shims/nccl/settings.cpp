@@ -1,4 +1,4 @@
-// Reads the settings and turns the log on: every later line is written.
+// Reads the settings and turns the log on, so that every later line is written.
 #include "shims/nccl/settings.hpp"
 
 #include <algorithm>

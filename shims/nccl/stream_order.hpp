@@ -1,7 +1,7 @@
 // Runs the calls of a communicator in turn without overlap, on all streams and in graphs, whether
 // plait or NCCL serves the call. NCCL promises that order, and kernels of plait and NCCL on a GPU
-// that wait for peers could otherwise block each other. NCCL orders its own calls: before the first
-// call that plait serves, eager forwarded calls only record the end.
+// that wait for peers could otherwise block each other. NCCL orders its own calls, so before the
+// first call that plait serves, eager forwarded calls only record their end.
 #pragma once
 #include <mutex>
 
