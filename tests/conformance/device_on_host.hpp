@@ -160,7 +160,7 @@ inline int __ffsll(long long bits) {
   return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned long long>(bits)) + 1;
 }
 inline int __ffs(int bits) { return std::countr_zero(static_cast<unsigned>(bits)) + 1; }
-inline void __threadfence_system() {  // form that ThreadSanitizer understands
+inline void __threadfence_system() {  // a fence that ThreadSanitizer understands
   static std::atomic<unsigned> order{0};
   order.fetch_add(1);
 }

@@ -133,7 +133,7 @@ class LlEmulation {
       made_.outputs.push_back(buffer(output_bytes(run.request, rank)));
       made_.inboxes.push_back(buffer(2 * run.half_bytes));
       fill(made_.inputs.back(), random);
-      // Flag packets are not cleared: an earlier call left the number.
+      // Flag packets are not cleared: an earlier call left its number.
       const unsigned long long none =
           run.kind == PacketFormat::flag ? std::uint64_t{run.calls_before - 1} << 32 : ~0ull;
       std::fill(made_.inboxes.back().begin(), made_.inboxes.back().end(), ulonglong2{none, none});

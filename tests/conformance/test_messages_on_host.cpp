@@ -81,7 +81,7 @@ struct How {
   }
 };
 
-/// Both teams of a block, from the view of a thread of the block.
+/// Both teams of a block, as a thread of the block sees them.
 void run_team(const MessageArgs& args, bool in_bulk) {
   if (args.notes != 0) return note_works(args);
   struct SharedMessages {
@@ -142,7 +142,7 @@ std::uint64_t random_size(std::mt19937& random) {
 }
 
 /// Adds a message of random bytes from a rank's buffer to another rank's, behind earlier messages;
-/// each end goes into the rank's last call. Buffers begin at multiples of `grain`. Returns false if
+/// each end goes into its rank's last call. Buffers begin at multiples of `grain`. Returns false if
 /// a buffer is full.
 bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std::size_t to,
                  std::uint64_t bytes, std::uint64_t grain = 1) {
@@ -233,7 +233,7 @@ TEST_CASE("messages of any number of ranks: one resident block a GPU is enough")
 }
 
 /// Ranks 0 and 2 exchange with 1 and 3 in a single group; 1 and 3 exchange with 0 and 2 in turn, in
-/// opposite orders. A fixed order of ranks within the group would deadlock in some of these cycles.
+/// opposite orders. A fixed order of ranks within the group would deadlock in one of these cycles.
 TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU is enough") {
   for (const bool one_first : {false, true})
     for (const int each : {1, 40})  // 1, and more than a launch can hold

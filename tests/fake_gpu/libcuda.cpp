@@ -268,10 +268,9 @@ void emulate_batches(Api& api) {
   };
 }
 
-/// Serializes calls of the fake driver, used by many threads. The lock must not order the program's
-/// own accesses, hence ThreadSanitizer sees neither the lock nor the emulation under the lock.
-/// orders nothing of the program's: ThreadSanitizer is not to see the lock, nor the work played
-/// meanwhile.
+/// Serializes calls of the fake driver, which many threads use. The lock must not order the
+/// program's own accesses: ThreadSanitizer must see neither the lock nor the emulation under the
+/// lock.
 class OneCall {
  public:
   OneCall() {

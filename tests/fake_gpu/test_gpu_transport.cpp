@@ -1,4 +1,4 @@
-// Communicators over nodes with GPUs, in the form made by programs: a process per rank on two
+// Communicators over nodes with GPUs, as programs make them: a process per rank on two
 // pretended nodes, over a fake driver and a fake libnccl that record calls, and a transport in
 // memory.
 #include <doctest/doctest.h>

@@ -130,7 +130,7 @@ struct Gpus {
   std::vector<Words> flag_packets, sentinel_packets, tiles;
 };
 
-/// A rank from the view of the rank's engines.
+/// A rank as its engines see it.
 class HostRank : public EngineRank {
  public:
   HostRank(Gpus& gpus, cuda::Kernels& found, int rank)

@@ -71,7 +71,7 @@ void upload(const GpuFixture& gpu, const std::vector<Planned>& group) {
       GpuFixture::to_gpu(gpu.input + one.from_at, random_bytes(one.bytes, one.seed));
 }
 
-/// Received bytes are right, and no further byte of the output was written.
+/// Received bytes are right, and no other byte of the output was written.
 std::size_t wrong_bytes(const GpuFixture& gpu, const std::vector<Planned>& group) {
   Bytes expected(kBufferBytes, 0xa5);
   for (const Planned& one : group) {

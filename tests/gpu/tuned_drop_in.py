@@ -1,6 +1,6 @@
 """Checks the drop-in with a tuning table: run under torchrun, preloaded, PLAIT_TUNING a table.
 
-NCCL must serve the rows with NCCL faster in the table, and plait all other rows, whatever the
+NCCL must serve the rows in which the table has NCCL faster, and plait all other rows, whatever the
 built-in choices say. Results must be right; the kernel is not checked. Rank 0 prints a JSON line
 per row; exit status 1 = a failure.
     python tests/gpu/tuned_drop_in.py --write FILE --gpus N    writes a table made up for this, by

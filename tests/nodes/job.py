@@ -21,7 +21,7 @@ COUNTS = (1, 7, 1001)
 
 
 def inputs(rank: int, shape: int, dtype: str) -> np.ndarray[Any, Any]:
-    """Returns numbers with rounded float sums: another order gives different bits."""
+    """Returns numbers whose float sums are rounded, so that another order gives other bits."""
     source = np.random.default_rng(1000 * rank + shape)
     if np.dtype(dtype).kind in "iu":
         return source.integers(0, 5, shape).astype(dtype)

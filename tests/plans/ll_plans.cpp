@@ -93,7 +93,7 @@ TEST_CASE("verify rejects an LL plan with a fault") {
         request.ranks = ranks;
         request.count = 300;
         request = checked(request, topology);
-        // With 75 units, one_shot and reduces send all at once, two_shot reuses slots, further
+        // With 75 units, one_shot and reduces send all at once, two_shot reuses slots, other
         // engines send pieces.
         const bool is_two_shot = kind.kernel == LlKernel::two_shot;
         const bool is_whole =

@@ -181,7 +181,7 @@ def arrays_of_a_library(task: dict[str, Any], emit: Emit) -> None:
 
 
 def late(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 1 is 14 s late for bootstrap, the first call, or the rank's end of a send."""
+    """Rank 1 is 14 s late for bootstrap, the first call, or its end of a send."""
     late_to, is_late = task["late_to"], os.environ["RANK"] == "1"
     time.sleep(14 if is_late and late_to == "meeting" else 0)
     comm = plait.init()

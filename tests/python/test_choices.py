@@ -54,7 +54,7 @@ def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]
 
 
 def chosen_with_overlap(size: int, asked: str) -> tuple[str, bool]:
-    """Returns the same for two ranks that leave multiprocessors to foreign work."""
+    """Returns the same for two ranks that leave multiprocessors to other work."""
     for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
         if collective == asked and size >= upto(words):
             return variant_of(kernel), ahead == "1"
@@ -82,7 +82,7 @@ def times(
 def test_where_rows_say_so_nccl_was_slower(gpus):
     compared = 0
     by_size = times(f"gpu_{'run_table' if gpus == 8 else 'fused'}_h200x{gpus}.csv")
-    if gpus == 8:  # two_shot as the kernel is since that table
+    if gpus == 8:  # two_shot as it is since that table
         for size, variants in times("gpu_two_shot_h200x8.csv", build="as kept").items():
             by_size.setdefault(size, {}).update(variants)
     for size, variants in by_size.items():

@@ -120,7 +120,7 @@ def test_kernels_of_eight_ranks_leave_half_of_an_sm() -> None:
     for mib in (1, 4, 8, 11, 16, 32, 64):
         request = plait.Request("all_reduce", mib << 18, "fp32", ranks=8)
         plan = engine_plan(engines.machine(), request, "two_shot", {})
-        assert plan.params["threads"] + 32 * (mib > 11) <= 256  # with the rows that tell of room
+        assert plan.params["threads"] + 32 * (mib > 11) <= 256  # with the signal threads
 
 
 def test_plans_that_engines_state_are_predicted_as_well(by_itself) -> None:

@@ -18,7 +18,7 @@ from plait.torch.callbacks import Callbacks  # noqa: E402
 
 
 def begun(value: float):
-    """Starts an all_reduce of a tensor longer by 1 than the last; returns the future."""
+    """Starts an all_reduce of four elements of this value; returns its future."""
     return dist.all_reduce(torch.full((4,), value), async_op=True).get_future()
 
 

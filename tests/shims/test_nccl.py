@@ -1,4 +1,4 @@
-"""Tests the drop-in over the stand-in libnccl: the serving library of each call, and results."""
+"""Tests the drop-in over the stand-in libnccl: which library serves a call, and results."""
 
 from __future__ import annotations
 
@@ -528,7 +528,7 @@ def test_pretend_nodes(run_case, ranks, size):
 
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
 def test_short_all_reduces_over_nodes_are_nccls(run_case, ranks, size):
-    """NCCL is faster for these types; all counts of the case except 40000 fp64 are below 256
+    """NCCL is faster for short all_reduces; all counts of the case except 40000 fp64 are below 256
     KiB."""
     env = {"PLAIT_NODE_SIZE": str(size), "PLAIT_DEBUG": "EXPLAIN"}
     for row in run_case("all_reduce", ranks, env=env):

@@ -4,7 +4,7 @@
 //
 //   TEST_LIBCUDA=.../libcuda.so.1 TEST_CUDA_LATE=1 LD_PRELOAD=libplait_mpi.so mpirun -n 2 forward
 //
-// puts a GPU into the job that the program does not use, and plait might then serve calls from 16
+// puts a GPU into the job that the program does not use, so that plait might serve calls from 16
 // KiB on.
 #include <algorithm>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // A libcuda.so.1 without a GPU for tests of the drop-in. Device memory is a range of inaccessible
 // addresses, with the content elsewhere: an MPI or a rank that touches device memory itself
-// crashes. Further processes may open device memory, unless TEST_LIBCUDA_IPC is "unshown" (export
+// crashes. Other processes may open device memory, unless TEST_LIBCUDA_IPC is "unshown" (export
 // fails) or "unopened" (opening fails).
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -51,7 +51,7 @@ void exchanges() {
   exchange_with((rank + 1) % ranks, (rank + ranks - 1) % ranks);
 }
 
-/// A message of several is too long for the receive.
+/// One of several messages is too long for its receive.
 void truncated() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int rank = rank_in(MPI_COMM_WORLD);

@@ -47,7 +47,7 @@ def library_of(mpi: Mpi) -> str:
 
 
 class Mpi4pySuite:
-    """A case per test module: a module that ends the process does not end further modules."""
+    """A case per test module: a module that ends the process does not end the others."""
 
     def __init__(self, mpi: Mpi, ranks: int):
         self.mpi, self.ranks = mpi, ranks

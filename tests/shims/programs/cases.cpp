@@ -1,4 +1,4 @@
-// Cases of NCCL calls, checked against computed values. Ranks report wrong elements and the server.
+// Cases of NCCL calls, checked against computed values. Ranks report wrong elements and who served.
 #include <fcntl.h>
 #include <unistd.h>
 

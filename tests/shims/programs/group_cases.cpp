@@ -1,4 +1,4 @@
-// Cases of groups on several streams (synchronised by the group), and of further orders that NCCL
+// Cases of groups on several streams (synchronised by the group), and of other orders that NCCL
 // keeps across streams.
 #include <atomic>
 #include <chrono>

@@ -25,7 +25,7 @@ STANDIN_API void* standin_event_create();
 STANDIN_API void standin_event_destroy(void* event);
 STANDIN_API void standin_event_record(void* event, void* stream);
 STANDIN_API void standin_event_wait(void* stream, void* event);
-/// Capture as in CUDA: events lead further streams in and back.
+/// Capture as in CUDA: events lead other streams in and back.
 STANDIN_API void standin_capture_begin(void* stream);
 STANDIN_API void* standin_capture_end(void* stream);
 STANDIN_API std::size_t standin_graph_nodes(void* graph);

@@ -1,4 +1,4 @@
-// Tests the trust in files, and that a file of changing length is refused.
+// Tests which files are trusted, and that a file of changing length is refused.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// Tests the watch thread of a process: the observers notified of a peer's end, and the time.
+// Tests the watch thread of a process: which observers it notifies of a peer's end, and when.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>

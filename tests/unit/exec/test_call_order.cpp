@@ -248,7 +248,7 @@ TEST_CASE("calls on streams that are destroyed at once are ordered") {
   program.call(handle);
   program.destroy(handle);
   for (int i = 0; i < 20; ++i) {
-    // Another stream with the same handle, and further streams.
+    // Another stream with the same handle, and other streams.
     const Stream next = i % 2 == 0 ? program.place_stream(handle) : program.stream();
     program.call(next);
     program.destroy(next);

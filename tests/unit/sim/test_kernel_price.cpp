@@ -107,7 +107,7 @@ TEST_CASE("schedules of tiled change the price") {
     const double gathered = tiled(ranks, {}, Collective::all_gather);
     CHECK(tiled(ranks, {{"pull", 1}}, Collective::all_gather) < gathered);
   }
-  // Two ranks have a single peer each, and no further sender.
+  // Two ranks have a single peer each, and no other sender.
   const double pair = sums(2, {});
   CHECK(sums(2, {{"in_flight_bytes", kMiB}}) == doctest::Approx(pair));
   CHECK(sums(2, {{"shift", 1}}) == doctest::Approx(pair));
