@@ -222,7 +222,7 @@ def stream_handle(stream: Any, buffers: list[Buffer]) -> int:
     stream: an int, torch.cuda.Stream, cupy.cuda.Stream or object with __cuda_stream__; None = the
     current stream of the arrays' library, else torch's if loaded, else the legacy default stream 0.
     For a torch.cuda.Stream, torch's allocator keeps the arrays' memory until the stream is done.
-    For foreign streams (torch.cuda.ExternalStream too) the caller must keep the arrays.
+    For other streams (torch.cuda.ExternalStream too) the caller must keep the arrays.
     """
     if stream is None:
         return _current_stream(buffers)

@@ -152,7 +152,7 @@ class Tokens {
   int take() {
     const std::lock_guard lock(mutex_);
     if (comm_ == 0) {
-      const Abi& abi = native().abi;  // no duplicate: that copies the program's attributes
+      const Abi& abi = native().abi;  // no duplicate, which copies the program's attributes
       native().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm_);
       comm_ = abi.at(&comm_, 0);
     }

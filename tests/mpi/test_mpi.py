@@ -38,7 +38,7 @@ def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, see
 
 @pytest.fixture(scope="session")
 def emulated_gpu(folder) -> str:
-    """A CUDA driver with device memory that no foreign code can read or write."""
+    """A CUDA driver with device memory that no other code can read or write."""
     made = folder / "libcuda.so.1"
     source = str(PROGRAMS / "libcuda.cpp")
     flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]

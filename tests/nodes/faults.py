@@ -58,7 +58,7 @@ def absent() -> None:
 
 
 def late() -> None:
-    """The rank comes after the remaining ranks have given up."""
+    """The rank comes after the other ranks have given up."""
     time.sleep(3 if IS_GUILTY else 0)
     report(lambda: plait.init(arrive_s=1.0))
     leave()
@@ -115,7 +115,7 @@ def aborted() -> None:
 
 
 def abort_told() -> None:
-    """A rank outside calls aborts: calls of all remaining ranks fail."""
+    """A rank outside calls aborts: calls of all other ranks fail."""
     comm = plait.init(arrive_s=60.0)
     if IS_GUILTY:
         time.sleep(0.5)

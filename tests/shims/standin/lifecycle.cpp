@@ -159,7 +159,7 @@ STANDIN_API Result ncclCommSplit(Comm comm, int color, int key, Comm* child, voi
 STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, Comm* child,
                                   void* config, int) {
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
-  // The remaining ranks use a segment of the first remaining rank. The handle goes by the parent's
+  // The remaining ranks use a segment of the first of them, whose handle goes by the parent's
   // messages.
   std::vector<int> left;
   for (int rank = 0; rank < comm->ranks; ++rank)
