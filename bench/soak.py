@@ -359,11 +359,12 @@ class SoakRank:
         found = {
             "rss_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
             "descriptors": len(os.listdir("/proc/self/fd")),
-            "shm_entries": len(os.listdir("/dev/shm")),
             "device_bytes": 0,
         }
-        shm = os.statvfs("/dev/shm")
-        found["shm_bytes"] = (shm.f_blocks - shm.f_bfree) * shm.f_frsize
+        # Files with plait's name: other programs of the machine use /dev/shm too.
+        files = [file for file in os.scandir("/dev/shm") if "plait" in file.name]
+        found["shm_entries"] = len(files)
+        found["shm_bytes"] = sum(file.stat().st_size for file in files)
         if self.on_gpu:
             self.on.xp.cuda.empty_cache()
             free, total = self.on.xp.cuda.mem_get_info()
