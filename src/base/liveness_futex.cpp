@@ -17,9 +17,9 @@ LivenessFutex::LivenessFutex(std::uint32_t& word) noexcept : word_(word) {
   head_.pending = nullptr;
   if (syscall(SYS_get_robust_list, 0, &before_, &before_bytes_) != 0) return;
   const auto self = static_cast<std::uint32_t>(syscall(SYS_gettid));
-  std::atomic_ref<std::uint32_t>(word_).store(self);
+  // The list first: the kernel would never mark the word of a thread that dies before it has one.
   held_ = syscall(SYS_set_robust_list, &head_, sizeof head_) == 0;
-  if (!held_) std::atomic_ref<std::uint32_t>(word_).store(0);
+  if (held_) std::atomic_ref<std::uint32_t>(word_).store(self);
 }
 
 LivenessFutex::~LivenessFutex() {
