@@ -13,9 +13,9 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "comm/bootstrap/setup.hpp"
-#include "comm/nccl/native.hpp"
-#include "comm/nodes/gpu_multinode.hpp"
+#include "comm/multinode/gpu_multinode.hpp"
+#include "comm/node/setup.hpp"
+#include "comm/transport/nccl/native.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"

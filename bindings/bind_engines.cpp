@@ -6,7 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "comm/choice/what_runs.hpp"
+#include "comm/choose/what_runs.hpp"
 
 namespace nb = nanobind;
 using namespace plait;

@@ -4,7 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "comm/choice/prove_engines.hpp"
+#include "comm/choose/prove_engines.hpp"
 #include "plait/report.hpp"
 
 using namespace plait;

@@ -4,7 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "comm/nodes/transport.hpp"
+#include "comm/transport/transport.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

@@ -45,7 +45,7 @@ DOERS = ("nccl", "plait", *(info.name for info in plait.engines()), "mpi")
 
 
 class CounterRow(ctypes.Structure):
-    """A row of counters, in the drop-in's layout (src/comm/call_book.hpp)."""
+    """A row of counters, in the drop-in's layout (src/comm/trace/call_book.hpp)."""
 
     _fields_ = (
         ("name", ctypes.c_char * 32),

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <optional>
 
-#include "comm/call_book.hpp"
+#include "comm/trace/call_book.hpp"
 #include "shims/mpi/collective_args.hpp"
 #include "shims/mpi/shape.hpp"
 

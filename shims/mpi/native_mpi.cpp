@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "comm/mpi/loaded.hpp"
+#include "comm/transport/mpi/loaded.hpp"
 #include "shims/mpi/sendrecv.hpp"
 
 namespace plait::mpi {

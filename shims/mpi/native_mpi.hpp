@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/mpi/abi.hpp"
+#include "comm/transport/mpi/abi.hpp"
 
 namespace plait::mpi {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "comm/memory/buffers.hpp"
+#include "comm/shm/buffers.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "shims/mpi/counting.hpp"

@@ -18,7 +18,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/memory/shown_memory.hpp"
+#include "comm/shm/shown_memory.hpp"
 #include "plait/error.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/gpu_memory.hpp"

@@ -14,7 +14,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
-#include "comm/choice/descriptor.hpp"
+#include "comm/choose/descriptor.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/fast_path.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "comm/nccl/native.hpp"
+#include "comm/transport/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/serve.hpp"

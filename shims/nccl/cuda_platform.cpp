@@ -4,8 +4,8 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/bootstrap/setup.hpp"
-#include "comm/nodes/nodes.hpp"
+#include "comm/multinode/nodes.hpp"
+#include "comm/node/setup.hpp"
 #include "driver/cuda/primary.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/device_code.hpp"

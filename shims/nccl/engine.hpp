@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "comm/gpu/gpu_calls.hpp"
-#include "comm/nccl/abi.hpp"
-#include "comm/nccl/side_stream.hpp"
+#include "comm/transport/nccl/abi.hpp"
+#include "comm/transport/nccl/side_stream.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"

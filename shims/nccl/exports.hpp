@@ -1,7 +1,7 @@
 // NCCL functions that the drop-in defines under NCCL's names, and access to the call counters.
 #pragma once
-#include "comm/call_book.hpp"
-#include "comm/nccl/abi.hpp"
+#include "comm/trace/call_book.hpp"
+#include "comm/transport/nccl/abi.hpp"
 
 #define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] plait::nccl::Result
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "comm/nccl/abi.hpp"
+#include "comm/transport/nccl/abi.hpp"
 
 extern "C" int plait_nccl_counters(void* rows, int capacity);
 extern "C" void* plait_nccl_real_symbol(const char* name);

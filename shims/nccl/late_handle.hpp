@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "comm/nccl/abi.hpp"
+#include "comm/transport/nccl/abi.hpp"
 #include "shims/nccl/never_free.hpp"
 
 namespace plait::nccl {

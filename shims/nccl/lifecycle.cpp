@@ -10,7 +10,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/nccl/native.hpp"
+#include "comm/transport/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/serve.hpp"

@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "base/text.hpp"
-#include "comm/bootstrap/setup.hpp"
-#include "comm/nodes/node_program_runner.hpp"
+#include "comm/multinode/node_program_runner.hpp"
+#include "comm/node/setup.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/settings.hpp"

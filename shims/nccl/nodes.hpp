@@ -1,9 +1,9 @@
 // Collectives over several nodes under the drop-in: plait inside a node, NCCL between nodes on a
-// communicator of the ranks with the same index within a node (comm/nodes/).
+// communicator of the ranks with the same index within a node (comm/multinode/).
 #pragma once
 #include <memory>
 
-#include "comm/nodes/nodes.hpp"
+#include "comm/multinode/nodes.hpp"
 #include "shims/nccl/engine.hpp"
 
 namespace plait::nccl {

@@ -6,7 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/nccl/native.hpp"
+#include "comm/transport/nccl/native.hpp"
 #include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"

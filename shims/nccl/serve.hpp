@@ -2,7 +2,7 @@
 // engine. The decision depends on the request and on settings agreed at attach only: not on
 // pointers, captures or timing of this rank.
 #pragma once
-#include "comm/nccl/numbers.hpp"
+#include "comm/transport/nccl/numbers.hpp"
 #include "shims/nccl/group.hpp"
 
 namespace plait::nccl {

@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
-#include "comm/choice/choose.hpp"
+#include "comm/choose/choose.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 

@@ -13,7 +13,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/nccl/native.hpp"
+#include "comm/transport/nccl/native.hpp"
 #include "plait/error.hpp"
 
 namespace plait::nccl {

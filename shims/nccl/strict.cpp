@@ -5,8 +5,8 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/nccl/native.hpp"
-#include "comm/nccl/numbers.hpp"
+#include "comm/transport/nccl/native.hpp"
+#include "comm/transport/nccl/numbers.hpp"
 #include "shims/nccl/log_once.hpp"
 #include "shims/nccl/settings.hpp"
 

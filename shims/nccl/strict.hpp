@@ -2,7 +2,7 @@
 #pragma once
 #include <cstddef>
 
-#include "comm/nccl/abi.hpp"
+#include "comm/transport/nccl/abi.hpp"
 #include "plait/plan.hpp"
 #include "shims/nccl/comm_table.hpp"
 

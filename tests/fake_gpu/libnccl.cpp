@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "comm/nccl/abi.hpp"
+#include "comm/transport/nccl/abi.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 
 #define FAKE_NCCL extern "C" [[gnu::visibility("default")]] Result

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "comm/bootstrap/setup.hpp"
 #include "comm/liveness/peer_watch.hpp"
-#include "comm/nodes/gpu_multinode.hpp"
-#include "comm/nodes/node_program_runner.hpp"
+#include "comm/multinode/gpu_multinode.hpp"
+#include "comm/multinode/node_program_runner.hpp"
+#include "comm/node/setup.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"

@@ -14,7 +14,7 @@
 #include <tuple>
 
 #include "comm/bootstrap/vote.hpp"
-#include "comm/nodes/transport.hpp"
+#include "comm/transport/transport.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "plait/communicator.hpp"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "comm/choice/prove_engines.hpp"
-#include "comm/choice/what_runs.hpp"
+#include "comm/choose/prove_engines.hpp"
+#include "comm/choose/what_runs.hpp"
 #include "conformance/conformance.hpp"
 #include "exec/cuda/tuning_table.hpp"
 #include "plait/error.hpp"

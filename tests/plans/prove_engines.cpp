@@ -1,5 +1,5 @@
 // Proves every case of `plait verify --all` on engines, or checks that a refusal has a reason.
-#include "comm/choice/prove_engines.hpp"
+#include "comm/choose/prove_engines.hpp"
 
 #include <doctest/doctest.h>
 

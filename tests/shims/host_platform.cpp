@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "comm/memory/shown_memory.hpp"
+#include "comm/shm/shown_memory.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/arena_layout.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"

@@ -14,7 +14,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/ancestors.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
-#include "comm/choice/descriptor.hpp"
+#include "comm/choose/descriptor.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 

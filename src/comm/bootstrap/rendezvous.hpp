@@ -8,7 +8,7 @@
 
 #include "base/env.hpp"
 #include "comm/bootstrap/socket.hpp"
-#include "comm/liveness/wait_warning.hpp"
+#include "comm/bootstrap/wait_warning.hpp"
 
 namespace plait {
 

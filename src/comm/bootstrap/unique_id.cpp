@@ -7,8 +7,8 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "comm/choice/descriptor.hpp"
-#include "comm/nodes/nodes.hpp"
+#include "comm/choose/descriptor.hpp"
+#include "comm/multinode/nodes.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 

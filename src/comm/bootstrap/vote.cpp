@@ -12,7 +12,7 @@
 #include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
-#include "comm/choice/descriptor.hpp"
+#include "comm/choose/descriptor.hpp"
 
 namespace plait {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "comm/choose/reach.hpp"
 #include "comm/gpu/pair_copies.hpp"
-#include "comm/gpu/reach.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

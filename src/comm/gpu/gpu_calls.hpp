@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/lru_cache.hpp"
-#include "comm/call_book.hpp"
-#include "comm/choice/choose.hpp"
+#include "comm/choose/choose.hpp"
 #include "comm/gpu/gpu_group.hpp"
-#include "comm/memory/memory.hpp"
+#include "comm/shm/memory.hpp"
+#include "comm/trace/call_book.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/select.hpp"
 #include "plait/communicator.hpp"

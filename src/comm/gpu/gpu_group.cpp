@@ -13,7 +13,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/choice/descriptor.hpp"
+#include "comm/choose/descriptor.hpp"
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"

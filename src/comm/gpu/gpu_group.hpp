@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/env.hpp"
-#include "comm/gpu/reach.hpp"
+#include "comm/choose/reach.hpp"
 #include "exec/cuda/tuning_table.hpp"
 #include "plait/topology.hpp"
 

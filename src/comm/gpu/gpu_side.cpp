@@ -12,7 +12,7 @@
 #include "base/deferred_teardown.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/choice/descriptor.hpp"
+#include "comm/choose/descriptor.hpp"
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/device/device_code.hpp"
 #include "exec/cuda/device/direct_access.hpp"

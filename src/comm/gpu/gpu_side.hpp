@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap/setup.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/liveness/peer_watch.hpp"
+#include "comm/node/setup.hpp"
 
 namespace plait {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/choice/descriptor.hpp"
-#include "comm/memory/memory.hpp"
+#include "comm/choose/descriptor.hpp"
+#include "comm/shm/memory.hpp"
 #include "exec/cpu/arena.hpp"
 #include "exec/cpu/cpu.hpp"
 #include "plait/communicator.hpp"

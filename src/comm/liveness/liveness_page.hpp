@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/deferred_teardown.hpp"
-#include "comm/memory/memory.hpp"
+#include "comm/shm/memory.hpp"
 
 namespace plait {
 

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "comm/bootstrap/interrupt.hpp"
 #include "comm/bootstrap/socket.hpp"
+#include "comm/bootstrap/wait_warning.hpp"
 #include "comm/liveness/control.hpp"
-#include "comm/liveness/interrupt.hpp"
 #include "comm/liveness/peer_watch.hpp"
-#include "comm/liveness/wait_warning.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -1,5 +1,5 @@
-// constants: compares plait's built-in constants of an MPI (src/comm/mpi/*.def) with the header
-// that this program is compiled with, and prints each difference. Runs without MPI.
+// constants: compares plait's built-in constants of an MPI (src/comm/transport/mpi/*.def) with the
+// header that this program is compiled with, and prints each difference. Runs without MPI.
 #include <mpi.h>
 
 #include <cstddef>
@@ -53,15 +53,15 @@ void hold_handle(const char* name, T is, std::intptr_t mpich, std::intptr_t stan
 int main() {
 #define PLAIT_MPI_TYPE(kind, type, name, symbol, mpich, standard) \
   hold_handle(#name, name, mpich, standard, SYMBOL(symbol));
-#include "../../../src/comm/mpi/types.def"
+#include "../../../src/comm/transport/mpi/types.def"
 #define PLAIT_MPI_OP(op, name, symbol, mpich, standard, on_floats) \
   hold_handle(#name, name, mpich, standard, SYMBOL(symbol));
-#include "../../../src/comm/mpi/ops.def"
+#include "../../../src/comm/transport/mpi/ops.def"
 #define PLAIT_MPI_HANDLE(field, name, symbol, mpich, standard) \
   hold_handle(#name, name, mpich, standard, SYMBOL(symbol));
 #define PLAIT_MPI_NUMBER(field, name, open_mpi, mpich, standard) \
   expect(#name, number(name), open_mpi, mpich, standard);
 #define PLAIT_MPI_ADDRESS PLAIT_MPI_NUMBER
-#include "../../../src/comm/mpi/constants.def"
+#include "../../../src/comm/transport/mpi/constants.def"
   return wrong == 0 ? 0 : 1;
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/call_book.hpp"
+#include "comm/trace/call_book.hpp"
 #include "tests/shims/programs/nccl.hpp"
 
 namespace program {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "comm/nccl/abi.hpp"
+#include "comm/transport/nccl/abi.hpp"
 
 #define STANDIN_API extern "C" [[gnu::visibility("default")]]
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cfenv>
 
-#include "comm/choice/choose.hpp"
-#include "comm/choice/what_runs.hpp"
+#include "comm/choose/choose.hpp"
+#include "comm/choose/what_runs.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/error.hpp"
 #include "plait/timeline.hpp"

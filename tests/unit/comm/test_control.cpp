@@ -11,8 +11,8 @@
 #include "base/forks.hpp"
 #include "base/text.hpp"
 #include "comm/liveness/control.hpp"
-#include "comm/memory/buffers.hpp"
-#include "comm/memory/memory.hpp"
+#include "comm/shm/buffers.hpp"
+#include "comm/shm/memory.hpp"
 
 using namespace plait;
 

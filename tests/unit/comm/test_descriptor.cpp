@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "comm/choice/descriptor.hpp"
+#include "comm/choose/descriptor.hpp"
 
 using namespace plait;
 

@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
-#include "comm/choice/choose.hpp"
-#include "comm/gpu/reach.hpp"
+#include "comm/choose/choose.hpp"
+#include "comm/choose/reach.hpp"
 
 using namespace plait;
 

@@ -1,0 +1,63 @@
+// Runs a collective on host memory: looks up or makes the plan, publishes the call, and runs the
+// plan.
+#include <functional>
+#include <utility>
+
+#include "base/text.hpp"
+#include "comm/api/communicator_state.hpp"
+#include "comm/shm/buffers.hpp"
+
+namespace plait {
+
+/// Returns the call's plan and descriptor. Throws Error if no plan serves the call.
+std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& given,
+                                                               const CallOptions& how) {
+  const std::uint64_t like = given.count * 31 + static_cast<std::uint64_t>(given.collective) * 7 +
+                             static_cast<std::uint64_t>(given.root);
+  std::shared_ptr<const CachedCall>& place = cached_calls[like % cached_calls.size()];
+  {
+    const std::lock_guard lock(guard);
+    if (place != nullptr && place->is_of(given, how)) return place;
+  }
+  const Request request = placed(given);
+  if (request.ranks != ranks())
+    throw Error(ErrorCode::invalid_argument,
+                text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+  if (multinode.transport_comm != nullptr && request.devices != devices)
+    throw Error(ErrorCode::invalid_argument,
+                "devices: ranks on several nodes are where their launcher put them");
+  auto made = std::make_shared<CachedCall>();
+  made->request = given;
+  made->strategy = how.strategy;
+  made->params = how.params;
+  made->plan = plan_for(request, how);
+  made->shown = describe(CallKind::collective, request, wanted_label(how));
+  made->shown.plan_hash = made->plan->hash;
+  const std::lock_guard lock(guard);
+  return place = std::move(made);
+}
+
+void Communicator::run(const Request& given, const void* input, void* output,
+                       const CallOptions& options) {
+  State& state = *state_;
+  std::shared_ptr<const CachedCall> call;
+  double scalar = options.scalar;
+  const auto prepare = [&] {
+    scalar = scalar_of(options, rank(), ranks());
+    call = state.call_of(given, options);
+    check_buffers(call->plan->plan.request, rank(), input, output, state.writable);
+  };
+  const std::optional<Error> failure = attempt(std::cref(prepare));
+  const auto body = [&] { state.run(call->plan, input, output); };
+  if (!failure && scalar == 1.0)
+    return state.with_context([&] { state.in_call(call->shown, std::cref(body)); });
+  CallDescriptor mine = describe(CallKind::collective, state.placed(given), wanted_label(options));
+  if (failure)
+    set_error(mine, *failure);
+  else
+    mine = call->shown;
+  mine.scalar = scalar;
+  state.with_context([&] { state.in_call(mine, std::cref(body)); });
+}
+
+}  // namespace plait

@@ -1,0 +1,251 @@
+// Chooses a plan: PLAIT_ALGO or the call's strategy, else the best proposal that sums in rank
+// order, else (unless bitwise results are required) the best of all. On more than two nodes, rank
+// order passes through all nodes in turn and is used on request only. Every plan is proved before
+// the first run.
+#include "comm/choose/choose.hpp"
+
+#include <algorithm>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/choose/descriptor.hpp"
+#include "comm/choose/ranking.hpp"
+#include "exec/float_mode.hpp"
+#include "plait/communicator.hpp"
+#include "plait/error.hpp"
+#include "plait/report.hpp"
+#include "planner/strategy.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint64_t kSimulatedOps = 50'000;  // budget of a choice: tens of milliseconds
+
+std::shared_ptr<const ProvedPlan> prove(Plan plan) {
+  const Report report = verify(plan);
+  if (!report.proved())
+    throw Error(ErrorCode::invalid_argument,
+                text("plan ", label(plan), " is not right: ", print(report)));
+  auto proved = std::make_shared<ProvedPlan>();
+  proved->label = label(plan);
+  proved->counted_as = text(name_of(plan.request), '/', proved->label);
+  const std::string json = to_json(plan);
+  proved->hash = hash_bytes(json.data(), json.size());
+  proved->epochs = epochs_per_call(plan);
+  proved->uses_inbox = std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
+                                   [](std::uint64_t bytes) { return bytes > 0; });
+  proved->sizes = sizes_for(plan);
+  proved->bytes_of_path = bytes_per_path(plan);
+  proved->plan = std::move(plan);
+  return proved;
+}
+
+/// Returns the plan that was fastest by measurement where estimates are wrong (E-0204): two CPU
+/// ranks of a node reduce in a single step while inputs, outputs and inboxes fit the caches of
+/// their cores, and by halves above that size.
+std::optional<Plan> measured(const Topology& topology, const Request& request) {
+  if (request.collective != Collective::all_reduce || request.ranks != 2 || request.count == 0 ||
+      node_count(topology, request) > 1)
+    return std::nullopt;
+  const std::uint64_t bytes = message_bytes(request);
+  constexpr std::uint64_t kInOneStep = 512 << 10, kInOneSlab = 2 << 20;
+  try {
+    if (bytes <= kInOneStep) return propose_one(topology, request, "one_shot", {});
+    return propose_one(topology, request, "phases", {{"slabs", bytes <= kInOneSlab ? 1 : 4}});
+  } catch (const Error&) {  // no direct link, or little memory
+    return std::nullopt;
+  }
+}
+
+/// Returns plait's own proposals, best first (ranks may differ in added strategies). Order on GPUs:
+/// by simulation. Order on CPU ranks, since the simulator would occupy the ranks' cores: by
+/// measurement, then by the planner's estimate. request: checked.
+std::vector<Plan> candidates(const Topology& topology, const Request& request,
+                             std::vector<Refusal>* refusals = nullptr) {
+  std::vector<Plan> proposals = propose_of(own_strategies(), topology, request, refusals);
+  if (find_device(topology, DeviceKind::gpu, 0) < 0) {
+    if (std::optional<Plan> first = measured(topology, request)) {
+      std::erase(proposals, *first);
+      proposals.insert(proposals.begin(), std::move(*first));
+    }
+    return proposals;
+  }
+  std::vector<Plan> plans;
+  for (RankedPlan& one : ranked_of(std::move(proposals), topology, kSimulatedOps))
+    plans.push_back(std::move(one.plan));
+  return plans;
+}
+
+/// Whether rank order is used on request only. request: checked.
+bool takes_any_order(const Topology& topology, const Request& request) {
+  return node_count(topology, request) > 2;
+}
+
+std::string describe_plan(const ProvedPlan& chosen) {
+  std::string lines = text(chosen.label, ", sums in ", name_of(chosen.plan.sum_order), "\n");
+  for (const Stripe& stripe : chosen.plan.stripes)
+    lines += text("  stripe ", stripe.route, ": bytes ", stripe.offset, " + ", stripe.bytes, "\n");
+  for (const auto& [path, bytes] : chosen.bytes_of_path)
+    lines += text("  path ", path, ": ", bytes, " bytes\n");
+  return lines;
+}
+
+}  // namespace
+
+double scalar_of(const CallOptions& options, int rank, int ranks) {
+  if (options.scalars.empty()) return options.scalar;
+  if (options.scalars.size() != static_cast<std::size_t>(ranks))
+    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", ranks,
+                                                  " ranks, found ", options.scalars.size()));
+  return options.scalars[static_cast<std::size_t>(rank)];
+}
+
+CallOptions parse_algo(const std::string& what, const std::string& algo) {
+  CallOptions options;
+  const std::size_t colon = algo.find(':');
+  options.strategy = algo.substr(0, colon);
+  if (colon == std::string::npos) return options;
+  for (const std::string& word : split(algo.substr(colon + 1), ',')) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw Error(ErrorCode::invalid_argument,
+                  text(what, ": wanted name:param=value,..., found '", algo, "'"));
+    options.params[word.substr(0, equals)] = parse_integer(
+        text(what, " ", word.substr(0, equals)), word.substr(equals + 1), -(1ll << 60), 1ll << 60);
+  }
+  return options;
+}
+
+std::string wanted_label(const CallOptions& options) {
+  if (options.strategy.empty()) return "";
+  std::string params;
+  for (const auto& [name, value] : options.params)
+    params += text(params.empty() ? "" : ",", name, '=', value);
+  return text(options.strategy, '(', params, ')');
+}
+
+/// Returns the part of a multi-node plan that no executor runs, if any.
+std::string Chooser::why_not_multinode(const Plan& plan) const {
+  if (!is_multinode_) return {};
+  if (std::any_of(plan.paths.begin(), plan.paths.end(),
+                  [](const Path& path) { return path.kind == PathKind::net; }))
+    return "plan copies between nodes, and no executor runs such copies";
+  return {};
+}
+
+/// Returns why a plan may not be run; empty if the plan may.
+std::string Chooser::refusal(const Plan& plan) const {
+  // Peers cannot see the caller's buffers: ordinary memory of the caller's process.
+  if (plan.symmetric) return "wants buffers that all ranks see";
+  if (!is_multinode_ && !plan.calls.empty())
+    return "wants a library between nodes, and this communicator is of one node";
+  if (const std::string why = why_not_multinode(plan); !why.empty()) return why;
+  if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
+    return "PLAIT_BITWISE=1 forbids its sum order";
+  return why_not_ ? why_not_(plan) : "";
+}
+
+bool Chooser::allowed(const Plan& plan) const { return refusal(plan).empty(); }
+
+Plan Chooser::pick(const Request& given, const CallOptions& options) const {
+  const Request request = checked(given, *topology_);
+  const CallOptions& wanted =
+      options.strategy.empty() && !forced_.strategy.empty() ? forced_ : options;
+  if (!wanted.strategy.empty()) {
+    Plan plan = propose_one(*topology_, request, wanted.strategy, wanted.params);
+    if (const std::string why = refusal(plan); !why.empty())
+      throw Error(ErrorCode::unsupported, text(label(plan), ": ", why));
+    return plan;
+  }
+  std::vector<Plan> plans = candidates(*topology_, request);
+  const bool any_order = takes_any_order(*topology_, request);
+  const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
+    return allowed(plan) && (any_order || plan.sum_order == SumOrder::rank_order);
+  });
+  if (first != plans.end()) return std::move(*first);
+  const auto any =
+      std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) { return allowed(plan); });
+  if (any != plans.end()) return std::move(*any);
+  std::string why;
+  for (const Plan& plan : plans) why += text("; ", label(plan), " ", refusal(plan));
+  throw Error(ErrorCode::unsupported,
+              text("no plan for ", name_of(request), " of ", amount_of(request), " ",
+                   name_of(request.type), " on ", request.ranks, " ranks of ", topology_->name,
+                   why.empty() ? ", as no strategy proposes one" : why));
+}
+
+std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
+                                                    const CallOptions& options) {
+  Key key{static_cast<int>(request.collective),
+          request.count,
+          static_cast<int>(request.type),
+          static_cast<int>(request.op),
+          request.ranks,
+          request.root,
+          request.peer,
+          request.devices,
+          request.counts,
+          options.strategy,
+          options.params};
+  const std::lock_guard lock(mutex_);
+  if (const auto* const found = plan_of_.find(key)) return *found;
+  const PlainFloats same_on_every_rank;  // the same float results on every rank: plans are chosen
+                                         // and cut by shares and estimates
+  auto plan = prove(pick(checked(request, *topology_), options));
+  if (log_enabled(LogLevel::explain))
+    log(LogLevel::explain, -1,
+        text(name_of(request), " of ", amount_of(request), " ", name_of(request.type), ": ",
+             describe_plan(*plan)));
+  return plan_of_.add(std::move(key), std::move(plan), [](const auto&) {});
+}
+
+std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& proved_plan : own_plans_)
+    if (proved_plan->plan == plan) return proved_plan;
+  if (plan.symmetric)
+    throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
+  if (const std::string why = why_not_multinode(plan); !why.empty())
+    throw Error(ErrorCode::unsupported, text(label(plan), ": ", why));
+  if (!is_multinode_ && !plan.calls.empty())
+    throw Error(ErrorCode::unsupported, text(label(plan), ": wants a library between nodes"));
+  if (!plan.counts.empty())
+    throw Error(ErrorCode::unsupported,
+                text(label(plan),
+                     ": wants a plan by lanes, found that of an engine, which counts "
+                     "on over its calls; name the engine as the strategy instead"));
+  constexpr std::size_t kMostOwnPlans = 8;
+  if (own_plans_.size() >= kMostOwnPlans) own_plans_.erase(own_plans_.begin());
+  own_plans_.push_back(prove(plan));
+  return own_plans_.back();
+}
+
+std::string Chooser::explain(const Request& request) {
+  const PlainFloats same_on_every_rank;
+  const auto chosen = plan_for(request, {});
+  std::vector<Refusal> refusals;
+  const Request placed = checked(request, *topology_);
+  const std::vector<Plan> plans = candidates(*topology_, placed, &refusals);
+  const bool any_order = takes_any_order(*topology_, placed);
+  std::string lines = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type),
+                           ", ", name_of(request.op), ", on ", request.ranks, " ranks of ",
+                           topology_->name, "\n", "chosen: ", describe_plan(*chosen));
+  if (!forced_.strategy.empty()) lines += "  because PLAIT_ALGO asks for it\n";
+  lines += "considered, best first:\n";
+  for (const Plan& plan : plans) {
+    const std::string refused = refusal(plan);
+    const std::string why = label(plan) == chosen->label ? "  <- chosen"
+                            : !refused.empty()           ? text("  (", refused, ")")
+                            : any_order || plan.sum_order == SumOrder::rank_order
+                                ? ""
+                                : "  (does not sum in rank order)";
+    lines += text("  ", label(plan), why, "\n");
+  }
+  if (!refusals.empty()) lines += "refused:\n";
+  for (const Refusal& refusal : refusals)
+    lines += text("  ", refusal.strategy, ": ", refusal.reason, "\n");
+  return lines;
+}
+
+}  // namespace plait

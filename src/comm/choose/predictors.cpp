@@ -1,0 +1,55 @@
+// Describes a machine's GPUs as a group, and predicts call times by engines and by plans.
+#include <limits>
+
+#include "comm/choose/what_runs.hpp"
+#include "exec/float_mode.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+std::vector<std::string> models_of(const Topology& topology, const Request& request) {
+  std::vector<std::string> models;
+  for (const int device : request.devices)
+    models.push_back(topology.devices[static_cast<std::size_t>(device)].model);
+  return models;
+}
+
+}  // namespace
+
+cuda::Group described_group(const Topology& topology, const Request& given,
+                            std::uint64_t memory_bytes, int pair_of) {
+  const Request request = checked(given, topology);
+  const std::vector<std::string> models = models_of(topology, request);
+  return pair_of == 0 ? cuda::usual_group(request.ranks, false, memory_bytes, 0, models)
+                      : cuda::usual_pair(pair_of, memory_bytes, models);
+}
+
+cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
+                        const std::vector<int>& devices) {
+  return [=](const cuda::Engine& engine, const Request& request) {
+    const PlainFloats same_on_every_rank;
+    try {
+      Request placed = request;
+      placed.devices = devices;
+      placed = checked(placed, topology);
+      return predicted_ns(plan_of(engine, topology, placed, {}, group), topology) / 1e3;
+    } catch (const Error&) {  // two of the GPUs have no direct link
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+}
+
+cuda::PredictPlan plan_predictor(const Topology& topology,
+                                 std::function<Plan(const Request&)> plan_for) {
+  return [&topology, plan_for = std::move(plan_for)](const Request& request) {
+    const PlainFloats same_on_every_rank;
+    try {
+      return predicted_ns(plan_for(request), topology) / 1e3;
+    } catch (const Error&) {  // no plan serves the call
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+}
+
+}  // namespace plait

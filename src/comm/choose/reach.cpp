@@ -1,0 +1,91 @@
+// Finds pairs of GPUs without a direct link, and GPUs without a link to host memory.
+#include "comm/choose/reach.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cpu/cpu.hpp"
+#include "exec/cuda/device/call_args.hpp"
+#include "topo/pair_paths.hpp"
+
+namespace plait {
+
+Reach reach_of(const Topology& topology, const std::vector<int>& devices,
+               const std::vector<std::string>& masks) {
+  Reach reach;
+  const bool about_links = std::any_of(masks.begin(), masks.end(), [](const std::string& mask) {
+    return !mask.starts_with("host:") && !mask.starts_with("relay:");
+  });
+  for (std::size_t a = 0; a < devices.size(); ++a) {
+    const auto has_host = [&](bool down) {
+      return std::any_of(topology.links.begin(), topology.links.end(), [&](const Link& link) {
+        const int end = down ? link.dst : link.src;
+        return (down ? link.src : link.dst) == devices[a] &&
+               topology.devices[static_cast<std::size_t>(end)].kind == DeviceKind::host;
+      });
+    };
+    reach.host = reach.host && has_host(true) && has_host(false);
+    for (std::size_t b = 0; b < devices.size(); ++b)
+      if (about_links && a != b && reach.why_no_kernels.empty() &&
+          direct_paths(topology, devices[a], devices[b]).empty())
+        reach.why_no_kernels =
+            text("kernels go by links that masks have left out: rank ", a, " has none to rank ", b);
+  }
+  return reach;
+}
+
+Topology without_others(const Topology& topology, const std::vector<int>& devices) {
+  std::vector<std::string> others;
+  for (const int device : rank_devices(topology))
+    if (std::find(devices.begin(), devices.end(), device) == devices.end())
+      others.push_back(text("relay:", device_label(topology, device)));
+  return others.empty() ? topology : without(topology, others);
+}
+
+Topology for_plans(const Topology& topology, const std::vector<int>& devices,
+                   const PlanMemory& memory) {
+  Topology bounded = without_others(topology, devices);
+  const auto bound = [&](const char* name, std::uint64_t bytes) {
+    bounded.parameters[name] = {static_cast<double>(bytes), "this communicator's memory"};
+  };
+  bound("arena_scratch_bytes", memory.scratch_bytes);
+  bound("arena_inbox_bytes", memory.inbox_bytes);
+  bound("arena_ring_bytes", memory.ring_bytes);
+  return bounded;
+}
+
+std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory) {
+  const ArenaSizes wanted = sizes_for(plan);
+  if (plan.symmetric) return "wants buffers that all ranks see";
+  if (!plan.relay_devices.empty()) return "wants a GPU outside the job";
+  if (wanted.scratch_bytes > memory.scratch_bytes)
+    return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ",
+                memory.scratch_bytes, " (PLAIT_DEVICE_SCRATCH)");
+  if (wanted.inbox_bytes > memory.inbox_bytes)
+    return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", memory.inbox_bytes);
+  if (wanted.ring_bytes > memory.ring_bytes)
+    return text("wants ", wanted.ring_bytes, " bytes of host ring, there are ", memory.ring_bytes);
+  if (wanted.flags_per_pair > cuda::kFlagsPerPair)
+    return text("wants ", wanted.flags_per_pair, " flags a pair, there are ", cuda::kFlagsPerPair);
+  return "";
+}
+
+int device_of_gpu(const Topology& topology, const std::string& uuid, int ordinal) {
+  const auto found = std::find_if(topology.devices.begin(), topology.devices.end(),
+                                  [&](const Device& device) { return device.uuid == uuid; });
+  return found != topology.devices.end() ? static_cast<int>(found - topology.devices.begin())
+                                         : find_device(topology, DeviceKind::gpu, ordinal);
+}
+
+std::vector<std::string> requested_masks(const std::vector<std::string>& given, const Env& env) {
+  return given.empty() ? split(env.without, ',') : given;
+}
+
+std::vector<std::string> masks_of(const std::vector<std::string>& masks, bool between_processes) {
+  std::vector<std::string> found;
+  for (const std::string& mask : masks)
+    if (mask.starts_with("shm:") == between_processes) found.push_back(mask);
+  return found;
+}
+
+}  // namespace plait

@@ -1,0 +1,57 @@
+// Groups ranks by host into nodes, ordered by lowest rank.
+#include "comm/multinode/nodes.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "base/text.hpp"
+
+namespace plait {
+
+int Nodes::ranks() const {
+  std::size_t ranks = 0;
+  for (const std::vector<int>& node : members) ranks += node.size();
+  return static_cast<int>(ranks);
+}
+
+std::string Nodes::why_unlike() const {
+  for (std::size_t node = 0; node < members.size(); ++node)
+    if (members[node].size() != members[0].size())
+      return text("node ", node, " has ", members[node].size(), " ranks, node 0 has ",
+                  members[0].size());
+  return {};
+}
+
+Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
+  Nodes found;
+  std::map<std::string, std::size_t> node_of;
+  for (int peer = 0; peer < static_cast<int>(hosts.size()); ++peer) {
+    const std::string name =
+        node_size > 0 ? text(peer / node_size) : hosts[static_cast<std::size_t>(peer)];
+    const std::size_t node = node_of.try_emplace(name, node_of.size()).first->second;
+    if (node == found.members.size()) found.members.emplace_back();
+    if (peer == rank) {
+      found.mine = static_cast<int>(node);
+      found.place = static_cast<int>(found.members[node].size());
+    }
+    found.members[node].push_back(peer);
+  }
+  return found;
+}
+
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+std::string host_name() {
+  char link[128] = {};
+  if (::readlink("/proc/self/ns/pid", link, sizeof link - 1) < 0) link[0] = '?';
+  return text(boot_id(), ' ', link);
+}
+
+}  // namespace plait
