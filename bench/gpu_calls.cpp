@@ -7,8 +7,8 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "exec/cuda/copies/rotation.hpp"
-#include "exec/cuda/cuda_rank.hpp"
+#include "gpu/copy/rotation.hpp"
+#include "gpu/rank/cuda_rank.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "tests/gpu/by_name.hpp"

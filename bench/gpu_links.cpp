@@ -8,8 +8,8 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/device/kernels.hpp"
-#include "exec/cuda/tiles/tile_args.hpp"
+#include "gpu/abi/tile_args.hpp"
+#include "gpu/device/kernels.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/trial_kernels.hpp"
 

@@ -16,8 +16,8 @@
 #include "comm/multinode/gpu_multinode.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/transport/nccl/native.hpp"
-#include "exec/cuda/device/gpu_kind.hpp"
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
+#include "gpu/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 

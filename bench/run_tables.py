@@ -3,7 +3,7 @@
     python bench/run_tables.py OUT --gpus 8             # tables
     python bench/run_tables.py OUT --gpus 8 --write     # rows and choices
 
---write copies the run's files to bench/results and puts its rows into src/exec/cuda/choices.def;
+--write copies the run's files to bench/results and puts its rows into src/gpu/select/choices.def;
 bench/renew.sh goes on from there, docs/performance.md included.
 """
 
@@ -32,7 +32,7 @@ from plait.bench.engines import parted
 from plait.outputs import human_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
-CHOICES = ROOT / "src" / "exec" / "cuda" / "choices.def"
+CHOICES = ROOT / "src" / "gpu" / "select" / "choices.def"
 
 
 def wrong_rows(folder: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@
 #include "base/env.hpp"
 #include "bind.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
-#include "exec/cuda/tuning_table.hpp"
+#include "gpu/select/tuning_table.hpp"
 #include "plait/communicator.hpp"
 
 using namespace plait;

@@ -4,7 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "exec/cuda/device/kernels.hpp"
+#include "gpu/device/kernels.hpp"
 #include "plait/copies.hpp"
 
 using namespace plait;

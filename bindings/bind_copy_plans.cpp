@@ -1,6 +1,6 @@
 // Plans of calls by copy engines, written by the engines' own code.
 #include "bind.hpp"
-#include "exec/cuda/engine.hpp"
+#include "gpu/engine/engine.hpp"
 
 using namespace plait;
 

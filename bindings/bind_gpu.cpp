@@ -6,7 +6,7 @@
 
 #include "bind.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/device/gpu_kind.hpp"
+#include "gpu/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "bind.hpp"
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "plan/blocks.hpp"

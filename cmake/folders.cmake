@@ -28,7 +28,7 @@ function(plait_folder name)
     set(scope PUBLIC)
     add_library(plait_${name} STATIC ${sources})
     target_link_libraries(plait_${name} PRIVATE plait_json)
-    if(PLAIT_SMALL AND NOT name STREQUAL "exec")
+    if(PLAIT_SMALL AND NOT name MATCHES "^(cpu|gpu)$")
       target_compile_options(plait_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O2>)
     endif()
   else()
@@ -42,21 +42,22 @@ function(plait_folder name)
   if(name STREQUAL "topo" AND sources)
     include(${PROJECT_SOURCE_DIR}/cmake/topologies.cmake)  # topologies/*.json -> embedded data
   endif()
-  if(name STREQUAL "exec")
-    include(${PROJECT_SOURCE_DIR}/cmake/kernels.cmake OPTIONAL)  # exec/cuda/*.cu -> embedded fatbin
+  if(name STREQUAL "gpu")
+    include(${PROJECT_SOURCE_DIR}/cmake/kernels.cmake OPTIONAL)  # gpu/*/*.cu -> embedded fatbin
   endif()
 endfunction()
 
-# Adds a doctest program for each folder of tests/unit (test_NAME, linked to plait_NAME alone), and for
-# each of tests/{plans,conformance,property} with C++ sources (linked to everything).
+# Adds a doctest program for each folder of tests/unit (test_NAME, linked to plait_NAME alone; test_gpu_unit for gpu,
+# since test_gpu runs on GPUs), and for each of tests/{plans,conformance,property} with C++ sources (linked to everything).
 function(plait_cpp_tests)
   # doctest's own code is compiled once. Tests need no more than -O1.
   add_library(plait_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/unit/main.cpp)
   target_include_directories(plait_test_main SYSTEM PRIVATE ${PLAIT_DOCTEST_INCLUDE})
   target_link_libraries(plait_test_main PRIVATE plait_flags)
   target_compile_options(plait_test_main PRIVATE -O0)
-  foreach(name base driver topo plan planner verify sim exec comm)
-    plait_test_program(test_${name} ${PROJECT_SOURCE_DIR}/tests/unit/${name} plait_${name})
+  foreach(name base driver topo plan planner verify sim cpu gpu comm)
+    string(REPLACE "gpu" "gpu_unit" program ${name})
+    plait_test_program(test_${program} ${PROJECT_SOURCE_DIR}/tests/unit/${name} plait_${name})
   endforeach()
   foreach(name plans conformance property)
     plait_test_program(test_${name} ${PROJECT_SOURCE_DIR}/tests/${name} plait_comm)
@@ -75,9 +76,9 @@ function(plait_mutants program)
   endif()
   set(script ${PROJECT_SOURCE_DIR}/tests/conformance/mutants.py)
   set(made ${PROJECT_BINARY_DIR}/made/mutants/faults.def)
-  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/ll/*.cuh)
+  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/gpu/ll/*.cuh)
   add_custom_command(OUTPUT ${made} COMMAND ${Python_EXECUTABLE} ${script} ${PROJECT_BINARY_DIR}/made
-    DEPENDS ${script} ${kernels} ${PROJECT_SOURCE_DIR}/src/exec/cuda/copies/scatter_ring.cpp VERBATIM)
+    DEPENDS ${script} ${kernels} ${PROJECT_SOURCE_DIR}/src/gpu/copy/scatter_ring.cpp VERBATIM)
   target_sources(${program} PRIVATE ${made})
   target_include_directories(${program} PRIVATE ${PROJECT_BINARY_DIR}/made)
 endfunction()
@@ -110,7 +111,7 @@ function(plait_test_program program folder library)
   endif()
   add_test(NAME ${program} COMMAND ${program} ${but})
   set_tests_properties(${program} PROPERTIES TIMEOUT ${most_s})
-  if(program MATCHES "comm|conformance|gpu")  # threads and processes with deadlines run alone
+  if(program MATCHES "comm|conformance|gpu(_c_api)?$")  # threads and processes with deadlines run alone
     set_tests_properties(${program} PROPERTIES RUN_SERIAL ON)
   elseif(program MATCHES "plans")  # the longest programs first
     set_tests_properties(${program} PROPERTIES COST 200)

@@ -1,4 +1,4 @@
-# Compiles each src/exec/cuda/*/*.cu to a fatbin, and links a table of all fatbins as read-only data: into
+# Compiles each src/gpu/*/*.cu to a fatbin, and links a table of all fatbins as read-only data: into
 # libplait_kernels.so, which serves all libraries of its folder, and into programs for GPUs. Host code loads the blobs
 # by the driver API, without CMake's CUDA language or cudart. Without nvcc (or with PLAIT_CUDA=0) the table is empty and
 # the rest still builds. Code for 8.0 also runs on 8.6, 8.7 and 8.9, code for 10.0 and 12.0 on later GPUs of the same
@@ -36,8 +36,8 @@ if(NOT PLAIT_CUDA STREQUAL "0")
     message(FATAL_ERROR "PLAIT_CUDA=1 wants nvcc, found none: set CUDACXX, or install cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.2")
   endif()
 endif()
-get_target_property(PLAIT_EXEC_TYPE plait_exec TYPE)
-if(NOT PLAIT_EXEC_TYPE STREQUAL "STATIC_LIBRARY")
+get_target_property(PLAIT_GPU_TYPE plait_gpu TYPE)
+if(NOT PLAIT_GPU_TYPE STREQUAL "STATIC_LIBRARY")
   return()
 endif()
 
@@ -84,7 +84,7 @@ string(APPEND assembly ".globl plait_built_for\n"
 set(table "")
 set(fatbins "")
 if(PLAIT_NVCC)
-  file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/*/*.cu)
+  file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/gpu/*/*.cu)
   foreach(source ${kernel_sources})
     plait_fatbin(${source} stem fatbin)
     list(APPEND fatbins ${fatbin})
@@ -103,7 +103,7 @@ target_link_options(plait_kernels PRIVATE -nostdlib)
 add_custom_command(TARGET plait_kernels POST_BUILD  # a copy next to the drop-ins, as in an installed plait
   COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/shims
   COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_FILE:plait_kernels> ${PROJECT_BINARY_DIR}/shims)
-add_dependencies(plait_exec plait_kernels)
+add_dependencies(plait_gpu plait_kernels)
 if(PLAIT_NVCC)
   message(STATUS "plait: device code by ${PLAIT_NVCC} for ${PLAIT_CUDA_ARCHS}")
 else()
@@ -124,11 +124,11 @@ endif()
 file(GENERATE OUTPUT ${trial_code} CONTENT ".section .note.GNU-stack,\"\",%progbits\n.section .rodata\n${trial_assembly}.section .data.rel.ro,\"aw\"\n.balign 8\n.globl plait_trial_fatbin\nplait_trial_fatbin:\n.quad ${trial_word}\n")
 set_source_files_properties(${trial_code} PROPERTIES GENERATED TRUE OBJECT_DEPENDS "${trial}")
 
-# plait_gpu_program(NAME [EXCLUDE_FROM_ALL] SOURCE...): adds a program linked with the folders up to exec.
+# plait_gpu_program(NAME [EXCLUDE_FROM_ALL] SOURCE...): adds a program linked with the folders up to gpu.
 function(plait_gpu_program name)
   add_executable(${name} ${ARGN} ${trial_code} ${device_code})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE plait_exec plait_planner plait_plan plait_topo plait_base)
+  target_link_libraries(${name} PRIVATE plait_gpu plait_cpu plait_planner plait_plan plait_topo plait_base)
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 

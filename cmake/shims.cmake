@@ -1,4 +1,4 @@
-# Builds the drop-ins. libplait_nccl.so is for LD_PRELOAD. It holds the folders up to exec, tuning
+# Builds the drop-ins. libplait_nccl.so is for LD_PRELOAD. It holds the folders up to gpu, tuning
 # tables and the C++ library, and exports NCCL's names alone, so any program can load it. libgcc stays
 # outside: its unwinder needs glibc 2.35 or newer, and every system has a libgcc_s.so.1.
 set(PLAIT_NCCL_SOURCES)

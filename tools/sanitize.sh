@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1
 programs=(test_base test_comm test_conformance)
-[ "$what" = thread ] || programs+=(test_exec test_property test_driver test_topo test_plan test_verify test_sim)
+[ "$what" = thread ] || programs+=(test_cpu test_gpu_unit test_property test_driver test_topo test_plan test_verify test_sim)
 [ "${2:-}" != fake_gpu ] || programs=(test_fake_gpu)
 [ "${2:-}" != drop-in ] || programs=(plait_nccl_host nccl_linked standin_nvtx)
 [ "${2:-}" != mpi ] || programs=(plait_mpi)

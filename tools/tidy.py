@@ -28,8 +28,9 @@ MAY_INCLUDE = {
     "planner": {"base", "topo", "plan", "planner"},
     "verify": {"base", "topo", "plan", "verify"},
     "sim": {"base", "topo", "plan", "sim"},
-    "exec": {"base", "driver", "topo", "plan", "exec"},
-    "comm": {"base", "driver", "topo", "plan", "planner", "verify", "sim", "exec", "comm"},
+    "cpu": {"base", "topo", "plan", "cpu"},
+    "gpu": {"base", "driver", "topo", "plan", "cpu", "gpu"},
+    "comm": {"base", "driver", "topo", "plan", "planner", "verify", "sim", "cpu", "gpu", "comm"},
 }
 # The folder of each public header, in the same order.
 HEADER_FOLDER = {
@@ -140,7 +141,7 @@ def check_cpp(path: Path) -> list[str]:
     found += check_includes(path, lines) + check_cpp_functions(path, lines)
     where = path.relative_to(ROOT).as_posix()
     for number, line in enumerate(lines, 1):
-        if not where.startswith(("src/driver/", "src/exec/")) and ARCH_IFDEF.match(line):
+        if not where.startswith(("src/driver/", "src/cpu/", "src/gpu/")) and ARCH_IFDEF.match(line):
             found.append(breach(path, number, "architecture #if", line.strip()))
         match = re.match(r"\s*(class|struct)\s+(\w+)", line)
         if match and BANNED_NAME.search(match.group(2)):

@@ -2,7 +2,7 @@
 
 Worker processes build and verify numbered cases. A strategy or engine may refuse a case with a
 reason; refusals are counted separately, since a refusal proves nothing. Engines' cases come from
-the core (src/exec/cuda/engine_cases.hpp) and need no topology.
+the core (src/gpu/select/engine_cases.hpp) and need no topology.
 """
 
 from __future__ import annotations

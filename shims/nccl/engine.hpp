@@ -11,7 +11,7 @@
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/transport/nccl/abi.hpp"
 #include "comm/transport/nccl/side_stream.hpp"
-#include "exec/cuda/device/direct_access.hpp"
+#include "gpu/device/direct_access.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
@@ -101,7 +101,7 @@ class ExchangeStaging {
 struct RankLocation {
   std::string host;
   std::string device;
-  std::string gpu;  ///< kind of the GPU (exec/cuda/device/gpu_kind.hpp)
+  std::string gpu;  ///< kind of the GPU (gpu/device/gpu_kind.hpp)
 };
 
 class Platform {

@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/transport/nccl/native.hpp"
-#include "exec/cuda/device/call_buffers.hpp"
+#include "gpu/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/log_once.hpp"

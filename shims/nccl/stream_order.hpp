@@ -5,7 +5,7 @@
 #pragma once
 #include <mutex>
 
-#include "exec/cuda/device/call_order.hpp"
+#include "gpu/device/call_order.hpp"
 #include "shims/nccl/engine.hpp"
 
 namespace plait::nccl {

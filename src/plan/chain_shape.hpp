@@ -1,9 +1,9 @@
 // The order of ranks in a chain broadcast or chain reduce, and each rank's receiver. Chain kernels
-// (exec/cuda) and chain plans (shots.cpp) read the same value.
+// (gpu/ll) and chain plans (shots.cpp) read the same value.
 #pragma once
 #include <cstdint>
 
-#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp states the needs of a compiler for GPUs
+#ifndef PLAIT_ON_BOTH  // gpu/abi/direct_shape.hpp states the needs of a compiler for GPUs
 #define PLAIT_ON_BOTH
 #endif
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp states the needs of a compiler for GPUs
+#ifndef PLAIT_ON_BOTH  // gpu/abi/direct_shape.hpp states the needs of a compiler for GPUs
 #define PLAIT_ON_BOTH
 #endif
 

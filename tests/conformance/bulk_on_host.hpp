@@ -1,11 +1,11 @@
-// Functions of exec/cuda/device/bulk.cuh for kernels on host threads. A piece is read as late as
+// Functions of gpu/device/bulk.cuh for kernels on host threads. A piece is read as late as
 // the hardware may read, and arrives no sooner than the thread has waited.
 #pragma once
 #include <cstring>
 #include <deque>
 #include <vector>
 
-#include "exec/cuda/device/memory.cuh"
+#include "gpu/device/memory.cuh"
 
 namespace plait_test {
 struct BulkPiece {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "conformance/engine_calls.hpp"
-#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "gpu/tile/tiled_shape.hpp"
 #include "plait/report.hpp"
 #include "plans/uneven.hpp"
 #include "unit/scale.hpp"

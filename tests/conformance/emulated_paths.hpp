@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/paths/path_check.cuh"
-#include "exec/cuda/paths/path_check.hpp"
+#include "gpu/path_check/path_check.cuh"
+#include "gpu/path_check/path_check.hpp"
 
 namespace plait_test {
 

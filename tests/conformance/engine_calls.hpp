@@ -7,9 +7,9 @@
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
-#include "exec/cuda/engine.hpp"
-#include "exec/cuda/engine_cases.hpp"
-#include "exec/cuda/host/with_host_part.hpp"
+#include "gpu/engine/engine.hpp"
+#include "gpu/host_path/with_host_part.hpp"
+#include "gpu/select/engine_cases.hpp"
 #include "plait/topology.hpp"
 
 namespace plait_test::engine_calls {

@@ -2,8 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "exec/reference/reference.hpp"
-#include "unit/exec/helpers.hpp"
+#include "cpu/reference.hpp"
+#include "unit/cpu/helpers.hpp"
 
 namespace plait_test {
 

@@ -1,7 +1,7 @@
 // Copy engines, small kernels and host functions of several ranks, emulated in host memory. Each
 // stream is a queue; a test runs queues in any order that GPUs could take, or all of a rank's as a
 // single hardware queue. Ranks may come late, give up or be aborted, as in
-// exec/cuda/copies/engines.cuh.
+// gpu/copy/engines.cuh.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/cpu/cpu.hpp"
-#include "exec/cuda/copies/engine_queue.hpp"
+#include "cpu/cpu.hpp"
+#include "gpu/copy/engine_queue.hpp"
 
 namespace plait_test {
 

@@ -11,13 +11,13 @@
 
 #include "conformance/device_on_host.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
-#include "exec/cuda/ll/direct_ll.cuh"
-#include "exec/cuda/ll/ll_chain.cuh"
-#include "exec/cuda/ll/ll_launch_config.hpp"
-#include "exec/cuda/ll/ll_plan.hpp"
-#include "exec/cuda/ll/long_chain.cuh"
-#include "exec/cuda/ll/long_two_shot.cuh"
-#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "gpu/ll/direct_ll.cuh"
+#include "gpu/ll/ll_chain.cuh"
+#include "gpu/ll/ll_launch_config.hpp"
+#include "gpu/ll/ll_plan.hpp"
+#include "gpu/ll/long_chain.cuh"
+#include "gpu/ll/long_two_shot.cuh"
+#include "gpu/tile/tiled_shape.hpp"
 #include "plait/builder.hpp"
 
 namespace plait_test {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "exec/cuda/copies/copy_plans.hpp"
+#include "gpu/copy/copy_plans.hpp"
 
 namespace plait_test {
 

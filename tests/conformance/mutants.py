@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "exec" / "cuda"
+SOURCE = Path(__file__).parents[2] / "src" / "gpu"
 FILES = {
     "fused": Path("ll/fused.cuh"),
     "escaped": Path("ll/escaped.cuh"),
@@ -18,7 +18,7 @@ FILES = {
     "ll_chain": Path("ll/ll_chain.cuh"),
     "long_chain": Path("ll/long_chain.cuh"),
     "long_two_shot": Path("ll/long_two_shot.cuh"),
-    "scatter_ring": Path("copies/scatter_ring.cpp"),
+    "scatter_ring": Path("copy/scatter_ring.cpp"),
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
 SENTINEL_HERE = "is_word<kType>(packet.lo) && is_word<kType>(packet.hi)"
@@ -622,7 +622,7 @@ def mutated(name: str) -> str:
         text = text.replace(right, wrong.replace("{}", f"plait_test::fault == {number}"))
     text = text.replace("namespace plait::cuda", "namespace plait::cuda::mutants")
     for shared in ("fused", "escaped", "ll_chain"):
-        text = text.replace(f'"exec/cuda/ll/{shared}.cuh"', f'"mutants/{shared}.cuh"')
+        text = text.replace(f'"gpu/ll/{shared}.cuh"', f'"mutants/{shared}.cuh"')
     for function in RENAMED:
         text = text.replace(function, f"mutated_{function}")
     return text

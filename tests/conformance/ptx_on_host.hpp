@@ -1,4 +1,4 @@
-// Functions of exec/cuda/device/ptx.cuh for kernels on host threads. A pair of words is two
+// Functions of gpu/device/ptx.cuh for kernels on host threads. A pair of words is two
 // separate words here: no kernel may rely on a pair arriving at once.
 #pragma once
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "conformance/trace.hpp"
-#include "exec/cuda/device/numbers.cuh"
+#include "gpu/device/numbers.cuh"
 
 namespace plait::cuda {
 

@@ -10,8 +10,8 @@
 
 #include "base/text.hpp"
 #include "conformance/mutant_queue.hpp"
-#include "exec/cuda/engine_cases.hpp"
-#include "exec/cuda/host/with_host_part.hpp"
+#include "gpu/host_path/with_host_part.hpp"
+#include "gpu/select/engine_cases.hpp"
 #include "plait/report.hpp"
 #if __has_include("mutants/faults.def")
 namespace plait_test {

@@ -10,7 +10,7 @@
 #include "conformance/device_on_host.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
-#include "exec/cuda/copies/engines.cuh"
+#include "gpu/copy/engines.cuh"
 #include "unit/scale.hpp"
 
 using namespace plait;

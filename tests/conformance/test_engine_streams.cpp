@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "exec/cuda/copies/copy_tuning.hpp"
-#include "exec/cuda/copies/engine_ring.hpp"
-#include "exec/cuda/engine_cases.hpp"
-#include "exec/cuda/host/with_host_part.hpp"
+#include "gpu/copy/copy_tuning.hpp"
+#include "gpu/copy/engine_ring.hpp"
+#include "gpu/host_path/with_host_part.hpp"
+#include "gpu/select/engine_cases.hpp"
 #include "plait/builder.hpp"
 
 using namespace plait;

@@ -12,9 +12,9 @@
 #include "conformance/device_on_host.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
-#include "exec/cuda/ll/direct_ll.cuh"
-#include "exec/cuda/traffic/tiled_shape.hpp"
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
+#include "gpu/ll/direct_ll.cuh"
+#include "gpu/tile/tiled_shape.hpp"
 #include "plait/topology.hpp"
 #include "unit/scale.hpp"
 

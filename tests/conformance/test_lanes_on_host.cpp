@@ -15,8 +15,8 @@
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
-#include "exec/cuda/lanes/bound_plan.hpp"
-#include "exec/cuda/lanes/lane.cuh"
+#include "gpu/lanes/bound_plan.hpp"
+#include "gpu/lanes/lane.cuh"
 #include "plait/error.hpp"
 #include "unit/scale.hpp"
 

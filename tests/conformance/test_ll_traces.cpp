@@ -8,7 +8,7 @@
 #include "conformance/shot_flags.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "conformance/conformance.hpp"
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
 #include "plait/report.hpp"
 #include "plans/cases.hpp"
 #include "unit/scale.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "exec/cuda/messages/messages.hpp"
+#include "gpu/p2p/messages.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

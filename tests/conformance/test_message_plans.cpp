@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
-#include "exec/cuda/messages/message_plan.hpp"
+#include "gpu/p2p/message_plan.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"

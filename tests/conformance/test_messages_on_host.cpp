@@ -13,8 +13,8 @@
 #include "conformance/device_on_host.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
-#include "exec/cuda/messages/message_bulk.cuh"
-#include "exec/cuda/messages/messages.hpp"
+#include "gpu/p2p/message_bulk.cuh"
+#include "gpu/p2p/messages.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;

@@ -1,4 +1,4 @@
-// Sums of 16-bit floats as kernels compute them, on a host: the bits of exec/numbers.hpp for every
+// Sums of 16-bit floats as kernels compute them, on a host: the bits of cpu/numbers.hpp for every
 // code, for sums that lie between two codes, and for NaN beside numbers. tests/gpu compares a GPU's
 // own instructions with the same reference.
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 
 #include "conformance/device_on_host.hpp"
 #include "conformance/ptx_on_host.hpp"
-#include "exec/numbers.hpp"
+#include "cpu/numbers.hpp"
 
 using namespace plait;
 

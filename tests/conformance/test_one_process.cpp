@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "conformance/fake_driver.hpp"
-#include "exec/cuda/one_process/one_process.hpp"
+#include "gpu/copy_pair/one_process.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "plait/report.hpp"

@@ -8,7 +8,7 @@
 #include "unit/scale.hpp"
 // Includes the text of the engine, so that the kernels of the first half can run here.
 #define scatter_ring_engine scatter_ring_of_this_test
-#include "exec/cuda/copies/scatter_ring.cpp"
+#include "gpu/copy/scatter_ring.cpp"
 #undef scatter_ring_engine
 
 using namespace plait_test;

@@ -19,8 +19,8 @@
 #include "conformance/conformance.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/tile_threads.hpp"
-#include "exec/cuda/tiles/tile_plan.hpp"
-#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "gpu/tile/tile_plan.hpp"
+#include "gpu/tile/tiled_shape.hpp"
 #include "plait/topology.hpp"
 #include "unit/scale.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "conformance/device_on_host.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
-#include "exec/cuda/tiles/tiled.cuh"
+#include "gpu/tile/tiled.cuh"
 
 namespace plait_test {
 

@@ -5,9 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "exec/cuda/device/call_args.hpp"
-#include "exec/cuda/paths/path_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/abi/call_args.hpp"
+#include "gpu/abi/path_args.hpp"
 
 namespace plait_test {
 #ifdef __SANITIZE_THREAD__

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/select.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/rank/cuda_rank.hpp"
+#include "gpu/select/select.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

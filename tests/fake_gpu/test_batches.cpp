@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
-#include "exec/cuda/copies/engine_queue.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/copy/engine_queue.hpp"
 
 using namespace plait::cuda;
 using plait_test::fake_cuda;

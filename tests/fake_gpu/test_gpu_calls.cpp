@@ -11,8 +11,8 @@
 
 #include "base/text.hpp"
 #include "comm/gpu/gpu_calls.hpp"
-#include "exec/cuda/choices.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/select/choices.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 

@@ -13,10 +13,10 @@
 #include "comm/multinode/gpu_multinode.hpp"
 #include "comm/multinode/node_program_runner.hpp"
 #include "comm/node/setup.hpp"
-#include "exec/cuda/choices.hpp"
-#include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "fake_gpu/order.hpp"
+#include "gpu/abi/call_args.hpp"
+#include "gpu/select/choices.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 

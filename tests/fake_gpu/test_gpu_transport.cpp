@@ -15,8 +15,8 @@
 
 #include "comm/bootstrap/vote.hpp"
 #include "comm/transport/transport.hpp"
-#include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/abi/call_args.hpp"
 #include "plait/communicator.hpp"
 #include "tests/gpu/ranks.hpp"
 

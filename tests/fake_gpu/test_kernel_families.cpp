@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <set>
 
-#include "exec/cuda/cuda_rank.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/by_name.hpp"
+#include "gpu/rank/cuda_rank.hpp"
 #include "plait/error.hpp"
 
 // In place of the build's device code.

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "exec/cuda/cuda_rank.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/rank/cuda_rank.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 

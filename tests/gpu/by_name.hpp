@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/select.hpp"
+#include "gpu/rank/cuda_rank.hpp"
+#include "gpu/select/select.hpp"
 #include "plait/error.hpp"
 
 namespace plait::bench {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/gpu_fixture.hpp"
 #include "tests/gpu/in_place.hpp"

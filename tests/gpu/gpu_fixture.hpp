@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/copies/exchange_cut.hpp"
-#include "exec/cuda/copies/rotation.hpp"
-#include "exec/cuda/cuda_rank.hpp"
+#include "gpu/copy/exchange_cut.hpp"
+#include "gpu/copy/rotation.hpp"
+#include "gpu/rank/cuda_rank.hpp"
 #include "tests/gpu/by_name.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/trial_kernels.hpp"

@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
-#include "exec/reference/reduce.hpp"
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
+#include "cpu/reference_reduce.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/examples.hpp"
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <atomic>
 
-#include "exec/cuda/ll/ll_cut.hpp"
+#include "gpu/ll/ll_cut.hpp"
 #include "tests/gpu/examples.hpp"
 
 namespace plait::cuda {

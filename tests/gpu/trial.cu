@@ -1,7 +1,7 @@
 // Kernels of test_gpu and bench_gpu only: reproducible data, a check independent of every engine's
 // kernels, and the speed of links.
-#include "exec/cuda/device/bulk.cuh"
-#include "exec/cuda/tiles/tile_args.hpp"
+#include "gpu/abi/tile_args.hpp"
+#include "gpu/device/bulk.cuh"
 
 namespace plait::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "comm/choose/prove_engines.hpp"
 #include "comm/choose/what_runs.hpp"
 #include "conformance/conformance.hpp"
-#include "exec/cuda/tuning_table.hpp"
+#include "gpu/select/tuning_table.hpp"
 #include "plait/error.hpp"
 
 using namespace plait_test;

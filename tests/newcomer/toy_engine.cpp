@@ -2,8 +2,8 @@
 // every rank pushes its part into slots of all peers. The peers copy the parts to the outputs.
 #include <algorithm>
 
-#include "exec/cuda/copies/copy_plans.hpp"
-#include "exec/cuda/copies/copy_tuning.hpp"
+#include "gpu/copy/copy_plans.hpp"
+#include "gpu/copy/copy_tuning.hpp"
 #include "plan/direct_shape.hpp"
 
 namespace plait::cuda {

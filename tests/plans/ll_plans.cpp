@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "exec/cuda/ll/ll_plan.hpp"
+#include "gpu/ll/ll_plan.hpp"
 #include "plait/report.hpp"
 #include "plan/shots.hpp"
 #include "plans/cases.hpp"

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"

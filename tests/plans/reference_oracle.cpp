@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "plans/cases.hpp"
 

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "exec/cuda/tiles/tile_plan.hpp"
-#include "exec/cuda/traffic/tile_cut.hpp"
+#include "gpu/abi/tile_cut.hpp"
+#include "gpu/tile/tile_plan.hpp"
 #include "plait/report.hpp"
 #include "plans/cases.hpp"
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <optional>
 
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
 #include "plans/cases.hpp"

@@ -20,7 +20,7 @@ from plait.bench import engines
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
-CHOICES = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
+CHOICES = (ROOT / "src" / "gpu" / "select" / "choices.def").read_text()
 CHOICE = re.compile(
     r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),\s*([01])(?:,[^)]*)?\)", re.M
 )

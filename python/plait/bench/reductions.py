@@ -1,4 +1,4 @@
-"""Expected results of reductions in numpy, equal to exec/reference/reduce.cpp.
+"""Expected results of reductions in numpy, equal to cpu/reference_reduce.cpp.
 
 Results in rank order are compared bit for bit. Other orders (an algorithm's, NCCL's) may round at
 every rank, hence the results are compared with a sum in float64, within as many roundings.

@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "comm/choose/descriptor.hpp"
 #include "comm/choose/ranking.hpp"
-#include "exec/float_mode.hpp"
+#include "cpu/float_mode.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"

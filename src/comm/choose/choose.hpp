@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/lru_cache.hpp"
-#include "exec/cpu/cpu.hpp"
+#include "cpu/cpu.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "comm/choose/what_runs.hpp"
-#include "exec/float_mode.hpp"
+#include "cpu/float_mode.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/engine_cases.hpp"
+#include "gpu/select/engine_cases.hpp"
 #include "plait/report.hpp"
 
 namespace plait {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "exec/cpu/cpu.hpp"
-#include "exec/cuda/device/call_args.hpp"
+#include "cpu/cpu.hpp"
+#include "gpu/abi/call_args.hpp"
 #include "topo/pair_paths.hpp"
 
 namespace plait {

@@ -6,8 +6,8 @@
 #include "base/text.hpp"
 #include "comm/choose/choose.hpp"
 #include "comm/multinode/node_program.hpp"
-#include "exec/cuda/copies/copy_tuning.hpp"
-#include "exec/float_mode.hpp"
+#include "cpu/float_mode.hpp"
+#include "gpu/copy/copy_tuning.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "exec/cuda/select.hpp"
+#include "gpu/select/select.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"
 

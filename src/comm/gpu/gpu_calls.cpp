@@ -12,9 +12,9 @@
 #include "comm/shm/buffers.hpp"
 #include "comm/shm/shown_memory.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/choices.hpp"
-#include "exec/cuda/copies/exchange_cut.hpp"
-#include "exec/cuda/device/call_buffers.hpp"
+#include "gpu/copy/exchange_cut.hpp"
+#include "gpu/device/call_buffers.hpp"
+#include "gpu/select/choices.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

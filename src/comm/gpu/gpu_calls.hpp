@@ -17,8 +17,8 @@
 #include "comm/gpu/gpu_group.hpp"
 #include "comm/shm/memory.hpp"
 #include "comm/trace/call_book.hpp"
-#include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/select.hpp"
+#include "gpu/rank/cuda_rank.hpp"
+#include "gpu/select/select.hpp"
 #include "plait/communicator.hpp"
 #include "plait/timeline.hpp"
 

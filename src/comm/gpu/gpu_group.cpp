@@ -15,8 +15,8 @@
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/descriptor.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/choices.hpp"
-#include "exec/cuda/device/gpu_kind.hpp"
+#include "gpu/device/gpu_kind.hpp"
+#include "gpu/select/choices.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

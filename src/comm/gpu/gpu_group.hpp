@@ -7,7 +7,7 @@
 
 #include "base/env.hpp"
 #include "comm/choose/reach.hpp"
-#include "exec/cuda/tuning_table.hpp"
+#include "gpu/select/tuning_table.hpp"
 #include "plait/topology.hpp"
 
 namespace plait {

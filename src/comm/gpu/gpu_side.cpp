@@ -14,8 +14,8 @@
 #include "base/text.hpp"
 #include "comm/choose/descriptor.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/device/device_code.hpp"
-#include "exec/cuda/device/direct_access.hpp"
+#include "gpu/device/device_code.hpp"
+#include "gpu/device/direct_access.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

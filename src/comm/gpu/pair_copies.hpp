@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "exec/cuda/one_process/one_process.hpp"
-#include "exec/cuda/share/host_share.hpp"
+#include "gpu/consensus/host_share.hpp"
+#include "gpu/copy_pair/one_process.hpp"
 #include "plait/plan.hpp"
 
 namespace plait {

@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
-#include "exec/cpu/wait.hpp"
+#include "cpu/wait.hpp"
 
 namespace plait {
 

@@ -11,8 +11,8 @@
 
 #include "comm/choose/descriptor.hpp"
 #include "comm/shm/memory.hpp"
-#include "exec/cpu/arena.hpp"
-#include "exec/cpu/cpu.hpp"
+#include "cpu/arena.hpp"
+#include "cpu/cpu.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {

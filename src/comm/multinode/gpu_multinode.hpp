@@ -15,7 +15,7 @@
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/liveness/peer_watch.hpp"
 #include "comm/multinode/node_program_runner.hpp"
-#include "exec/cuda/device/event_marker.hpp"
+#include "gpu/device/event_marker.hpp"
 
 namespace plait {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "comm/shm/memory.hpp"
-#include "exec/cuda/device/arena.hpp"
+#include "gpu/arena/arena.hpp"
 
 namespace plait {
 

@@ -41,7 +41,7 @@ constexpr const char* kDoers[] = {
     "nccl",
     "plait",
 #define PLAIT_ENGINE(name) #name,
-#include "exec/cuda/engines.def"
+#include "gpu/select/engines.def"
 #undef PLAIT_ENGINE
     "mpi",
 };

@@ -20,7 +20,7 @@ inline constexpr int kByNccl = 0, kByPlait = 1, kByEngine = 2;
 /// The native MPI, numbered after all engines.
 inline constexpr int kByMpi = kByEngine
 #define PLAIT_ENGINE(name) +1
-#include "exec/cuda/engines.def"
+#include "gpu/select/engines.def"
 #undef PLAIT_ENGINE
     ;
 

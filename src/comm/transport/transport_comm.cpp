@@ -13,7 +13,7 @@
 #include "comm/bootstrap/rendezvous.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/descriptor.hpp"
-#include "exec/cpu/cpu.hpp"
+#include "cpu/cpu.hpp"
 
 namespace plait {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "comm/bootstrap/socket.hpp"
 #include "comm/transport/transport.hpp"
-#include "exec/cpu/node_library.hpp"
+#include "cpu/node_library.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -1,6 +1,6 @@
 // Runs ranks as child processes: the ranks join over socket pairs, run a body, and report to the
 // parent. The parent may kill ranks. A rank with a fault applies it to itself at the given step
-// (exec/fault.hpp).
+// (cpu/fault.hpp).
 #pragma once
 #include <doctest/doctest.h>
 #include <poll.h>

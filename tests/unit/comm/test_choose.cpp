@@ -8,7 +8,7 @@
 
 #include "comm/choose/choose.hpp"
 #include "comm/choose/what_runs.hpp"
-#include "exec/float_mode.hpp"
+#include "cpu/float_mode.hpp"
 #include "plait/error.hpp"
 #include "plait/timeline.hpp"
 #include "topo/cluster.hpp"

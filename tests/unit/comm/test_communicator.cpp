@@ -14,7 +14,7 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
-#include "exec/float_mode.hpp"
+#include "cpu/float_mode.hpp"
 #include "plait/error.hpp"
 #include "unit/comm/communicators.hpp"
 #include "unit/scale.hpp"

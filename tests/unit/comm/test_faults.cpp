@@ -10,7 +10,7 @@
 
 #include <map>
 
-#include "exec/fault.hpp"
+#include "cpu/fault.hpp"
 
 using namespace plait;
 

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "base/text.hpp"
-#include "exec/reference/reference.hpp"
+#include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "plans/uneven.hpp"
 #include "unit/comm/communicators.hpp"

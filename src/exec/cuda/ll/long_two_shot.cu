@@ -1,8 +1,0 @@
-// Instances of the long_two_shot kernels, which reuse packets, in the same variants as two_shot.
-#include "exec/cuda/ll/long_two_shot.cuh"
-
-#define PLAIT_FUSED_ARGS LongShotArgs
-#define PLAIT_FUSED_FLAG ClearedFlagPacket
-#include "exec/cuda/ll/instances.cuh"
-
-PLAIT_FUSED_KERNELS(long_two_shot)

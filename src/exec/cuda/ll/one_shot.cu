@@ -1,6 +1,0 @@
-// Instances of the one_shot kernels: sums of the common float types with the number of ranks known
-// at compile time, and every other type, op and number of ranks looked up at run time.
-#include "exec/cuda/ll/fused.cuh"
-#include "exec/cuda/ll/instances.cuh"
-
-PLAIT_FUSED_KERNELS(one_shot)

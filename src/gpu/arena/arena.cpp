@@ -1,0 +1,138 @@
+// Set-up of the shared device memory: allocate, fill with initial values, exchange handles, map the
+// peers' memory.
+#include "gpu/arena/arena.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "gpu/abi/copy_args.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// Set-up record of a rank. If process and instance are equal, pointers are valid unchanged.
+struct ArenaRecord {
+  std::int64_t process;
+  std::uint64_t instance;
+  std::int64_t device;
+  std::int64_t multiprocessors;
+  std::int64_t connections;
+  std::uint64_t random;
+  DevicePointer base;
+  Context context;
+  IpcHandle handle;
+  DeviceArenaSizes sizes;
+};
+
+int multiprocessors_of(int ordinal) {
+  Device device = 0;
+  int count = 0;
+  PLAIT_CUDA_CALL(device_get, &device, ordinal);
+  PLAIT_CUDA_CALL(device_attribute, &count, kAttributeMultiprocessors, device);
+  return count;
+}
+
+std::uint64_t random_bits() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+/// CUDA_DEVICE_MAX_CONNECTIONS, or the driver's default if the value is invalid.
+int connections_of_process() {
+  constexpr int kDefault = 8, kMost = 32;
+  const int said = std::atoi(foreign_env("CUDA_DEVICE_MAX_CONNECTIONS").c_str());
+  return said < 1 || said > kMost ? kDefault : said;
+}
+
+}  // namespace
+
+DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header)
+    : rank_(rank), sizes_(sizes), layout_(sizes, has_header ? sizeof(ArenaHeader) : 0) {
+  PLAIT_CUDA_CALL(memory_alloc, &mine_, layout_.total_bytes());
+  base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
+}
+
+void DeviceArena::share(Context context, int device, const Exchange& exchange, Stream stream) {
+  fill(stream);
+  map_peers(context, device, exchange);
+}
+
+void DeviceArena::fill(Stream stream) {
+  PLAIT_CUDA_CALL(memory_set_async, mine_, 0, layout_.total_bytes(), stream);
+  for (const ArenaPartInfo& info : arena_parts())
+    if (info.byte != 0 && layout_.bytes_of(info.part) != 0)
+      PLAIT_CUDA_CALL(memory_set_async, mine_ + layout_.at(info.part), info.byte,
+                      layout_.bytes_of(info.part), stream);
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+}
+
+void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
+  static const char instance_mark = 0;  // The address differs between processes that share a pid.
+  const DevicePointer mine = mine_;
+  ArenaRecord record{};
+  record.process = ::getpid();
+  record.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
+  record.device = device;
+  record.multiprocessors = multiprocessors_of(device);
+  record.connections = connections_of_process();
+  record.random = random_bits();
+  record.base = mine;
+  record.context = context;
+  record.sizes = sizes_;
+  PLAIT_CUDA_CALL(ipc_get, &record.handle, mine);
+  const std::vector<std::string> shown =
+      exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record));
+  base_.assign(shown.size(), 0);
+  opened_.resize(shown.size(), 0);
+  std::set<std::pair<std::int64_t, std::uint64_t>> processes;
+  for (std::size_t peer = 0; peer < shown.size(); ++peer) {
+    ArenaRecord other{};
+    if (shown[peer].size() != sizeof other)
+      throw Error(ErrorCode::mismatch, text("arena record of rank ", peer, " has ",
+                                            shown[peer].size(), " bytes, wanted ", sizeof other));
+    std::memcpy(&other, shown[peer].data(), sizeof other);
+    processes.insert({other.process, other.instance});
+    multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
+    connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
+    nonce_ = path_mix(nonce_ ^ other.random);
+    if (!(other.sizes == sizes_))
+      throw Error(ErrorCode::mismatch, text("device arenas of ranks ", peer, " and ", rank_,
+                                            " differ in size: use the same options on all ranks"));
+    if (static_cast<int>(peer) == rank_) {
+      base_[peer] = mine;
+    } else if (other.process == record.process && other.instance == record.instance) {
+      base_[peer] = other.base;
+      if (other.device == device) continue;
+      const Result result = api().context_enable_peer(other.context, 0);
+      if (result != kPeerAccessAlreadyEnabled) require(result, "cuCtxEnablePeerAccess");
+    } else {
+      if (opened_[peer] == 0)  // Else an attempt that failed on another rank has opened the memory.
+        PLAIT_CUDA_CALL(ipc_open, &opened_[peer], other.handle, kIpcLazyPeerAccess);
+      base_[peer] = opened_[peer];
+    }
+  }
+  in_processes_ = processes.size() == shown.size();
+  exchange("mapped");  // No rank writes into a peer before that peer has mapped all memory.
+}
+
+DeviceArena::~DeviceArena() {
+  unmap_peers();
+  api().memory_free(mine_);
+}
+
+void DeviceArena::unmap_peers() noexcept {
+  for (const DevicePointer opened : opened_)
+    if (opened != 0) api().ipc_close(opened);
+  opened_.clear();
+}
+
+}  // namespace plait::cuda

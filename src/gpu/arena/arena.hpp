@@ -1,0 +1,92 @@
+// Device memory of a rank and of the rank's peers, mapped for kernels and copies. Ranks are
+// processes (CUDA IPC) or threads of a process (peer access); callers need not know which.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "driver/cuda/api.hpp"
+#include "gpu/abi/copy_args.hpp"
+#include "gpu/abi/ll_args.hpp"
+#include "gpu/abi/message_args.hpp"
+#include "gpu/abi/path_args.hpp"
+#include "gpu/arena/arena_layout.hpp"
+
+namespace plait::cuda {
+
+/// Allgather of the set-up: returns every rank's bytes in rank order. Called by all ranks alike.
+using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+
+/// Header in front of all arena parts: the flags and counters that synchronize ranks. Device
+/// memory, so the host only takes addresses in it.
+struct ArenaHeader {
+  DeviceState state;                                                ///< Own state of this rank.
+  alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< Flags of plans, by writer.
+  TileFlags tiles;
+  EngineFlags engines;
+  ChainFlags chains;
+  alignas(64) ShotFlags shots;
+  MessageFlags messages;
+  alignas(alignof(PathUnit)) PathInbox paths;  ///< Used by the path check only.
+};
+
+class DeviceArena {
+ public:
+  /// Allocates in the current context. has_header: false for a large arena, whose calls use the
+  /// header of the small one.
+  DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header = true);
+  ~DeviceArena();
+  DeviceArena(const DeviceArena&) = delete;
+  DeviceArena& operator=(const DeviceArena&) = delete;
+
+  /// Fills this rank's memory and maps the others'. All ranks call this together before any other
+  /// use, and again if the call failed on a rank. `context` is current and belongs to `device`.
+  /// Error(mismatch) if sizes differ between ranks, no_device if two GPUs cannot reach each other.
+  /// Memory of a failed attempt is freed by the destructor only, because a free may wait for
+  /// kernels that wait for a peer.
+  void share(Context context, int device, const Exchange& exchange, Stream stream);
+
+  const DeviceArenaSizes& sizes() const { return sizes_; }
+  /// True if every rank is a separate process; the same on all ranks. Within a process the driver
+  /// was seen to put pulling copies on the other GPU's queues, behind that rank's waits.
+  /// Copy-engine calls have not been tried within a process since.
+  bool in_processes() const { return in_processes_; }
+  /// Multiprocessors of the smallest GPU.
+  unsigned least_multiprocessors() const { return multiprocessors_; }
+  /// Hardware queues shared by streams, of the rank with the fewest. With a single queue
+  /// (CUDA_DEVICE_MAX_CONNECTIONS=1), a wait for an event blocks all other streams.
+  unsigned least_connections() const { return connections_; }
+  /// Unmaps the peers' memory. Afterwards only this rank's own memory is accessible.
+  void unmap_peers() noexcept;
+  /// Random number shared by the ranks of this communicator alone.
+  std::uint64_t nonce() const { return nonce_; }
+  ArenaHeader* header(int owner) const { return reinterpret_cast<ArenaHeader*>(base(owner)); }
+  /// First byte of a part; of the first half if the part has halves.
+  char* at(ArenaPart part, int owner) const {
+    return reinterpret_cast<char*>(base(owner) + layout_.at(part));
+  }
+  DeviceState* state() const { return &header(rank_)->state; }
+  /// Flag in `owner`'s memory that `writer` raises.
+  std::uint32_t* flag(int owner, int writer, int index) const {
+    return &header(owner)->flags[writer][index];
+  }
+  std::uint64_t bytes() const { return layout_.total_bytes(); }
+
+ private:
+  DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
+  void fill(Stream stream);
+  void map_peers(Context context, int device, const Exchange& exchange);
+  int rank_;
+  bool in_processes_ = true;
+  unsigned multiprocessors_ = ~0u;
+  unsigned connections_ = ~0u;
+  std::uint64_t nonce_ = 0;
+  DevicePointer mine_ = 0;
+  DeviceArenaSizes sizes_;
+  ArenaLayout layout_;
+  std::vector<DevicePointer> base_;    // By rank, as mapped here.
+  std::vector<DevicePointer> opened_;  // By rank; 0 = memory of this process, or not mapped.
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,114 @@
+// Runs each attempt in a thread, from the first large call until the arena is ready or refused.
+#include "gpu/consensus/lazy_arena.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "base/text.hpp"
+#include "base/threads.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+
+namespace {
+
+constexpr double kLongestRetryS = 60;
+
+std::int64_t steady_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+LazyArena::LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
+                     std::function<void(const Exchange&)> make, double retry_s)
+    : page_(page),
+      make_(std::move(make)),
+      owner_(::getpid()),
+      agreed_(page.switched, rank, ranks),
+      exchange_(page.exchange, rank, ranks),
+      wait_budget_s_(wait_s),
+      retry_s_(retry_s) {}
+
+LazyArena::~LazyArena() {
+  if (::getpid() == owner_)
+    stop();
+  else
+    static_cast<void>(thread_.release());  // A forked child does not have the thread.
+}
+
+/// True if an attempt should begin now.
+bool LazyArena::is_due(bool may_retry) const {
+  const std::uint32_t attempt = attempt_.load();
+  if (stopping_.load() || runs_.load()) return false;
+  if (attempt == 0 || page_.wanted.load() > attempt) return true;
+  return may_retry && steady_ns() >= retry_ns_.load() && !failure().empty();
+}
+
+void LazyArena::start(bool may_retry) {
+  if (!is_due(may_retry)) return;
+  const std::lock_guard<std::mutex> hold(guard_);
+  if (!is_due(may_retry)) return;
+  if (thread_ != nullptr && thread_->joinable()) thread_->join();  // The thread has ended.
+  std::uint32_t wanted = page_.wanted.load();
+  const std::uint32_t attempt = std::max(attempt_.load() + 1, wanted);
+  while (wanted < attempt && !page_.wanted.compare_exchange_weak(wanted, attempt)) {
+  }
+  exchange_.begin(attempt);
+  runs_.store(true);
+  attempt_.store(attempt);
+  try {
+    thread_ = std::make_unique<std::thread>(quiet_thread([this] { run(); }));
+  } catch (const std::system_error& error) {
+    exchange_.fail(text("no thread to allocate the large arena in: ", error.what()));
+    end_attempt();
+  }
+}
+
+void LazyArena::run() noexcept {
+  const auto give_up = [this] {
+    if (stopping_.load()) throw Error(ErrorCode::aborted, "the communicator was closed");
+  };
+  try {
+    make_([&](const std::string& mine) { return exchange_.exchange(mine, give_up); });
+    agreed_.set_ready(attempt_.load());
+  } catch (const std::exception& error) {
+    exchange_.fail(error.what());
+  }
+  end_attempt();
+}
+
+void LazyArena::end_attempt() noexcept {
+  retry_ns_.store(steady_ns() + static_cast<std::int64_t>(retry_s_ * 1e9));
+  retry_s_ = std::min(2 * retry_s_, kLongestRetryS);
+  runs_.store(false);
+}
+
+/// Waits until all ranks are ready, a rank has failed, or the wait budget is spent.
+void LazyArena::wait_for_peers() {
+  const auto began = std::chrono::steady_clock::now();
+  std::chrono::duration<double> waited(0);
+  while (waited.count() < wait_budget_s_ && !stopping_.load() && !agreed_.all_ready() &&
+         failure().empty()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    waited = std::chrono::steady_clock::now() - began;
+  }
+  wait_budget_s_ -= waited.count();
+}
+
+bool LazyArena::next(CallMode call) {
+  if (call != CallMode::captured && !agreed_.is_on()) start(true);
+  if (call == CallMode::alone && !agreed_.is_on()) wait_for_peers();
+  return agreed_.next();
+}
+
+void LazyArena::stop() noexcept {
+  cancel();
+  const std::lock_guard<std::mutex> hold(guard_);
+  if (thread_ != nullptr && thread_->joinable()) thread_->join();
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,100 @@
+// The large arena of a communicator: each rank allocates it in a separate thread once a call wants
+// it, and all ranks use it from the same call on. Calls wait for it for a bounded time only.
+//
+// Reason: a call that waited for peers would hang if ranks reach two communicators in opposite
+// orders. Therefore calls use the small arena until the large arena exists on all ranks.
+//
+// An attempt that fails on a single rank (a GPU out of memory) fails on all. A later call begins
+// the next attempt: after one second, then after twice the last interval, at most a minute.
+//
+// Each rank must be a separate process. An allocation or a free may wait in the driver for the
+// kernels of the process, and launches wait for the allocation. If all ranks make calls in the same
+// order, the running kernels have been launched by every other process too, or wait for no process
+// that has not launched them, so they end. Two ranks of a process break this: a kernel of rank A
+// may wait for the launch of rank B, the launch waits for the allocation, and the allocation waits
+// for that kernel.
+#pragma once
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/consensus/agreed_switch.hpp"
+#include "gpu/consensus/page_exchange.hpp"
+
+namespace plait::cuda {
+
+/// Mapped by all ranks; zeroed before the first rank starts.
+struct LazyArenaPage {
+  AgreedSwitch::SwitchPage switched;
+  PageExchange::ExchangePage exchange;
+  std::atomic<std::uint32_t> wanted;  ///< Last attempt that some rank began; 0 = none.
+};
+
+/// Permission of a call that wants the large arena.
+enum class CallMode {
+  captured,  ///< Neither begin nor wait: a capture allocates nothing.
+  grouped,   ///< Begin, but do not wait: the peers' calls may follow in the same thread.
+  alone      ///< Begin, and wait for a bounded time until all ranks have the arena.
+};
+
+class LazyArena {
+ public:
+  using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+  static constexpr double kRetryS = 1;
+  /// make: allocates and maps this rank's arena with exchanges that all ranks make alike; throws
+  /// Error. After a failure `make` is called again and continues from the memory already made.
+  /// wait_s: total time that all calls wait. page outlives this object.
+  LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
+            std::function<void(const Exchange&)> make, double retry_s = kRetryS);
+  ~LazyArena();
+  LazyArena(const LazyArena&) = delete;
+  LazyArena& operator=(const LazyArena&) = delete;
+
+  /// Begins an attempt if none has begun, or if another rank has begun the next attempt, and
+  /// returns at once. Any thread.
+  void begin() { start(false); }
+  /// True once some rank has begun: then all ranks should.
+  bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
+  /// Returns whether the next large call has the arena; the same on all ranks, since all make the
+  /// same calls.
+  bool next(CallMode call);
+  /// Rolls back the last next(): the call was not made.
+  void cancel_last() { agreed_.cancel_last(); }
+  /// True once all later calls have the arena.
+  bool is_on() const { return agreed_.is_on(); }
+  /// Begins nothing more and ends waits. Any thread; returns at once.
+  void cancel() noexcept { stopping_.store(true); }
+  /// cancel(), then waits for the running attempt to end.
+  void stop() noexcept;
+  /// Reason why the last attempt failed; "" without a failure.
+  std::string failure() const { return exchange_.failure(); }
+
+ private:
+  void start(bool may_retry);
+  bool is_due(bool may_retry) const;
+  void run() noexcept;
+  void end_attempt() noexcept;
+  void wait_for_peers();
+
+  LazyArenaPage& page_;
+  const std::function<void(const Exchange&)> make_;
+  const pid_t owner_;
+  AgreedSwitch agreed_;
+  PageExchange exchange_;
+  double wait_budget_s_;
+  double retry_s_;                         // Until this rank's next attempt.
+  std::atomic<std::uint32_t> attempt_{0};  // Last attempt begun; 0 = none.
+  std::atomic<bool> runs_{false};          // An attempt runs in thread_.
+  std::atomic<std::int64_t> retry_ns_{0};  // Earliest time of the next attempt.
+  std::atomic<bool> stopping_{false};
+  std::mutex guard_;  // Guards thread_.
+  std::unique_ptr<std::thread> thread_;
+};
+
+}  // namespace plait::cuda

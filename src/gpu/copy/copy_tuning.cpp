@@ -1,0 +1,54 @@
+// Limits the sizes that a tuning asks for to the memory of the group.
+#include "gpu/copy/copy_tuning.hpp"
+
+#include <algorithm>
+
+namespace plait::cuda {
+namespace {
+
+std::uint64_t at_most(std::uint64_t wish, std::uint64_t most) {
+  return wish == 0 ? most : std::min(wish, most);
+}
+
+}  // namespace
+
+std::uint64_t wished_piece_bytes(const Tuning& tuning) {
+  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs dozens of driver calls
+  if (tuning.tile_units == 0) return 0;
+  return std::max(kLeastPiece, static_cast<std::uint64_t>(tuning.tile_units) * 16);
+}
+
+bool may_share(const Group& group) {
+  return group.host_bytes != 0 && group.inbox_bytes() >= kLeastSharingInbox;
+}
+
+ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
+  ExchangeSpace wished;
+  wished.inbox_bytes = group.inbox_bytes();
+  wished.ring_bytes = group.host_bytes;
+  wished.piece_bytes = wished_piece_bytes(tuning);
+  wished.host_permille = static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
+  wished.cuts = tuning.cuts;
+  wished.borrowed_bytes = group.borrowed_bytes();
+  return cut_exchange(part_bytes, wished);
+}
+
+RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
+  return cut_rotation(part_bytes, at_most(wished_piece_bytes(tuning), group.slot_bytes()));
+}
+
+RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning) {
+  const std::uint64_t room = group.ring_bytes() / kRingSlots, wish = wished_piece_bytes(tuning);
+  if (request.collective == Collective::broadcast) return cut_chain(request, room, wish);
+  return cut_ring(request, std::min(at_most(wish, kRingPieceBytes), room));
+}
+
+HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning) {
+  constexpr std::uint64_t kChunks = 8, kLeastChunk = 64 << 10;  // few chunks are no reason for a
+                                                                // single one
+  const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
+  return cut_host_part(bytes, group.host_bytes, permille,
+                       std::max(kLeastChunk, bytes / 1000 * permille / kChunks));
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,207 @@
+// Splits a call between an engine and host memory: results brought by copy engines (HostGather), or
+// a part that CPU cores reduce (HostReductionCall).
+#include "gpu/host_path/with_host_part.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "gpu/copy/copy_tuning.hpp"
+#include "gpu/copy/planned_engine.hpp"
+#include "gpu/host_path/host_gather.hpp"
+#include "gpu/host_path/host_reduction.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// If only the results of a part go through host memory, the links carry half of the part's traffic
+/// less.
+constexpr std::uint32_t kOfResults = 2;
+
+/// Two ranks' copy engines exchange the host's share themselves.
+bool exchanges_it(const Engine& engine) { return &engine == &copy_exchange_engine(); }
+
+bool can_gather(const Engine& engine, const Request& request, const Group& group) {
+  return request.collective == Collective::all_reduce && request.ranks > 1 &&
+         group.host_bytes != 0 && group.has_copy_engines() && !exchanges_it(engine) &&
+         tiled_engine().why_not(request, {}, group).empty();
+}
+
+/// copy_rotation loses more beside a host part than host memory carries (E-0126).
+bool may_correct(const Engine& engine, const Request& request, const Tuning& tuning,
+                 const Group& group) {
+  return tuning.host_permille < 0 && &engine == &tiled_engine() && request.ranks > 2 &&
+         group.in_processes && can_gather(engine, request, group);
+}
+
+/// LL kernels have no reduce-scatter of any size.
+const Engine& scatters_for(const Engine& engine) {
+  return &engine == &copy_rotation_engine() ? engine : tiled_engine();
+}
+
+class WithHostPart : public PreparedCall {
+ public:
+  /// scatters: the engine that reduces the data that host memory then brings.
+  WithHostPart(const Engine& engine, const Engine& scatters, const Request& request,
+               const Tuning& tuning, EngineRank& rank)
+      : engine_(engine),
+        scatters_(scatters),
+        request_(request),
+        rank_(rank),
+        bytes_(request.count * bytes_of(request.type)),
+        cores_(cores_cut(bytes_, rank.group(), tuning)),
+        may_correct_(may_correct(engine, request, tuning, rank.group())),
+        permille_(can_gather(engine, request, rank.group()) ? std::max(0, tuning.host_permille)
+                                                            : 0),
+        alone_(tuning) {
+    rank.fill_call(call_, request);
+    whole_ = engine.prepare(request, tuning, rank);
+    alone_.host_permille = 0;
+    // The part waits for other ranks too, in small kernels that must find an SM.
+    if (alone_.blocks != 0)
+      alone_.blocks = std::min(alone_.blocks, static_cast<int>(rank.group().blocks_leaving_sms()));
+  }
+
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
+    CallArgs call = call_;
+    set_buffers(call, buffers);
+    const bool corrected = cores_.chunks == 0 && may_correct_ && !rank_.is_capturing(stream);
+    AgreedShare& share = rank_.agreed_share();
+    const std::uint32_t permille = cores_.chunks != 0 ? 0
+                                   : corrected        ? kOfResults * share.next(bytes_, 0)
+                                                      : static_cast<std::uint32_t>(permille_);
+    const GatherCut gather =
+        cut_gather(bytes_, rank_.engine_path().ring_bytes, permille, request_.ranks);
+    if (cores_.chunks == 0 && gather.chunks == 0) return whole_->enqueue(buffers, stream);
+    if (cores_.chunks != 0) {
+      HostReductionCall part(rank_.queue(), rank_.engine_path(), cores_, call, request_.type);
+      part.fork(stream);
+      return run(part, 0, bytes_ - cores_.host_from, buffers, stream);
+    }
+    HostGather part(rank_.queue(), rank_.engine_path(), gather, call,
+                    corrected ? share.timed(kOfResults * bytes_, gather.bytes) : nullptr);
+    for (std::size_t i = 0; i < gather.segments.size(); ++i) {
+      scatter(gather.segments[i], buffers, stream);
+      part.fork(stream, i);
+    }
+    run(part, gather.bytes, gather.bytes, buffers, stream);
+  }
+
+ private:
+  /// Runs the engine's part, which is never empty: no cut takes the whole message.
+  template <class Part>
+  void run(Part& part, std::uint64_t from, std::uint64_t part_bytes, const CallBuffers& buffers,
+           Stream stream) {
+    Request rest = request_;
+    rest.count = (bytes_ - part_bytes) / bytes_of(request_.type);
+    engine_.prepare(rest, alone_, rank_)->enqueue(behind(buffers, from, from), stream);
+    part.enqueue();
+    part.join(stream);
+  }
+
+  /// Puts this rank's part of a segment's results into place.
+  void scatter(const GatherSegment& segment, const CallBuffers& buffers, Stream stream) {
+    Request request = request_;
+    request.collective = Collective::reduce_scatter;
+    request.count = segment.part_bytes / bytes_of(request.type);
+    const std::uint64_t mine = static_cast<unsigned>(rank_.rank()) * segment.part_bytes;
+    scatters_.prepare(request, alone_, rank_)
+        ->enqueue(behind(buffers, segment.from, segment.from + mine), stream);
+  }
+
+  static CallBuffers behind(const CallBuffers& buffers, std::uint64_t input, std::uint64_t output) {
+    return {static_cast<const char*>(buffers.input) + input,
+            static_cast<char*>(buffers.output) + output, buffers.scalars};
+  }
+
+  const Engine& engine_;
+  const Engine& scatters_;
+  const Request request_;
+  EngineRank& rank_;
+  const std::uint64_t bytes_;
+  const HostCut cores_;
+  const bool may_correct_;
+  const int permille_;
+  Tuning alone_;
+  CallArgs call_{};
+  std::unique_ptr<PreparedCall> whole_;
+};
+
+bool gathers(const Engine& engine, const Tuning& tuning) {
+  return tuning.host_permille > 0 && !exchanges_it(engine);
+}
+
+/// Adds the stripes of the plan: the part over links and the part through host memory.
+void add_stripes(PlanBook& book, const HostCut& cores, const GatherCut& gather) {
+  const std::uint64_t bytes = book.request().count * bytes_of(book.request().type);
+  const std::uint64_t host = cores.chunks != 0 ? bytes - cores.host_from : gather.bytes;
+  book.stripe("nvlink", cores.chunks != 0 ? 0 : host, bytes - host);
+  book.stripe(cores.chunks != 0 ? "host+cpu" : "host", cores.chunks != 0 ? bytes - host : 0, host);
+}
+
+}  // namespace
+
+std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
+                             const Group& group) {
+  if (tuning.host_cpu_permille > 0) {
+    if (group.has_small_arena_alone)  // the rest of the call is cut anew, for the whole arena
+      return "CPU cores take a part of a call only once the large arena is there";
+    if (request.collective != Collective::all_reduce || request.ranks < 2)
+      return "CPU cores take a part only of an all_reduce over several ranks";
+    if (!group.has_host_reducer || !group.runs(KernelFamily::engines))
+      return "CPU cores can take no part: no host memory is shared with them";
+  }
+  if (tuning.host_permille > 0 && !exchanges_it(engine) && !can_gather(engine, request, group))
+    return "host_permille is not supported: a part through host memory needs an all_reduce, host "
+           "memory that all ranks map, copy engines and slots of tiled";
+  return "";
+}
+
+Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
+             const Tuning& tuning, const Group& group) {
+  return plan_through(engine, topology, request, tuning, group, nullptr);
+}
+
+Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
+                  const Tuning& tuning, const Group& group, const QueueOf& through) {
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  const bool is_split = request.collective == Collective::all_reduce && bytes != 0;
+  const HostCut cores = is_split ? cores_cut(bytes, group, tuning) : HostCut{};
+  GatherCut gather;
+  if (is_split && cores.chunks == 0 && gathers(engine, tuning))
+    gather = cut_gather(bytes, group.host_bytes, static_cast<std::uint32_t>(tuning.host_permille),
+                        request.ranks);
+  if (cores.chunks == 0 && gather.chunks == 0)
+    return through ? plan_of_copies(engine, topology, request, tuning, group, through)
+                   : engine.plan(topology, request, tuning, group);
+  Tuning alone = tuning;
+  alone.host_permille = 0;
+  const Plan whole = engine.plan(topology, request, alone, group);
+  const bool is_kernel = !whole.kernel.empty();
+  PlanBook book(topology, request, group);
+  const PlannedEngine planned(book, topology, engine), tiles(book, topology, tiled_engine());
+  const Engine& rest = is_kernel ? planned : engine;
+  const Engine& scatters = &scatters_for(engine) == &engine ? rest : tiles;
+  const auto prepare = [&](EngineRank& rank) {
+    return std::make_unique<WithHostPart>(rest, scatters, request, tuning, rank);
+  };
+  write_down(book, group, prepare, through);
+  add_stripes(book, cores, gather);
+  Plan made = book.plan(engine.info().name, cut_params(tuning));
+  if (gather.chunks != 0 && is_kernel) {  // the price is that of the kernel with such a share
+                                          // beside it
+    made.kernel = whole.kernel;
+    made.params.insert(whole.params.begin(), whole.params.end());
+    made.params["chunk_bytes"] = static_cast<std::int64_t>(gather.chunk_bytes);
+  }
+  return made;
+}
+
+std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
+                                                     const Tuning& tuning, EngineRank& rank) {
+  if (tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
+      may_correct(engine, request, tuning, rank.group()))
+    return std::make_unique<WithHostPart>(engine, scatters_for(engine), request, tuning, rank);
+  return engine.prepare(request, tuning, rank);
+}
+
+}  // namespace plait::cuda

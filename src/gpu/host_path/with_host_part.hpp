@@ -1,0 +1,24 @@
+// Calls with a part through host memory, beside the engine that does the rest.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "gpu/copy/copy_plans.hpp"
+#include "gpu/engine/engine.hpp"
+
+namespace plait::cuda {
+
+/// Returns "" if the engine's call can have the part through host memory that `tuning` asks for, or
+/// if `tuning` asks for none.
+std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
+                             const Group& group);
+/// Prepares the engine's call, with a part through host memory if `tuning` asks for a part or if a
+/// part may be fastest.
+std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
+                                                     const Tuning& tuning, EngineRank& rank);
+
+/// plan_of() of an engine; a test may pass queues that damage the call. Null = none.
+Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
+                  const Tuning& tuning, const Group& group, const QueueOf& through);
+
+}  // namespace plait::cuda

@@ -1,0 +1,194 @@
+// Runs the rounds of the path check and words the faults. An exchange between ranks stands before
+// deadlines start, and between reading and overwriting a body.
+#include "gpu/path_check/path_check.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+bool await(const std::function<bool()>& done, double wait_s) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return true;
+}
+
+std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
+  const std::string theirs = text("rank ", peer, "'s GPU"), mine = text("rank ", rank, "'s");
+  if ((found & kPathUnproved) != 0) return text(mine, " kernel got no command to begin");
+  if ((found & kPathStored) != 0)
+    return text("data that ", theirs, " stores into ", mine, " arrives changed");
+  if ((found & kPathLoaded) != 0)
+    return text("data that ", mine, " GPU loads from rank ", peer,
+                "'s differs from what is stored there");
+  // After all other faults: the peer may be late because the peer's own wait for this rank timed
+  // out.
+  if ((found & kPathSilent) != 0)
+    return text("data that ", theirs, " stores into ", mine, " did not arrive within ", wait_s,
+                " s");
+  if ((found & kPathPushed) != 0)
+    return text("data that ", theirs, " copies into ", mine, " arrives changed");
+  return text("data that ", mine, " GPU copies out of rank ", peer,
+              "'s differs from what is stored there");
+}
+
+bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
+           unsigned round) {
+  for (unsigned unit = 0; unit < kPathThreads; ++unit)
+    if (!(body[unit] == path_unit(nonce, writer, reader, method, round, unit))) return false;
+  return true;
+}
+
+void require_whole(const PathInbox& inbox, int rank, int ranks, std::uint64_t nonce, unsigned round,
+                   double wait_s) {
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    const PathMail& mail = inbox.with[peer];
+    std::uint32_t found = 0;
+    for (const std::uint32_t one : mail.found) found |= one;
+    if (!holds(mail.pushed, nonce, peer, rank, PathMethod::pushed, round)) found |= kPathPushed;
+    if (!holds(mail.pulled, nonce, peer, rank, PathMethod::offered, round)) found |= kPathPulled;
+    if (found == 0) continue;
+    throw Error(
+        ErrorCode::driver_error,
+        text("direct access between GPUs is broken here, though the driver grants it: ",
+             described(rank, peer, found, wait_s),
+             "; let the IOMMU and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1"));
+  }
+}
+
+/// Ends the kernel on every way out.
+class Stopping {
+ public:
+  explicit Stopping(PathSide& side) : side_(side) {}
+  ~Stopping() { side_.set_command(kPathStop); }
+  Stopping(const Stopping&) = delete;
+  Stopping& operator=(const Stopping&) = delete;
+
+ private:
+  PathSide& side_;
+};
+
+class CudaPathSide : public PathSide {
+ public:
+  CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathTimeouts& timeouts)
+      : place_(place), inbox_(std::make_unique<PathInbox>()) {
+    for (int rank = 0; rank < place.ranks; ++rank)
+      args_.inboxes[rank] = &place.arena->header(rank)->paths;
+    args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
+    args_.nonce = nonce;
+    args_.start_ns = static_cast<unsigned long long>(timeouts.start_s * 2e9);
+    args_.wait_ns = static_cast<unsigned long long>(timeouts.wait_s * 1e9);
+    args_.rank = place.rank;
+    args_.ranks = place.ranks;
+  }
+
+  void offer(unsigned round) override {
+    for (int peer = 0; peer < place_.ranks; ++peer) {
+      PathMail& mail = inbox_->with[peer];
+      PathMail* const there = &args_.inboxes[place_.rank]->with[peer];
+      fill_path_body(mail.sent, args_.nonce, place_.rank, peer, PathMethod::pushed, round);
+      fill_path_body(mail.offered, args_.nonce, place_.rank, peer, PathMethod::offered, round);
+      copy_body(&there->sent, &mail.sent);
+      copy_body(&there->offered, &mail.offered);
+    }
+  }
+  void start() override {
+    place_.kernels->launch(place_.kernels->find("plait_path_check"),
+                           {static_cast<unsigned>(place_.ranks), kPathThreads, false},
+                           place_.stream, {&args_});
+  }
+  bool is_resident() override {
+    for (int block = 0; block < place_.ranks; ++block)
+      if (std::atomic_ref(place_.signal->resident[block]).load() == 0) return false;
+    return true;
+  }
+  void set_command(PathCommand command) noexcept override {
+    std::atomic_ref(place_.signal->command).store(command);
+  }
+  void copy(unsigned) override {
+    for (int peer = 0; peer < place_.ranks; ++peer) {
+      if (peer == place_.rank) continue;
+      PathMail* const mine = &args_.inboxes[place_.rank]->with[peer];
+      PathMail* const theirs = &args_.inboxes[peer]->with[place_.rank];
+      copy_body(&theirs->pushed, &mine->sent);
+      copy_body(&mine->pulled, &theirs->offered);
+    }
+  }
+  bool is_done() override {
+    const Result result = api().stream_query(place_.stream);
+    if (result != kNotReady) require(result, "cuStreamQuery");
+    return result != kNotReady;
+  }
+  PathInbox read() override {
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(inbox_.get()),
+                    reinterpret_cast<DevicePointer>(args_.inboxes[place_.rank]), sizeof(PathInbox),
+                    place_.stream);
+    PLAIT_CUDA_CALL(stream_synchronize, place_.stream);
+    return *inbox_;
+  }
+
+ private:
+  void copy_body(PathBody* dst, const PathBody* src) {
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
+                    reinterpret_cast<DevicePointer>(src), sizeof(PathBody), place_.stream);
+  }
+
+  PathPlace place_;
+  PathArgs args_{};
+  std::unique_ptr<PathInbox> inbox_;
+};
+
+}  // namespace
+
+void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
+                    unsigned round) {
+  for (unsigned unit = 0; unit < kPathThreads; ++unit)
+    body[unit] = path_unit(nonce, writer, reader, method, round, unit);
+}
+
+void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
+                 const PathTimeouts& timeouts) {
+  const auto finish = [&](const char* what, double wait_s) {
+    if (!await([&] { return side.is_done(); }, wait_s))
+      throw Error(ErrorCode::timeout, text(what, " on rank ", rank, "'s GPU did not end within ",
+                                           wait_s, " s in the path check"));
+  };
+  const Stopping stopping(side);
+  side.offer(0);
+  side.start();
+  if (!await([&] { return side.is_resident(); }, timeouts.start_s))
+    throw Error(ErrorCode::timeout, text("rank ", rank, "'s GPU was busy for ", timeouts.start_s,
+                                         " s, so the path check did not start"));
+  exchange("resident");
+  side.set_command(kPathGo);
+  finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);
+  for (unsigned round = 0; round < kPathCopyRounds; ++round) {
+    if (round > 0) {
+      side.offer(round);
+      finish("copies", timeouts.copy_s);
+      exchange("offered");
+    }
+    side.copy(round);
+    finish("copies", timeouts.copy_s);
+    exchange("copied");
+    require_whole(side.read(), rank, ranks, nonce, round, timeouts.wait_s);
+  }
+}
+
+std::unique_ptr<PathSide> path_side(const PathPlace& place, std::uint64_t nonce,
+                                    const PathTimeouts& timeouts) {
+  return std::make_unique<CudaPathSide>(place, nonce, timeouts);
+}
+
+}  // namespace plait::cuda

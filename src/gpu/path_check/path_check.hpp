@@ -1,0 +1,58 @@
+// Checks every path between ranks' GPUs when a communicator is made. A driver's grant of peer
+// access is no proof: behind an IOMMU or PCIe access control, stores may be dropped, or go to a
+// copy that only the writer sees, while every call succeeds. Therefore each rank writes to every
+// other, by a kernel and by copy engines, and the owner of the memory reads the data back.
+#pragma once
+#include <memory>
+
+#include "gpu/abi/path_args.hpp"
+#include "gpu/arena/arena.hpp"
+#include "gpu/device/kernels.hpp"
+
+namespace plait::cuda {
+
+/// A rank's part of the check, on the rank's GPU or emulated by a test.
+class PathSide {
+ public:
+  virtual ~PathSide() = default;
+  /// Writes this rank's bodies of a round to the place where copy engines read.
+  virtual void offer(unsigned round) = 0;
+  virtual void start() = 0;        ///< Launches the kernel.
+  virtual bool is_resident() = 0;  ///< True once all blocks run.
+  /// kPathGo: all ranks' kernels run. kPathStop: running kernels end.
+  virtual void set_command(PathCommand command) noexcept = 0;
+  virtual void copy(unsigned round) = 0;  ///< Copies to and from every peer.
+  virtual bool is_done() = 0;             ///< True once all started work has ended.
+  virtual PathInbox read() = 0;           ///< Reads this rank's own memory through this rank's GPU.
+};
+
+struct PathTimeouts {
+  double start_s = 60;  ///< Until this rank's GPU, possibly busy, runs the kernel.
+  double wait_s = 2;    ///< For a peer's data.
+  double copy_s = 10;   ///< For copies, among copies of other ranks.
+};
+
+/// Fills a PathMail body that this rank's copy engine pushes or offers to `peer` in a round.
+void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
+                    unsigned round);
+
+/// Collective over all ranks. Error(driver_error) names the ranks, the path that fails and the
+/// remedy. A rank without faults learns of other ranks' faults in the caller's next exchange.
+void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
+                 const PathTimeouts& timeouts = {});
+
+/// Inputs of a check on a GPU: flags in `arena`, a zeroed signal in pinned host memory, a separate
+/// stream. Used in the GPU's context.
+struct PathPlace {
+  const DeviceArena* arena;
+  Kernels* kernels;
+  Stream stream;
+  PathSignal* signal;           ///< Host address.
+  DevicePointer device_signal;  ///< The same for kernels.
+  int rank;
+  int ranks;
+};
+std::unique_ptr<PathSide> path_side(const PathPlace& place, std::uint64_t nonce,
+                                    const PathTimeouts& timeouts = {});
+
+}  // namespace plait::cuda

@@ -1,0 +1,668 @@
+// Set-up and tear-down of a rank, and the enqueueing of engines, messages and plans' lanes.
+#include "gpu/rank/cuda_rank.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "gpu/abi/lane_args.hpp"
+#include "gpu/device/call_buffers.hpp"
+#include "gpu/device/neighbours.hpp"
+#include "gpu/engine/kernel_names.hpp"
+#include "gpu/host_path/with_host_part.hpp"
+#include "gpu/path_check/path_check.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::size_t kStopPageBytes = 4096;
+constexpr std::size_t kStreams = 30;  // Streams must not share a hardware queue (32).
+static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
+
+/// Threads for CPU reductions: half of this rank's share of the cores.
+int host_threads(int ranks) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / (2 * ranks), 1, 8);
+}
+
+/// A process registers host memory once, however many ranks (threads) of the process map it.
+std::mutex registered_lock;
+std::map<void*, int> registered;
+
+void register_host(void* base, std::uint64_t bytes) {
+  const std::lock_guard<std::mutex> hold(registered_lock);
+  int& uses = registered[base];
+  if (uses == 0)
+    PLAIT_CUDA_CALL(host_register, base, bytes, kHostRegisterPortable | kHostRegisterMapped);
+  ++uses;  // Counts after the driver has accepted the memory.
+}
+
+void unregister_host(void* base) {
+  const std::lock_guard<std::mutex> hold(registered_lock);
+  if (--registered[base] == 0) api().host_unregister(base);
+}
+
+}  // namespace
+
+CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
+    : options_(options), order_(options.mixes_graphs) {
+  if (options.ranks > kMaxCudaRanks)
+    throw Error(ErrorCode::unsupported,
+                text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
+  PLAIT_CUDA_CALL(device_get, &device_, options.device);
+  PLAIT_CUDA_CALL(primary_retain, &context_, device_);
+  try {
+    open(exchange);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+CudaRank::~CudaRank() { close(); }
+
+/// Runs once all ranks know the kernels that all GPUs can run, so no memory is reserved for kernels
+/// that some GPU lacks.
+void CudaRank::agree_on_group() {
+  full_group_.ranks = options_.ranks;
+  full_group_.most_blocks = options_.most_blocks;
+  full_group_.overlap_compute = options_.overlap_compute;
+  if (options_.overlap_compute) full_group_.most_tiled_blocks = kTiledBlocksOverlapCompute;
+  for (std::size_t i = 0; i < kKernelFamilies; ++i)
+    full_group_.why_not[i] = families_->why_not(static_cast<KernelFamily>(i));
+  if (options_.messages && full_group_.runs(KernelFamily::messages)) {
+    const unsigned tier = families_->blocks_at_once(KernelFamily::messages);
+    full_group_.most_message_blocks =
+        options_.most_blocks == 0 ? tier : std::min(options_.most_blocks, tier);
+  }
+  full_group_.sizes = options_.sizes;
+  // A second tier needs kernels with LL packets, since calls that continue in the small arena use
+  // LL packets.
+  const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
+                         full_group_.runs(KernelFamily::shots) &&
+                         full_group_.runs(KernelFamily::direct_ll);
+  options_.memory.two_tiers = two_tiers;
+  lay_out_arena(full_group_, options_.memory);
+  LaneLaunchConfig& config = options_.config;
+  if (full_group_.runs(KernelFamily::lanes))
+    config.most_blocks =
+        std::min(config.most_blocks, families_->blocks_at_once(KernelFamily::lanes));
+}
+
+void CudaRank::open(const Exchange& exchange) {
+  const Current current(context_);
+  kernels_ = std::make_unique<Kernels>();
+  (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches a check.
+  marks_.resize(kStreams + kHostEvents);
+  make_streams(upload_, 1);
+  families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
+                                               upload(), exchange);
+  agree_on_group();
+  for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
+  for (Event* event : {&fork_, &uploaded_})
+    PLAIT_CUDA_CALL(event_create, event, kEventDisableTiming);
+  marker_.open();
+  map_stop_page();
+  arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small);
+  arena_->share(context_, options_.device, exchange, upload());
+  full_group_.multiprocessors = arena_->least_multiprocessors();
+  full_group_.hardware_queues = arena_->least_connections();
+  full_group_.in_processes = arena_->in_processes();
+  if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
+  open_engine_path();
+  open_message_slots();
+  if (options_.rings)
+    agreed_share_.open(options_.share_page, options_.rank, options_.ranks, options_.wait_s);
+  neighbours().add(device_, arena_->state(), upload());
+  small_group_ = small_arena_group_of(full_group_);
+  if (!options_.memory.two_tiers) {
+    make_rings(exchange);
+    make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+    return use_large_arena();
+  }
+  lazy_arena_ = std::make_unique<LazyArena>(
+      *options_.lazy_arena, options_.rank, options_.ranks, options_.large_arena_wait_s,
+      [this](const Exchange& exchange_in_memory) { allocate_large_arena(exchange_in_memory); });
+}
+
+/// Creates the missing streams consecutively, so that no two share a hardware queue. Streams are
+/// created by the first call that needs streams, since a stream takes 0.6 MB of a GPU and the
+/// driver keeps the memory after the stream ends.
+void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
+  if (streams.size() == count) return;
+  const RelaxedCaptureMode relaxed;
+  const Current current(context_);
+  int least = 0, greatest = 0;
+  PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
+  while (streams.size() < count) {
+    Stream made = nullptr;
+    PLAIT_CUDA_CALL(stream_create, &made, kStreamNonBlocking, greatest);
+    streams.push_back(made);
+  }
+}
+
+void CudaRank::open_engine_path() {
+  EnginePath& path = engine_path_;
+  for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&header(rank).engines);
+  if (options_.rings && full_group_.has_copy_engines()) open_host_path();
+  queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
+  path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
+  path.host_events.assign(marks_.begin() + kStreams, marks_.end());
+}
+
+/// Runs in LazyArena's thread, concurrently with the program, on a separate stream. If a rank
+/// fails, the finished parts stay for the next attempt or until the communicator closes. Every step
+/// that may fail happens here, before any rank reports ready: from then on all ranks count on the
+/// arena.
+void CudaRank::allocate_large_arena(const Exchange& exchange) {
+  const RelaxedCaptureMode relaxed;
+  const Current current(context_);
+  Stream stream = nullptr;
+  PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
+  try {
+    if (large_arena_ == nullptr)
+      large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large, false);
+    large_arena_->share(context_, options_.device, exchange, stream);
+    make_rings(exchange);
+    make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+  } catch (...) {
+    api().stream_destroy(stream);
+    throw;
+  }
+  api().stream_destroy(stream);
+}
+
+/// Publishes the allocated arena. From here on prepare() accepts ArenaTier::full.
+void CudaRank::use_large_arena() {
+  EnginePath path = engine_path_;
+  const auto host = large_arena_streams_.begin() + kEngineStreams;
+  path.streams.assign(large_arena_streams_.begin(), host);
+  path.host_streams.assign(host, large_arena_streams_.end());
+  // Without slots and a host path no call uses copy engines.
+  path.inbox_bytes = full_group_.inbox_bytes();
+  path.slot_bytes = full_group_.slot_bytes();
+  path.borrowed_bytes = full_group_.borrowed_bytes();
+  path.blocks = full_group_.blocks();
+  path.moving_blocks = full_group_.blocks_that_move();
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    path.slots.push_back(whole_arena(ArenaPart::copies).at(ArenaPart::copies, rank));
+    path.borrowed.push_back(whole_arena(ArenaPart::tiles).at(ArenaPart::tiles, rank));
+    const std::uint64_t apart = (path.borrowed_bytes + 4095) / 4096 * 4096;
+    if (path.borrowed_bytes != 0 && path.slots.back() != path.borrowed.back() + apart)
+      throw Error(ErrorCode::internal, "slots of copy engines do not follow those of tiled calls");
+  }
+  if (full_group_.host_bytes != 0) {
+    path.ring_bytes = full_group_.host_bytes;
+    for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
+    for (std::byte* ring : host_rings_) path.host_rings.push_back(reinterpret_cast<char*>(ring));
+  }
+  engine_path_ = std::move(path);
+  engine_streams_.swap(large_arena_streams_);
+  has_large_arena_ = true;  // Last: an exception above must not leave an arena without streams.
+  if (has_lazy_arena())
+    log(LogLevel::info, options_.rank,
+        text("arena for large calls: ", large_arena_->bytes() >> 20, " MiB of GPU ",
+             options_.device));
+}
+
+bool CudaRank::reserve_large_arena(CallMode call) {
+  if (!lazy_arena_->next(call)) return false;
+  if (!has_large_arena_) use_large_arena();
+  return true;
+}
+
+std::string CudaRank::why_no_large_arena() const {
+  const std::string failure = lazy_arena_->failure();
+  return failure.empty()
+             ? "it is not there yet on all ranks, and comes with calls outside captures"
+             : text(failure, "; free memory there: a later call outside a capture tries again");
+}
+
+/// Returns the arena that holds the part once both tiers exist.
+const DeviceArena& CudaRank::whole_arena(ArenaPart part) const {
+  return large_arena_ != nullptr && full_group_.tiers.large.of(part) != 0 ? *large_arena_ : *arena_;
+}
+
+char* CudaRank::at(ArenaPart part, int owner) const {
+  return (tier_ == ArenaTier::full && has_large_arena_ ? whole_arena(part) : *arena_)
+      .at(part, owner);
+}
+
+/// Runs before any call uses the paths. The signal lies in the StopPage's page, behind the
+/// StopPage.
+void CudaRank::prove_paths(const Exchange& exchange) {
+  constexpr std::uint64_t kSignalAt = 1024;
+  static_assert(sizeof(StopPage) <= kSignalAt && kSignalAt + sizeof(PathSignal) <= kStopPageBytes);
+  const auto began = std::chrono::steady_clock::now();
+  char* const signal = reinterpret_cast<char*>(stop_page_) + kSignalAt;
+  const std::unique_ptr<PathSide> side = path_side({.arena = arena_.get(),
+                                                    .kernels = kernels_.get(),
+                                                    .stream = upload(),
+                                                    .signal = reinterpret_cast<PathSignal*>(signal),
+                                                    .device_signal = device_stop_page_ + kSignalAt,
+                                                    .rank = options_.rank,
+                                                    .ranks = options_.ranks},
+                                                   arena_->nonce());
+  cuda::prove_paths(*side, exchange, options_.rank, options_.ranks, arena_->nonce());
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  log(LogLevel::info, options_.rank,
+      text("paths between ", options_.ranks, " GPUs proved in ", took.count(), " ms"));
+}
+
+/// Adds the capabilities of rings to the group, and maps the flags through which GPUs and CPU cores
+/// synchronize.
+void CudaRank::open_host_path() {
+  EnginePath& path = engine_path_;
+  full_group_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
+  if (options_.host_flags == nullptr) return;
+  register_host(options_.host_flags, kHostFlagsBytes);
+  words_registered_ = true;
+  DevicePointer mapped = 0;
+  PLAIT_CUDA_CALL(host_device_pointer, &mapped, options_.host_flags, 0);
+  path.host_flags = reinterpret_cast<HostFlags*>(mapped);
+  host_reducer_ =
+      std::make_unique<HostReducer>(*options_.host_flags, options_.rank,
+                                    host_threads(options_.ranks), *stop_page_, options_.wait_s);
+  full_group_.has_host_reducer = true;
+}
+
+/// Both ranks open the slots or neither does: every value checked here was agreed on.
+void CudaRank::open_message_slots() {
+  if (options_.message_slots == nullptr || !takes_messages()) return;
+  if (!has_host_channels(options_.ranks, full_group_.most_message_blocks)) return;
+  register_host(options_.message_slots, kMessageHostBytes);
+  slots_registered_ = true;
+  PLAIT_CUDA_CALL(host_device_pointer, &message_slots_, options_.message_slots, 0);
+}
+
+void CudaRank::map_stop_page() {
+  void* page =
+      ::mmap(nullptr, kStopPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED)
+    throw Error(ErrorCode::out_of_memory, "no page of host memory for the stop page");
+  stop_page_ = static_cast<StopPage*>(page);
+  PLAIT_CUDA_CALL(host_register, page, kStopPageBytes, kHostRegisterPortable | kHostRegisterMapped);
+  PLAIT_CUDA_CALL(host_device_pointer, &device_stop_page_, page, 0);
+}
+
+void CudaRank::make_rings(const Exchange& exchange) {
+  if (!options_.rings) return;
+  forget_rings();  // Left by a failed attempt.
+  for (std::byte* ring : options_.rings(exchange)) {
+    register_host(ring, options_.ring_bytes + options_.exchange_ring_bytes);
+    host_rings_.push_back(ring);
+    DevicePointer mapped = 0;
+    PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
+    rings_.push_back(mapped);
+  }
+}
+
+void CudaRank::forget_rings() noexcept {
+  for (std::byte* ring : host_rings_) unregister_host(ring);
+  host_rings_.clear();
+  rings_.clear();
+}
+
+/// Frees everything that open() has created so far. The GPU must be idle.
+void CudaRank::close() noexcept {
+  lazy_arena_.reset();
+  const RelaxedCaptureMode relaxed;
+  if (api().context_push(context_) == kSuccess) {
+    api().context_synchronize();
+    if (arena_ != nullptr) neighbours().remove(device_, arena_->state(), upload());
+    for (const auto* streams : {&upload_, &engine_streams_, &large_arena_streams_, &lane_streams_})
+      for (Stream stream : *streams) api().stream_destroy(stream);
+    for (Event mark : marks_)
+      if (mark != nullptr) api().event_destroy(mark);
+    for (Event event : {fork_, uploaded_})
+      if (event != nullptr) api().event_destroy(event);
+    marker_.close();
+    agreed_share_.close();
+    large_arena_.reset();
+    arena_.reset();
+    queue_.reset();
+    host_reducer_.reset();
+    kernels_.reset();
+    forget_rings();
+    if (words_registered_) unregister_host(options_.host_flags);
+    if (slots_registered_) unregister_host(options_.message_slots);
+    if (stop_page_ != nullptr) {
+      api().host_unregister(stop_page_);
+      ::munmap(stop_page_, kStopPageBytes);
+    }
+    Context popped = nullptr;
+    api().context_pop(&popped);
+  }
+  api().primary_release(device_);
+}
+
+void CudaRank::fill_call(CallArgs& args, const Request& request) const {
+  set_wait_args(args);
+  set_scalars(args, {});
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  args.op = static_cast<std::int32_t>(request.op);
+}
+
+std::unique_ptr<PreparedCall> CudaRank::prepare(const Engine& engine, const Request& request,
+                                                const Tuning& tuning, ArenaTier tier) {
+  struct TierScope {
+    TierScope(ArenaTier& now, ArenaTier then) : now_(now) { now_ = then; }
+    ~TierScope() { now_ = ArenaTier::full; }
+    ArenaTier& now_;
+  } const scope(tier_, tier);
+  if (tier == ArenaTier::full && !has_large_arena_)
+    throw Error(ErrorCode::internal, "large-message arena used before it was allocated");
+  const std::string why = why_not(engine, request, tuning, group());
+  if (!why.empty())
+    throw Error(ErrorCode::unsupported,
+                text(engine.info().name, " does not take ", request.count, " ",
+                     name_of(request.type), " over ", request.ranks, " ranks: ", why));
+  const Current current(context_);
+  return prepare_with_host_part(engine, request, tuning, *this);
+}
+
+void CudaRank::run(PreparedCall& ready, const Request& request, const CallBuffers& buffers,
+                   Stream stream) {
+  check_alignment(request, options_.rank, buffers.input, buffers.output);
+  const Current current(context_);
+  in_order(stream, [&] { ready.enqueue(buffers, stream); });
+}
+
+void CudaRank::messages(const std::vector<MessageEnd>& messages, Stream stream,
+                        const MessageTuning& tuning) {
+  if (!takes_messages())
+    throw Error(ErrorCode::unsupported,
+                text("point-to-point messages have no slots on this communicator",
+                     full_group_.runs(KernelFamily::messages) ? "" : ": ",
+                     full_group_.lacks(KernelFamily::messages)));
+  const MessageLaunchConfig config{
+      message_channels(options_.ranks, full_group_.most_message_blocks), tuning,
+      message_slots_ == 0 ? 0
+                          : std::min<std::uint32_t>(tuning.host_channels, kMessageHostChannels)};
+  const std::vector<MessageArgs> launches =
+      plan_messages(messages, options_.rank, options_.ranks, config);
+  const Current current(context_);
+  in_order(stream, [&] {
+    for (const MessageArgs& args : launches) launch_messages(args, stream);
+  });
+}
+
+void CudaRank::launch_messages(MessageArgs args, Stream stream) {
+  set_wait_args(args);
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    args.flags[rank] = &header(rank).messages;
+    args.slots[rank] = at(ArenaPart::message_slots, rank);
+    args.packets[rank] = at(ArenaPart::message_packets, rank);
+  }
+  args.host_slots = reinterpret_cast<char*>(message_slots_);
+  KernelLaunchConfig wide;
+  wide.threads = 2 * kMessageTeamThreads;
+  wide.blocks = message_blocks(args);
+  if (!full_group_.runs(KernelFamily::bulk_messages)) args.bulk = 0;
+  wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
+  wide.programmatic = true;
+  kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
+}
+
+std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
+  const Current current(context_);
+  if (plan.request.ranks != options_.ranks)
+    throw Error(ErrorCode::mismatch, text("plan is for ", plan.request.ranks,
+                                          " ranks, the communicator has ", options_.ranks));
+  if (!full_group_.runs(KernelFamily::lanes))
+    throw Error(ErrorCode::unsupported,
+                text("plans do not run here: ", full_group_.lacks(KernelFamily::lanes)));
+  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, full_group_.sizes,
+                                           options_.ring_bytes, options_.config, upload());
+  PLAIT_CUDA_CALL(event_record, uploaded_, upload());
+  has_uploads_ = true;
+  std::size_t streams = 0;
+  for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
+  if (streams > kStreams)
+    throw Error(ErrorCode::unsupported, text("plan needs ", streams, " streams per rank; at most ",
+                                             kStreams, " run side by side on a GPU"));
+  return bound;
+}
+
+/// Orders `stream` behind plan uploads. The capturing thread waits on the host, since a replayed
+/// graph would not wait for the upload; the copy itself waits only for the hardware queue.
+void CudaRank::await_uploads(Stream stream) {
+  if (!has_uploads_) return;
+  if (!is_capturing(stream)) {
+    PLAIT_CUDA_CALL(stream_wait_event, stream, uploaded_, 0);
+    has_uploads_ = api().stream_query(upload()) != kSuccess;
+    return;
+  }
+  constexpr auto kLongest = std::chrono::seconds(5);
+  const RelaxedCaptureMode relaxed;
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  while (api().stream_query(upload()) == kNotReady) {
+    if (std::chrono::steady_clock::now() > end)
+      throw Error(
+          ErrorCode::timeout,
+          "tables of a plan were not uploaded in time for its first, captured call; make the call "
+          "once before the capture");
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  has_uploads_ = false;
+}
+
+LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* output,
+                             const std::vector<double>& scalars) const {
+  const Plan& plan = bound.plan();
+  LaneArgs args{};
+  args.ops = bound.ops();
+  args.sources = bound.sources();
+  args.counters = bound.counters();
+  args.inbox_half_bytes = full_group_.sizes.inbox_bytes;
+  set_wait_args(args);
+  args.ranks = options_.ranks;
+  args.rank = options_.rank;
+  if (options_.ranks == 2)  // With more ranks all copies go by kernels.
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      args.poisoned[rank] = &header(rank).engines.poisoned;
+  args.op = static_cast<std::int32_t>(plan.request.op);
+  args.epochs = epochs_per_call(plan);
+  args.inbox_calls = bound.uses_inbox() ? 1 : 0;
+  for (std::size_t i = 0; i < kMaxCudaRanks; ++i)
+    args.scalars[i] = i < scalars.size() ? scalars[i] : 1.0;
+  args.bases[0] = static_cast<char*>(const_cast<void*>(input));
+  args.bases[1] = static_cast<char*>(output);
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    args.bases[base_index(Space::scratch, rank)] = at(ArenaPart::scratch, rank);
+    args.bases[base_index(Space::inbox, rank)] = at(ArenaPart::inbox, rank);
+    if (!rings_.empty())
+      args.bases[base_index(Space::ring, rank)] =
+          reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
+  }
+  return args;
+}
+
+bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const {
+  if (copied_by == CopiedBy::copy_engines && options_.ranks > 2)
+    throw Error(ErrorCode::unsupported,
+                text("copy engines run plans of 2 ranks only, found ", options_.ranks,
+                     ": more were seen to hang; use one kernel"));
+  if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
+  constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
+  // Copy engines of four and more GPUs have been seen to hang (E-0016).
+  return is_capturing(stream) || options_.ranks > 2 || !full_group_.has_copy_engines() ||
+         message_bytes(bound.plan().request) < kCopyEngineBytes;
+}
+
+void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
+                   const std::vector<double>& scalars, CopiedBy copied_by) {
+  if (reduces(bound.plan().request.collective))  // Calls that only move data accept any alignment.
+    check_alignment(bound.plan().request, options_.rank, input, output);
+  const Current current(context_);
+  const bool by_one_kernel = uses_one_kernel(bound, copied_by, stream);
+  if (!by_one_kernel) make_streams(lane_streams_, kStreams);
+  in_order(stream, [&] {
+    await_uploads(stream);
+    LaneArgs args = lane_args(bound, input, output, scalars);
+    if (by_one_kernel)
+      run_whole(bound, args, stream);
+    else
+      run_streams(bound, args, stream);
+  });
+}
+
+void CudaRank::end_lanes(const LaneArgs& args, Stream stream) {
+  LaneEnd end{args.state,  args.stop_page,  args.wait_ns, args.poisoned[args.rank],
+              args.epochs, args.inbox_calls};
+  kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream, {&end});
+}
+
+void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) {
+  if (bound.whole_count() == 0) {  // Nothing to do on this rank, but the call counts.
+    end_lanes(args, stream);
+    return;
+  }
+  args.lanes = bound.segments() + bound.first_whole();
+  args.lane_count = bound.whole_count();
+  args.ends_call = 1;
+  kernels_->launch(kernels_->find(lane_kernel(bound.plan().request)),
+                   {bound.whole_blocks(), 512, false}, stream, {&args});
+}
+
+/// Enqueues a lane. A lane with copies uses three streams: waits run ahead and signals follow, so
+/// copies are back to back and no copy engine idles while a flag travels. Lane order holds: a copy
+/// starts after all preceding waits, and a signal after all preceding ops. A wait may run early,
+/// which only weakens the order.
+void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args,
+                        std::size_t first) {
+  Function kernel = kernels_->find(lane_kernel(bound.plan().request));
+  const std::size_t main = first, waits = lane.copies ? first + 1 : first,
+                    signals = lane.copies ? first + 2 : first;
+  bool waited = false;  // The waits stream is ahead of the main stream.
+  for (const LaneStep& step : lane.steps) {
+    const bool waiting = step.work == LaneStep::LaneWork::waits,
+               signalling = step.work == LaneStep::LaneWork::signals;
+    if (waited && !waiting && lane.copies) {
+      PLAIT_CUDA_CALL(event_record, marks_[waits], lane_streams_[waits]);
+      PLAIT_CUDA_CALL(stream_wait_event, lane_streams_[main], marks_[waits], 0);
+      waited = false;
+    }
+    if (step.work == LaneStep::LaneWork::copy) {
+      const auto dst = reinterpret_cast<DevicePointer>(args.bases[step.dst.base]) + step.dst.offset;
+      const auto src = reinterpret_cast<DevicePointer>(args.bases[step.src.base]) + step.src.offset;
+      PLAIT_CUDA_CALL(memory_copy_async, dst, src, step.bytes, lane_streams_[main]);
+      continue;
+    }
+    if (signalling && lane.copies) {
+      PLAIT_CUDA_CALL(event_record, marks_[main], lane_streams_[main]);
+      PLAIT_CUDA_CALL(stream_wait_event, lane_streams_[signals], marks_[main], 0);
+    }
+    args.lanes = bound.segments() + step.segment;
+    args.lane_count = 1;
+    Stream stream = lane_streams_[waiting ? waits : signalling ? signals : main];
+    kernels_->launch(kernel, {step.blocks, step.threads, false}, stream, {&args});
+    waited = waited || waiting;
+  }
+}
+
+void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream) {
+  PLAIT_CUDA_CALL(event_record, fork_, stream);
+  std::size_t used = 0;
+  for (const BoundLane& lane : bound.lanes()) {
+    const std::size_t width = lane.copies ? 3 : 1;
+    for (std::size_t i = used; i < used + width; ++i)
+      PLAIT_CUDA_CALL(stream_wait_event, lane_streams_[i], fork_, 0);
+    run_lane(bound, lane, args, used);
+    used += width;
+  }
+  for (std::size_t i = 0; i < used; ++i) {
+    PLAIT_CUDA_CALL(event_record, marks_[i], lane_streams_[i]);
+    PLAIT_CUDA_CALL(stream_wait_event, stream, marks_[i], 0);
+  }
+  end_lanes(args, stream);
+}
+
+std::string CudaRank::rank_name(std::size_t rank) const {
+  return options_.names.empty() ? text("rank ", rank) : options_.names[rank];
+}
+
+void CudaRank::check() const {
+  if (has_broken_off()) throw_broken_off();
+  const auto code =
+      std::atomic_ref<std::uint32_t>(stop_page_->fault.code).load(std::memory_order_acquire);
+  if (code == kNoFault) return;
+  const KernelFault& fault = stop_page_->fault;
+  const std::string me = rank_name(static_cast<std::size_t>(options_.rank));
+  const std::string peer = fault.peer == kNoPeer ? "a rank of another node" : rank_name(fault.peer);
+  const std::string place =
+      fault.lane == ~0u ? text("a fused kernel") : text("lane ", fault.lane, " op ", fault.where);
+  if (code == kFaultAborted)
+    throw Error(ErrorCode::aborted, text(me, " stopped waiting for ", peer, " in ", place));
+  constexpr const char* kNext =
+      ". The call has no result, so its stream and this process's work on the GPU have failed: "
+      "restart the program";
+  if (code == kFaultLost)
+    throw Error(ErrorCode::peer_lost,
+                text(me, " waited for ", peer, " in ", place, " when a rank was lost", kNext));
+  throw Error(ErrorCode::timeout, text(me, " waited ", options_.wait_s, " s for ", peer, " in ",
+                                       place, "; check that rank", kNext));
+}
+
+void CudaRank::abort() noexcept {
+  if (lazy_arena_ != nullptr) lazy_arena_->cancel();
+  std::atomic_ref<std::uint32_t>(stop_page_->stop).store(kFaultAborted, std::memory_order_release);
+}
+
+void CudaRank::fail() noexcept {
+  if (lazy_arena_ != nullptr) lazy_arena_->cancel();
+  std::uint32_t expected = kNoFault;
+  std::atomic_ref<std::uint32_t>(stop_page_->stop)
+      .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);
+}
+
+void CudaRank::break_off(Stream stream, const std::exception& error) noexcept {
+  if (has_broken_off() || is_captured(stream)) return;
+  try {
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr) broken_code_ = known->code();
+    broken_reason_ = error.what();
+  } catch (const std::exception&) {  // Out of memory for the text.
+  }
+  has_broken_off_.store(true, std::memory_order_release);
+  fail();
+}
+
+void CudaRank::throw_broken_off() const {
+  throw Error(
+      broken_code_,
+      text("a call of ", rank_name(static_cast<std::size_t>(options_.rank)),
+           " failed before all of its work was enqueued (", broken_reason_,
+           "). Peers count this call, so the communicator accepts no more calls and waiting "
+           "kernels fail: restart the program"));
+}
+
+/// Also true if a capture of another thread forbids a query of the legacy stream.
+bool CudaRank::is_captured(Stream stream) const noexcept {
+  Context popped = nullptr;
+  if (api().context_push(context_) != kSuccess) return false;
+  int status = kCaptureNone;
+  const Result result = api().stream_is_capturing(stream, &status);
+  api().context_pop(&popped);
+  return result == kCaptureImplicit || (result == kSuccess && status != kCaptureNone);
+}
+
+void CudaRank::fail_if_peer_lost(Stream stream) {
+  const Current current(context_);
+  PeerLostArgs args{arena_->state(), reinterpret_cast<StopPage*>(device_stop_page_)};
+  kernels_->launch(kernels_->find("plait_fail_if_peer_lost"), {1, 1, false}, stream, {&args});
+}
+
+}  // namespace plait::cuda

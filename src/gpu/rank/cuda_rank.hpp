@@ -1,0 +1,259 @@
+// A rank on a GPU: context, streams, memory, and the order of calls. Communicators (src/comm/gpu)
+// and the NCCL drop-in hand calls to this class. A CudaRank enqueues engines and plans on streams.
+// No call waits on the host, and CUDA graphs may capture and replay every call.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/abi/lane_args.hpp"
+#include "gpu/arena/arena.hpp"
+#include "gpu/consensus/agreed_share.hpp"
+#include "gpu/consensus/lazy_arena.hpp"
+#include "gpu/device/call_order.hpp"
+#include "gpu/device/event_marker.hpp"
+#include "gpu/device/kernels.hpp"
+#include "gpu/engine/engine.hpp"
+#include "gpu/engine/kernel_families.hpp"
+#include "gpu/host_path/host_gather.hpp"
+#include "gpu/lanes/bound_plan.hpp"
+#include "gpu/p2p/messages.hpp"
+#include "plait/error.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+struct CudaRankOptions {
+  int device = 0;  ///< CUDA ordinal
+  int rank = 0;
+  int ranks = 1;
+  std::vector<std::string> names;  ///< Rank names for error messages; empty = print the number.
+  DeviceArenaSizes sizes;          ///< Fixed sizes of arena parts; 0 = size by `memory`.
+  ArenaOptions memory;             ///< The rank sets `two_tiers` if `lazy_arena` is given.
+  /// Zeroed page mapped by all ranks, to agree on the first call with the large arena; null =
+  /// allocate all memory at once.
+  LazyArenaPage* lazy_arena = nullptr;
+  /// Total seconds that all calls together wait for the large arena, at most.
+  double large_arena_wait_s = 1;
+  /// Allocates host memory mapped by all ranks and returns each rank's ring. All ranks call this
+  /// together during the allocation of the large arena. The memory outlives the rank. Null = no
+  /// host path.
+  std::function<std::vector<std::byte*>(const Exchange&)> rings;
+  std::uint64_t ring_bytes = 0;           ///< Ring bytes for plans.
+  std::uint64_t exchange_ring_bytes = 0;  ///< Ring bytes behind those; large calls use both.
+  /// Zeroed page mapped by all ranks, for parts that CPU cores reduce. Null = CPU cores reduce
+  /// nothing.
+  HostFlags* host_flags = nullptr;
+  /// kMessageHostBytes mapped by both ranks of two, for the host-memory share of long messages;
+  /// null = none.
+  std::byte* message_slots = nullptr;
+  /// Zeroed page mapped by all ranks, to agree on the share of large calls that goes through host
+  /// memory. Null = no share.
+  AgreedNumber::NumberPage* share_page = nullptr;
+  bool orders_calls = true;  ///< false = the caller orders calls on different streams.
+  bool mixes_graphs = true;  ///< Order graphs with eager calls and with each other.
+  double wait_s = 600.0;     ///< Deadline of a kernel's wait for a peer.
+  /// Most blocks of a kernel, to leave SMs to other kernels. 0 = a block per SM.
+  unsigned most_blocks = 0;
+  bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
+  bool messages = false;         ///< Allocate slots for point-to-point messages.
+  /// Check every path between GPUs. false = paths are known to work, or unused.
+  bool proves_paths = true;
+  LaneLaunchConfig config;
+};
+
+/// Engine that moves a plan's copies: copy engines, a stream per lane (large messages, no SM in use
+/// while copying), or a single kernel for all lanes. `automatic` = kernels for small messages and
+/// inside graphs, because branches of a graph may not run concurrently.
+enum class CopiedBy { automatic, copy_engines, one_kernel };
+
+class CudaRank : public EngineRank {
+ public:
+  /// Collective over all ranks. Error(no_device) without GPUs, unsupported without device code.
+  CudaRank(const CudaRankOptions& options, const Exchange& exchange);
+  /// Frees at once, so every peer must have reported has_ended() before. Waits for all work on the
+  /// GPU.
+  ~CudaRank() override;
+
+  /// The values all ranks agreed on, with both memory tiers.
+  const Group& full_group() const { return full_group_; }
+  /// The same group with the small arena alone; equal to full_group() without a lazy arena.
+  const Group& small_arena_group() const { return small_group_; }
+  /// True if a later call allocates the large arena.
+  bool has_lazy_arena() const { return lazy_arena_ != nullptr; }
+  /// Returns whether the next large call may use the large arena, and reserves that call's number.
+  /// Needs has_lazy_arena(). The answer is the same on all ranks, because all make the same calls.
+  bool reserve_large_arena(CallMode call);
+  /// Rolls back the last reserve_large_arena(): the call failed here before being enqueued.
+  void cancel_reservation() { lazy_arena_->cancel_last(); }
+  /// The reason why reserve_large_arena() returned false.
+  std::string why_no_large_arena() const;
+  /// True once some rank has begun to allocate the large arena, and this rank should begin too.
+  bool should_allocate_large_arena() const { return has_lazy_arena() && lazy_arena_->is_wanted(); }
+  void begin_large_arena() { lazy_arena_->begin(); }
+  int rank() const override { return options_.rank; }
+  int ranks() const { return options_.ranks; }
+  Context context() const { return context_; }
+
+  /// Returns true once no work of this rank is queued or running, so none of it stores into a
+  /// peer's memory. Never blocks. knows_calls: if this rank does not order calls, whether the
+  /// caller knows that all calls have ended; if not, all work on the GPU must end first.
+  bool has_ended(bool knows_calls = true) noexcept;
+  /// Unmaps the peers' memory. Only the destructor may follow. Waits for all work on the GPU.
+  void unmap_peers() noexcept;
+  Kernels& kernels() override { return *kernels_; }
+
+  /// Prepares a plan without waiting for the GPU. The result must outlive graphs that replay the
+  /// plan.
+  std::unique_ptr<BoundPlan> bind(const Plan& plan);
+  /// Enqueues this rank's part behind the work on `stream` and behind this rank's earlier calls on
+  /// any stream. Later work on `stream` sees the output. scalars: premul_sum, a factor per rank, or
+  /// empty.
+  void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
+           const std::vector<double>& scalars = {}, CopiedBy copied_by = CopiedBy::automatic);
+
+  /// Prepares a call of the engine once, for this tier; count must not be 0. Error(unsupported) if
+  /// the engine refuses.
+  enum class ArenaTier { small, full };
+  std::unique_ptr<PreparedCall> prepare(const Engine& engine, const Request& request,
+                                        const Tuning& tuning = {},
+                                        ArenaTier tier = ArenaTier::full);
+  /// Enqueues a prepared call, in the same stream order as run() of a plan.
+  void run(PreparedCall& ready, const Request& request, const CallBuffers& buffers, Stream stream);
+
+  const Group& group() const override {
+    return tier_ == ArenaTier::full ? full_group_ : small_group_;
+  }
+  ArenaHeader& header(int owner) const override { return *arena_->header(owner); }
+  char* at(ArenaPart part, int owner) const override;
+  EngineQueue& queue() override { return *queue_; }
+  const EnginePath& engine_path() const override { return engine_path_; }
+  Event fork() const override { return fork_; }
+  AgreedShare& agreed_share() override { return agreed_share_; }
+  bool is_capturing(Stream stream) const override { return marker_.capturing(stream); }
+  void fill_call(CallArgs& args, const Request& request) const override;
+
+  /// True if messages() serves any message between two ranks; the same on all ranks.
+  bool takes_messages() const { return full_group_.sizes.message_slot_bytes != 0; }
+  /// Enqueues this rank's ends of messages. All messages progress concurrently, however the peers
+  /// group theirs; messages between two ranks match in order. Stream order as for run(). A sender
+  /// may finish before the receiver has come. A size mismatch between the ends is not detected.
+  void messages(const std::vector<MessageEnd>& messages, Stream stream,
+                const MessageTuning& tuning = {});
+
+  /// Throws Error(timeout, peer_lost or aborted) if a kernel gave up, or the error that broke off a
+  /// call. Costs two loads from host memory.
+  void check() const;
+  /// Ends waiting kernels within milliseconds, without a result and without a stream error, because
+  /// the program no longer wants the result. Any thread.
+  void abort() noexcept;
+  /// Marks the rank as broken: a call on `stream` threw `error` before all its work was enqueued.
+  /// Peers count the call, so call numbers no longer match. Waiting kernels fail their stream, as
+  /// after fail(), and check() and later calls throw. Does nothing while `stream` captures, since
+  /// no work has run.
+  void break_off(Stream stream, const std::exception& error) noexcept;
+  /// True once a call has broken off.
+  bool has_broken_off() const { return has_broken_off_.load(std::memory_order_acquire); }
+  /// Makes present and future waiting kernels fail their stream within milliseconds: a rank is
+  /// lost, and no call that waits for that rank may report success. Does nothing after abort(). Any
+  /// thread.
+  void fail() noexcept;
+  /// Enqueues a kernel that fails the stream if fail() was called before the kernel runs. Placed
+  /// behind another library's part of a call, since that part may have ended early.
+  void fail_if_peer_lost(Stream stream);
+
+ private:
+  bool is_quiet() noexcept;
+  bool is_captured(Stream stream) const noexcept;
+  void open(const Exchange& exchange);
+  void agree_on_group();
+  void make_streams(std::vector<Stream>& streams, std::size_t count);
+  void open_engine_path();
+  void allocate_large_arena(const Exchange& exchange);
+  void use_large_arena();
+  const DeviceArena& whole_arena(ArenaPart part) const;
+  void close() noexcept;
+  void map_stop_page();
+  void make_rings(const Exchange& exchange);
+  void forget_rings() noexcept;
+  void prove_paths(const Exchange& exchange);
+  void open_host_path();
+  LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
+                     const std::vector<double>& scalars) const;
+  bool uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const;
+  void end_lanes(const LaneArgs& args, Stream stream);
+  void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
+  void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
+  void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
+  /// Fills in the arguments that every waiting kernel needs.
+  template <class Args>
+  void set_wait_args(Args& args) const {
+    args.state = arena_->state();
+    args.stop_page = reinterpret_cast<StopPage*>(device_stop_page_);
+    args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  }
+  /// Runs `work` behind earlier calls on any stream, if this rank orders calls. Work that may fail
+  /// harmlessly comes before: from here on peers count the call.
+  template <class Work>
+  void in_order(Stream stream, const Work& work) {
+    if (has_broken_off()) throw_broken_off();
+    try {
+      if (!options_.orders_calls) return work();
+      const StreamPlace place = order_.before(marker_, stream);
+      work();
+      order_.after(marker_, stream, place);
+    } catch (const std::exception& error) {
+      break_off(stream, error);
+      throw;
+    }
+  }
+  [[noreturn]] void throw_broken_off() const;
+  std::string rank_name(std::size_t rank) const;
+  void open_message_slots();
+  void launch_messages(MessageArgs args, Stream stream);
+  Stream upload() const { return upload_.front(); }
+  void await_uploads(Stream stream);
+
+  CudaRankOptions options_;
+  Group full_group_, small_group_;
+  ArenaTier tier_ = ArenaTier::full;  // Tier that prepare() works for.
+  bool has_large_arena_ = false;      // Calls may use the large arena.
+  Device device_ = 0;
+  Context context_ = nullptr;
+  std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<HostReducer> host_reducer_;
+  std::unique_ptr<DriverQueue> queue_;
+  std::unique_ptr<DeviceArena> arena_;
+  std::unique_ptr<DeviceArena> large_arena_;  // Owned by LazyArena's thread until has_large_arena_.
+  std::unique_ptr<KernelFamilies> families_;
+  std::vector<Stream> upload_;  // A single stream, for uploads of plans to the GPU.
+  std::vector<Stream> engine_streams_,
+      lane_streams_;  // For copy engines and for plans; created at first use.
+  std::vector<Stream>
+      large_arena_streams_;  // Becomes engine_streams_; owned by LazyArena's thread until then.
+  AgreedShare agreed_share_;
+  EventMarker marker_{api()};
+  CallOrder<EventMarker, Stream> order_;
+  std::atomic<bool> has_broken_off_{false};
+  // Written before has_broken_off_, as broken_reason_.
+  ErrorCode broken_code_ = ErrorCode::internal;
+  std::string broken_reason_;
+  Event fork_ = nullptr;
+  Event uploaded_ = nullptr;       // Recorded behind the upload of the plan bound last.
+  bool has_uploads_ = false;       // Uploads may still be running.
+  std::vector<Event> marks_;       // One per stream.
+  StopPage* stop_page_ = nullptr;  // Host address.
+  DevicePointer device_stop_page_ = 0;
+  std::vector<std::byte*> host_rings_;  // By rank; those registered so far.
+  std::vector<DevicePointer> rings_;    // Device addresses of host_rings_.
+  EnginePath engine_path_;
+  bool words_registered_ = false, slots_registered_ = false;
+  DevicePointer message_slots_ = 0;  // Device address of host memory; 0 = none.
+  std::shared_ptr<std::atomic<bool>>
+      quiet_;  // True once the GPU had finished all work after has_ended() first asked.
+  std::unique_ptr<LazyArena> lazy_arena_;  // Last member: its thread uses the others.
+};
+
+}  // namespace plait::cuda

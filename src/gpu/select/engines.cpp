@@ -1,0 +1,60 @@
+// The list of engines, and the checks common to all engines.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "gpu/engine/engine.hpp"
+#include "gpu/host_path/with_host_part.hpp"
+
+namespace plait::cuda {
+
+const std::vector<const Engine*>& engines() {
+  static const std::vector<const Engine*> all{
+#define PLAIT_ENGINE(name) &name##_engine(),
+#include "gpu/select/engines.def"
+#undef PLAIT_ENGINE
+  };
+  return all;
+}
+
+const Engine* engine_named(const std::string& name, const Request& request) {
+  if (name == "hop") return &direct_ll_engine();
+  if (name == "line_chain") return &ll_chain_engine();
+  if (name == "rotation")
+    return request.ranks == 2                             ? &copy_exchange_engine()
+           : request.collective == Collective::all_gather ? &copy_ring_engine()
+                                                          : &copy_rotation_engine();
+  const auto found = std::find_if(engines().begin(), engines().end(), [&](const Engine* engine) {
+    return engine->info().name == name;
+  });
+  return found == engines().end() ? nullptr : *found;
+}
+
+std::string engine_names() {
+  std::string names;
+  for (const Engine* engine : engines())
+    names += text(names.empty() ? "" : ", ", engine->info().name);
+  return names;
+}
+
+std::vector<Collective> all_collectives() {
+  return {
+#define PLAIT_COLLECTIVE(name, input, output, busbw) Collective::name,
+#include "plait/collectives.def"
+#undef PLAIT_COLLECTIVE
+  };
+}
+
+std::string why_not(const Engine& engine, const Request& request, const Tuning& tuning,
+                    const Group& group) {
+  if (request.ranks != group.ranks)
+    return text("the request is for ", request.ranks, " ranks, the group has ", group.ranks);
+  const std::vector<Collective>& served = engine.info().collectives;
+  if (std::find(served.begin(), served.end(), request.collective) == served.end())
+    return text("it does not serve ", name_of(request.collective));
+  if (!request.counts.empty() && !engine.takes_counts())
+    return text("it serves blocks of one size, and not ", name_of(request));
+  const std::string why = why_no_host_part(engine, request, tuning, group);
+  return why.empty() ? engine.why_not(request, tuning, group) : why;
+}
+
+}  // namespace plait::cuda

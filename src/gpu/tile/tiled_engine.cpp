@@ -1,0 +1,113 @@
+// Engine tiled: any collective of any size by a single kernel whose blocks move tiles by bulk
+// copies.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "gpu/abi/tile_args.hpp"
+#include "gpu/engine/engine.hpp"
+#include "gpu/engine/kernel_names.hpp"
+#include "gpu/tile/tile_plan.hpp"
+#include "gpu/tile/tiled_shape.hpp"
+
+namespace plait::cuda {
+namespace {
+
+class TiledReady : public PreparedCall {
+ public:
+  TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
+      : kernels_(rank.kernels()),
+        kernel_(kernels_.find(tiled_kernel(request, tuning.fold != 0))),
+        args_(tiled_shape(request, rank.rank(), tile_wish(tuning, rank.group()))) {
+    rank.fill_call(args_, request);
+    for (int peer = 0; peer < request.ranks; ++peer) {
+      args_.flags[peer] = &rank.header(peer).tiles;
+      args_.slots[peer] = rank.at(ArenaPart::tiles, peer);
+    }
+    if (rank.group().borrowed_bytes() != 0)
+      args_.poisoned = &rank.header(rank.rank()).engines.poisoned;
+    config_.threads = kTileThreads;
+    config_.shared_bytes = kTileSharedBytes;
+    config_.blocks = spread_tiles(args_, tile_wish(tuning, rank.group()));
+    config_.programmatic = true;
+  }
+
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
+    TiledArgs args = args_;
+    args.input = buffers.input;
+    args.output = buffers.output;
+    set_scalars(args, buffers.scalars);
+    kernels_.launch(kernel_, config_, stream, {&args});
+  }
+
+ private:
+  Kernels& kernels_;
+  const Function kernel_;
+  TiledArgs args_;
+  KernelLaunchConfig config_;
+};
+
+class TiledEngine : public Engine {
+ public:
+  const StrategyInfo& info() const override {
+    static const StrategyInfo info{
+        "tiled", "blocks push tiles into slots of their owners, which reduce them and push results",
+        "direct collectives; bulk copies of 9.0", all_collectives()};
+    return info;
+  }
+  std::string why_not(const Request& request, const Tuning& tuning,
+                      const Group& group) const override {
+    if (!group.runs(KernelFamily::tiled)) return group.lacks(KernelFamily::tiled);
+    if (tuning.fold != 0 && !why_no_fold(request).empty())
+      return joined("fold=1: ", why_no_fold(request));
+    if (tuning.ring != 0 && tuning.fold != 0) return "fold=1 and ring=1: wanted one of them";
+    if (tuning.ring != 0 && !why_no_ring(request).empty())
+      return joined("ring=1: ", why_no_ring(request));
+    const int pull = static_cast<int>(tuning.pull);
+    if (pull != 0 && (tuning.fold != 0 || tuning.ring != 0))
+      return text("pull=", pull, ": wanted none of fold=1, ring=1 beside it");
+    if ((pull & kPullsResults) != 0 && tuning.copied_results != 0)
+      return text("pull=", pull, ": wanted no copied_results=1 beside it");
+    if (pull != 0 && !why_no_pull(request, pull).empty())
+      return text("pull=", pull, ": ", why_no_pull(request, pull));
+    return group.why_no_part(ArenaPart::tiles);
+  }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    return tile_plan(topology, request, tile_wish(tuning, group));
+  }
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
+    return std::make_unique<TiledReady>(request, tuning, rank);
+  }
+};
+
+}  // namespace
+
+TileWish tile_wish(const Tuning& tuning, const Group& group) {
+  TileWish wish;
+  wish.most_blocks = std::min<unsigned>(group.blocks(tuning), kTileBlocks);
+  if (tuning.blocks == 0)
+    wish.most_blocks =
+        std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_leaving_sms()});
+  wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
+  wish.window = static_cast<std::uint32_t>(tuning.window);
+  wish.slot_memory_bytes = group.sizes.tile_bytes;
+  wish.fold = tuning.fold != 0;
+  wish.ring = tuning.ring != 0;
+  wish.pull = static_cast<int>(tuning.pull);
+  wish.order = static_cast<TargetOrder>(tuning.order);
+  wish.turns = tuning.shift != 0;
+  wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;
+  wish.in_flight_bytes = static_cast<std::uint64_t>(tuning.under_way_kib) << 10;
+  wish.send_gb_per_s = static_cast<std::uint32_t>(tuning.send_gb_per_s);
+  wish.copied_results = tuning.copied_results != 0;
+  if (group.sizes.tile_blocks != 0) wish.slot_blocks = group.sizes.tile_blocks;
+  return wish;
+}
+
+const Engine& tiled_engine() {
+  static const TiledEngine engine;
+  return engine;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,209 @@
+// Selection of engines by rows of choices: the requests that a row serves, and the comparison with
+// NCCL.
+#include <doctest/doctest.h>
+
+#include "base/text.hpp"
+#include "gpu/engine/group.hpp"
+#include "gpu/select/choices.hpp"
+#include "gpu/select/select.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+
+/// Rows: a fold, else pulls, else two_shot; NCCL is slower than the fold.
+const std::vector<BuiltInChoice>& rows() {
+  static const std::vector<BuiltInChoice> made = [] {
+    Tuning fold, pull;
+    fold.fold = fold.shift = 1;
+    pull.pull = 1;
+    return std::vector<BuiltInChoice>{
+        {Collective::all_reduce, 8, 0, 64 << 20, tiled_engine, true, 0, fold},
+        {Collective::all_reduce, 8, 0, 64 << 20, two_shot_engine, false, 0, {}},
+        {Collective::all_reduce, 8, 0, kAnySize, tiled_engine, false, 0, pull},
+    };
+  }();
+  return made;
+}
+
+Request request_of(DataType type, std::uint64_t bytes, int ranks = 8) {
+  Request request;
+  request.type = type;
+  request.count = bytes / bytes_of(type);
+  request.ranks = ranks;
+  return request;
+}
+
+std::string said(const EngineChoice& choice) {
+  std::string words = choice.engine->info().name;
+  for (const auto& [name, value] : params_of(choice.tuning)) words += text(" ", name, "=", value);
+  return words + (choice.beats_nccl.value_or(false) ? ", ahead" : "");
+}
+
+Selector selector(const std::string& table = "", int ranks = 8) {
+  return {usual_group(ranks), TuningTable(table), true, nullptr, rows()};
+}
+
+std::string chosen(const Request& request) {
+  return said(*selector("", request.ranks).best(request));
+}
+
+std::string tuned(const std::string& more) {
+  return text(R"({"schema":"plait.tuning/3","machine":"m","fingerprint":"f","gpu":"g",)",
+              R"("cuda_driver":13000,"nccl":"","plait":"0","date":"d","rows":[{"setting":"alone",)",
+              R"("collective":"all_reduce","type":"fp32","ranks":8,"max_bytes":1073741824,)",
+              R"("engine":"tiled",)", more, R"("blocks":0,"us":2.5,"nccl_us":0}]})");
+}
+
+}  // namespace
+
+TEST_CASE("a row's variant is used if the engine serves the request with it") {
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20)) == "tiled fold=1 shift=1, ahead");
+  CHECK(chosen(request_of(DataType::fp64, 16 << 20)) == "tiled fold=1 shift=1");
+  CHECK(chosen(request_of(DataType::bf16, 16 << 20)) == "two_shot");  // sums that are widened
+  CHECK(chosen(request_of(DataType::bf16, 128 << 20)) == "tiled pull=1");
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 6)).starts_with("tiled fold=1 shift=1"));
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 5)) == "two_shot");  // no two equal halves
+}
+
+TEST_CASE("a caller's parameters replace the row's, and keep a budget of blocks") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  CHECK(params_of(selector().best(request, {"", {{"blocks", 32}}})->tuning) ==
+        std::map<std::string, std::int64_t>{{"blocks", 32}});
+  CHECK(said(*selector().best(request, {"tiled", {}})) == "tiled");
+  const Selector bounded(usual_group(8, false, kUsualMemoryBytes, 16), {}, true, nullptr, rows());
+  CHECK(bounded.best(request)->tuning.fold == 1);
+}
+
+TEST_CASE("a table of an earlier version, with kernel in its rows, is read") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  std::string older = tuned("");
+  const std::string now = R"("engine":)";
+  older.replace(older.find(now), now.size(), R"("kernel":)");
+  CHECK(TuningTable(tuned("")).find(request, TuningSetting::alone)->engine == &tiled_engine());
+  CHECK(TuningTable(older).find(request, TuningSetting::alone)->engine == &tiled_engine());
+}
+
+TEST_CASE("a pace serves only measured links") {
+  Tuning paced;
+  paced.send_gb_per_s = 350;
+  const std::vector<BuiltInChoice> row{
+      {Collective::all_reduce, 8, 0, kAnySize, tiled_engine, true, 0, paced}};
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  for (const bool as_measured : {true, false}) {
+    const Selector selector(usual_group(8), {}, as_measured, nullptr, row);
+    CHECK(selector.best(request)->tuning.send_gb_per_s == (as_measured ? 350 : 0));
+    CHECK(selector.best(request, {"tiled", {{"send_gb_per_s", 400}}})->tuning.send_gb_per_s == 400);
+  }
+}
+
+TEST_CASE("a ring is chosen if its pieces are as long as measured") {
+  const std::vector<BuiltInChoice> rows{
+      {Collective::all_gather, 8, 0, kAnySize, copy_ring_engine, true, 0, {}},
+      {Collective::all_gather, 8, 0, kAnySize, direct_ll_engine, false, 0, {}}};
+  Request request;
+  request.collective = Collective::all_gather;
+  request.ranks = 8;
+  request.count = 32 << 20;
+  for (const std::uint64_t mib : {0, 96}) {
+    const Selector selector(usual_group(8, false, mib << 20), {}, true, nullptr, rows);
+    CHECK(said(*selector.best(request)) == (mib == 0 ? "copy_ring, ahead" : "direct_ll"));
+  }
+}
+
+TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
+  std::vector<BuiltInChoice> both = rows();
+  both.insert(
+      both.begin(),
+      {Collective::all_reduce, 8, 32 << 20, kAnySize, scatter_ring_engine, true, 0, {}, true});
+  const Request long_one = request_of(DataType::fp32, 128 << 20);
+  const Selector selector(usual_group(8), {}, true, nullptr, both);
+  CHECK(said(*selector.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
+  CHECK(said(*selector.best(long_one)) == "tiled pull=1");
+  CHECK(!selector.no_slower_than_nccl(long_one));  // without a requested launch
+  CHECK(said(*selector.best(request_of(DataType::bf16, 16 << 20), {"", {}, true})) ==
+        "two_shot");  // from 32 MiB on alone
+  CHECK(said(*selector.best(long_one, {"tiled", {}, true})) == "tiled");
+  CHECK(selector.explain(long_one).starts_with(
+      "chosen: engine tiled (pull=1), as measured on such GPUs\n"
+      "in graphs: engine scatter_ring, as measured on such GPUs\n"));
+  CHECK(selector.explain(request_of(DataType::bf16, 16 << 20)).find("in graphs") ==
+        std::string::npos);
+  CHECK(selector.differs_in_graphs(long_one));
+  CHECK(!selector.differs_in_graphs(request_of(DataType::bf16, 16 << 20)));
+  const EngineRequest folds{"", {{"fold", 1}}, true};  // a parameter that rings lack
+  CHECK(said(*selector.best(long_one, folds)) == "tiled fold=1");
+  CHECK(!selector.differs_in_graphs(long_one, folds));
+  CHECK(selector.explain(long_one, folds).find("in graphs") == std::string::npos);
+  CHECK(said(*Selector(usual_group(7), {}, true, nullptr, both)
+                  .best(request_of(DataType::fp32, 128 << 20, 7), {"", {}, true})) ==
+        "tiled pull=1");  // another number of ranks
+  // A tuning table has a single row for both launches, hence these rows do not count there.
+  const Selector with_table(usual_group(8), TuningTable(tuned("")), true, nullptr, both);
+  CHECK(with_table.best(long_one)->by == EngineChoice::By::built_in);
+  CHECK(said(*with_table.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
+  CHECK(with_table.best(request_of(DataType::fp32, 16 << 20))->by == EngineChoice::By::table);
+  const Selector elsewhere(usual_group(8), TuningTable(tuned("")), false, nullptr, both);
+  CHECK(elsewhere.best(long_one, {"", {}, true})->by == EngineChoice::By::table);
+  const Selector overlapping(usual_group(8, true), {}, true, nullptr, both);
+  CHECK(said(*overlapping.best(long_one, {"", {}, true})) == "tiled pull=1");
+}
+
+TEST_CASE("a plan serves a request without measurements if it is predicted to be faster") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  const Predict ten = [](const Engine&, const Request&) { return 10.0; };
+  const auto with_plan = [&](double plan_us, bool as_measured = false,
+                             const Group& group = usual_group(8), const std::string& table = "") {
+    return Selector(group, TuningTable(table), as_measured, ten, rows(),
+                    [=](const Request&) { return plan_us; });
+  };
+  const Selector slower = with_plan(10.4), faster = with_plan(9.0), near = with_plan(9.6);
+  for (const Selector* const selector : {&slower, &near}) {  // within the accuracy of predictions
+    REQUIRE(selector->best(request));
+    CHECK(selector->best(request)->by == EngineChoice::By::simulated);
+    CHECK_FALSE(selector->prefers_plan(request));
+  }
+  CHECK_FALSE(faster.best(request));
+  CHECK(faster.prefers_plan(request));
+  CHECK(faster.explain(request).starts_with("chosen: a plan, which is faster than each engine"));
+  CHECK(said(*faster.best(request, {"tiled", {}})) == "tiled");
+  for (const Selector& engine : {with_plan(9.0, true), with_plan(9.0, false, usual_group(8, true)),
+                                 with_plan(9.0, false, usual_group(8), tuned(""))})
+    CHECK(engine.best(request));  // as measured; overlap_compute; by this machine's table
+  // Plans use the large arena only, hence a small call waits for that arena too.
+  const Request small = request_of(DataType::fp32, 1 << 10);
+  const Selector first(usual_group(8), {}, false, ten, rows());
+  CHECK(wants_large_arena(first, faster, small));
+  CHECK_FALSE(wants_large_arena(first, slower, small));
+}
+
+TEST_CASE("counters name the row's variant, not the caller's parameters") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  CHECK(label(*selector().best(request)) == "tiled(fold=1,shift=1)");
+  CHECK(label(*selector().best(request, {"tiled", {{"pull", 1}}})) == "tiled");
+  CHECK(label(*selector().best(request_of(DataType::bf16, 16 << 20))) == "two_shot");
+}
+
+TEST_CASE("explain() names the row's variant") {
+  const std::string lines = selector().explain(request_of(DataType::fp32, 16 << 20));
+  CHECK(lines.starts_with("chosen: engine tiled (fold=1, shift=1), as measured on such GPUs\n"));
+}
+
+TEST_CASE("a row's comparison with NCCL holds for its own variant only") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  CHECK(said(*selector(tuned("")).best(request)) == "tiled");
+  CHECK(said(*selector(tuned(R"("params":{"fold":1,"shift":1},)")).best(request)) ==
+        "tiled fold=1 shift=1, ahead");
+  CHECK(said(*selector(tuned(R"("params":{"pull":1},)")).best(request)) == "tiled pull=1");
+}
+
+TEST_CASE("rows of choices.def have parameters of their own engines only") {
+  for (const BuiltInChoice& row : choices()) {
+    const std::string& name = row.engine().info().name;
+    CAPTURE(name);
+    CHECK(tuning_from(name, params_of(row.tuning)) == row.tuning);
+  }
+}
