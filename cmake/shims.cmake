@@ -56,19 +56,19 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT PLAIT_SANITIZE)
     ${PROJECT_SOURCE_DIR}/shims/nccl/names.def)
 endif()
 # libplait_mpi.so, for LD_PRELOAD: the drop-in under MPI, which finds the program's MPI at its first call.
-file(GLOB PLAIT_MPI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/*.cpp)
+file(GLOB PLAIT_MPI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/*/*.cpp)
 add_library(plait_mpi SHARED ${PLAIT_MPI_SOURCES} ${PROJECT_SOURCE_DIR}/shims/nccl/arc4random.cpp)
 target_include_directories(plait_mpi PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(plait_mpi PRIVATE plait_comm)
 target_link_options(plait_mpi PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
-  -Wl,--version-script=${PROJECT_SOURCE_DIR}/shims/mpi/exports.map)
+  -Wl,--version-script=${PROJECT_SOURCE_DIR}/shims/mpi/intercept/exports.map)
 if(NOT PLAIT_SANITIZE)
   target_link_options(plait_mpi PRIVATE -static-libstdc++ -Wl,--no-undefined)
 endif()
 set_target_properties(plait_mpi PROPERTIES CXX_VISIBILITY_PRESET hidden
-  LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/exports.map
+  LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/intercept/exports.map
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
-# libplait_mark.so is empty. The loader lists later libraries behind it (shims/mpi/libraries.hpp).
+# libplait_mark.so is empty. The loader lists later libraries behind it (shims/mpi/abi/libraries.hpp).
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/mark.c CONTENT "")
 add_library(plait_mark MODULE ${PROJECT_BINARY_DIR}/mark.c)
 set_target_properties(plait_mark PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)

@@ -1,0 +1,52 @@
+// Computes the message bytes of a collective for the call book (PLAIT_PROFILE).
+#include "shims/mpi/args/counting.hpp"
+
+#include <algorithm>
+
+#include "shims/mpi/args/layout.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<bool> counting{false};
+
+namespace {
+
+/// Bytes of a call without a CallShape: plait lacks the type or operation, or the call is wrong.
+std::uint64_t bytes_by_type(const CollectiveArgs& args, const RankPosition& position) {
+  const Abi& abi = native().abi;
+  if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
+  const Count each = args.in_count * static_cast<Count>(layout_of(args.in_type).bytes);
+  const bool of_all =
+      args.collective == Collective::all_gather || args.collective == Collective::all_to_all ||
+      args.collective == Collective::gather || args.collective == Collective::scatter;
+  return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? position.ranks : 1);
+}
+
+}  // namespace
+
+std::uint64_t counted_bytes(const CallShape& shape) {
+  if (!shape.has_own_counts()) return message_bytes(shape.request);
+  return std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
+}
+
+void CountedNative::begin(const CollectiveArgs& args) {
+  const Abi& abi = native().abi;
+  int inter = 0;
+  RankPosition position;
+  if (abi.key(args.comm) == abi.no_comm) return;
+  if (native().Comm_test_inter(args.comm, &inter) != 0) return;
+  native().Comm_size(args.comm, &position.ranks);
+  native().Comm_rank(args.comm, &position.rank);
+  const std::optional<CallShape> shape = inter != 0 ? std::nullopt : shape_of(args, position);
+  counted_.emplace(args.collective, shape ? counted_bytes(*shape) : bytes_by_type(args, position),
+                   kByMpi);
+}
+
+/// C entry to the call book of this process: fills `rows` and returns the number of all rows.
+extern "C" [[gnu::visibility("default")]] int plait_mpi_counters(CounterRow* rows, int capacity) {
+  const std::vector<CounterRow> all = counter_rows();
+  std::copy_n(all.begin(), std::min(capacity, static_cast<int>(all.size())), rows);
+  return static_cast<int>(all.size());
+}
+
+}  // namespace plait::mpi

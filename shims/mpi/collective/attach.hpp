@@ -1,0 +1,41 @@
+// Set-up agreements between ranks: in MPI_Init, whether the job is served and the node of each
+// rank; later, for each communicator, plait's own communicator.
+#pragma once
+#include <memory>
+
+#include "plait/communicator.hpp"
+#include "shims/mpi/staging/packed_call.hpp"
+
+namespace plait::mpi {
+
+/// Returns whether all ranks of MPI_COMM_WORLD serve host or GPU memory; sets gpus_in_job for the
+/// latter. Collective over MPI_COMM_WORLD.
+bool agreed_to_serve();
+/// Returns whether plait may serve this communicator; the same on all ranks. Fills `position`.
+bool can_attach(Handle comm, RankPosition& position);
+/// Returns whether any rank of the communicator has initialised CUDA. Collective over it.
+bool any_uses_gpus(Handle comm);
+/// Buffer locations that plait serves, by PLAIT_OPS and PLAIT_MIN_BYTES.
+struct ServedLocations {
+  bool on_host = false, on_gpus = false;
+};
+ServedLocations served_locations_of(const CallShape& shape, const RankPosition& position);
+inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
+/// Smallest message served: host memory in a node, over several nodes, GPU memory; kNever = not
+/// served.
+std::uint64_t min_bytes_on_host(Collective collective);
+std::uint64_t min_bytes_multinode(Collective collective);
+std::uint64_t min_bytes_on_gpus(Collective collective);
+/// Hash of the boot and of the process's namespaces. Equal hashes: a path names the same file.
+std::uint64_t host_id();
+/// Limit of attached communicators: each takes descriptors and shared memory of the process.
+inline constexpr std::size_t kMaxAttached = 64;
+/// Limit for persistent requests, leaving the rest to communicators; beyond it a new request is
+/// native.
+inline constexpr std::size_t kMaxPersistent = 48;
+/// Creates plait's communicator. can: this rank is able to. device: this rank's GPU, or kNoDevice
+/// on all ranks. Returns null on all ranks if any rank cannot. Collective over the communicator.
+std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can,
+                                     int device);
+
+}  // namespace plait::mpi

@@ -1,0 +1,507 @@
+// Attaches communicators and runs served collectives. A communicator is attached in the first
+// blocking call that is large enough: the ranks find each other with the native MPI's help and
+// vote. A failure on any rank leaves the communicator native on all.
+#include "shims/mpi/collective/serve.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/threads.hpp"
+#include "comm/choose/descriptor.hpp"
+#include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/collective/attach.hpp"
+#include "shims/mpi/collective/fast_path.hpp"
+#include "shims/mpi/p2p/pull.hpp"
+#include "shims/mpi/p2p/rendezvous_slots.hpp"
+#include "shims/mpi/requests/requests.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<bool> serving{false};
+constinit std::atomic<bool> intercepting{false};
+constinit std::atomic<std::uint64_t> calls_served{0};
+constinit std::atomic<std::uint64_t> comm_generation{1};
+constinit Thresholds thresholds;
+constinit thread_local LookupCache lookup_cache;
+
+namespace {
+
+/// Owns all ServedComms of the process, in order of creation; a CommEntry has a bare pointer.
+struct ServedComms {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<ServedComm>> all;
+  std::atomic<int> threads{0};  ///< number of threads that still run started calls
+};
+
+ServedComms& served_comms() {
+  static auto* const one = new ServedComms;
+  return *one;
+}
+
+int keyval = 0;
+char forward_mark;  ///< the address marks a communicator that is always native
+
+int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
+  *flag = 0;
+  return 0;
+}
+
+/// Delete callback of the attribute. Must not wait: any MPI call that completes the communicator's
+/// last operation may run the callback.
+int communicator_freed(Handle, int, void* value, void*) {
+  comm_generation.fetch_add(1, std::memory_order_release);
+  if (value == &forward_mark) return 0;
+  const std::unique_ptr<CommEntry> entry(static_cast<CommEntry*>(value));
+  if (entry->state != nullptr) release_state(entry->state);
+  return 0;
+}
+
+/// Returns the communicator's entry, and creates a missing one. Null = the communicator is always
+/// native; no value = the MPI rejects the handle.
+std::optional<CommEntry*> find_or_add(Handle comm) {
+  void* value = nullptr;
+  int flag = 0;
+  if (native().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
+  if (flag != 0) return value == &forward_mark ? nullptr : static_cast<CommEntry*>(value);
+  auto entry = std::make_unique<CommEntry>();
+  if (!can_attach(comm, entry->position)) {
+    native().Comm_set_attr(comm, keyval, &forward_mark);
+    return nullptr;
+  }
+  native().Comm_set_attr(comm, keyval, entry.get());
+  return entry.release();
+}
+
+/// Returns the communicator's entry from a cache of one: most calls use the communicator of the
+/// call before, and MPIs take a lock to read an attribute.
+CommEntry* entry_of(Handle comm) {
+  const std::uint64_t now = comm_generation.load(std::memory_order_acquire);
+  if (lookup_cache.comm_generation != now ||
+      native().abi.key(lookup_cache.comm) != native().abi.key(comm)) {
+    const std::optional<CommEntry*> found = find_or_add(comm);
+    if (!found) return nullptr;
+    lookup_cache.entry = *found;
+    lookup_cache.comm_generation = now;
+  }
+  lookup_cache.comm = comm;
+  return lookup_cache.entry;
+}
+
+void cache_type(const CollectiveArgs& args) {
+  if (args.in_type != args.out_type || args.in_type == lookup_cache.type) return;
+  const MpiType* const predefined = native().abi.type(args.in_type);
+  if (predefined == nullptr || size_of(args.in_type) != bytes_of(predefined->type)) return;
+  lookup_cache.type = args.in_type;
+  lookup_cache.element = bytes_of(predefined->type);
+}
+
+void set_thresholds() {
+  for (std::size_t at = 0; at < thresholds.any.size(); ++at) {
+    const auto collective = static_cast<Collective>(at);
+    const std::uint64_t host = min_bytes_on_host(collective);
+    const std::uint64_t gpus = job_uses_gpus() ? min_bytes_on_gpus(collective) : kNever;
+    thresholds.any[at] = std::min({host, min_bytes_multinode(collective), gpus});
+    thresholds.gpu_only[at] = host == kNever ? gpus : kNever;
+  }
+}
+
+bool ranks_use_gpus(Handle comm, CommEntry& entry) {
+  if (entry.uses_gpus) return true;
+  if (is_vote_call(++entry.calls)) entry.uses_gpus = any_uses_gpus(comm);
+  return entry.uses_gpus;
+}
+
+/// Returns whether plait would serve the call only in GPU memory, and no rank uses GPUs. The check
+/// must be cheap, because it also runs in programs that never use a GPU.
+bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
+  if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
+  const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
+  return even_bytes(args, entry.position) < least || !ranks_use_gpus(args.comm, entry);
+}
+
+/// Returns whether the native call would fail too; any other error means that plait lacks a
+/// resource.
+bool is_program_error(const Error& error) {
+  return error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument;
+}
+
+/// Adds a state; returns false if `most` states exist already.
+bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
+  const std::lock_guard lock(served_comms().mutex);
+  if (served_comms().all.size() >= most) return false;
+  served_comms().all.push_back(state);
+  return true;
+}
+
+/// Attaches a communicator. Returns null on all ranks if any rank cannot attach or is at the limit.
+ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
+  std::shared_ptr<ServedComm> state;
+  bool can = false;
+  const std::optional<Error> missed = attempt([&] {
+    state = std::make_shared<ServedComm>(comm, position);
+    can = add(state, most) && (position.nodes > 1 || state->begin_thread());
+  });
+  if (missed) log(LogLevel::warn, position.rank, missed->what());
+  if (std::unique_ptr<Communicator> made = attach(comm, position, can, kNoDevice)) {
+    state->serve(std::move(made));
+    return state.get();
+  }
+  if (state != nullptr) release_state(state.get());
+  return nullptr;
+}
+
+}  // namespace
+
+void release_state(ServedComm* state) {
+  std::shared_ptr<ServedComm> owned;
+  {
+    const std::lock_guard lock(served_comms().mutex);
+    auto& all = served_comms().all;
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
+    if (at == all.end()) return;
+    owned = std::move(*at);
+    all.erase(at);
+  }
+  owned->close();
+}
+
+void begin_serving() {
+  const bool serves = agreed_to_serve();
+  intercepting.store(serves || is_counting());
+  if (!serves) return;
+  native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  begin_retained_comms();
+  set_thresholds();
+  begin_progress();
+  begin_rendezvous(has_hook());
+  serving.store(true);
+  if (uses_rendezvous()) begin_hook();
+}
+
+void end_serving() {
+  if (!serving.exchange(false)) return;
+  const ProgramThreadScope here;
+  std::vector<std::shared_ptr<ServedComm>> all;
+  {
+    const std::lock_guard lock(served_comms().mutex);
+    all.swap(served_comms().all);
+  }
+  for (const auto& state : all) state->close();
+  for (int round = 0; served_comms().threads.load() != 0; ++round) {
+    complete_ended();
+    let_mpi_progress();
+    backoff_sleep(round);
+  }
+  end_requests();
+  end_rendezvous();  // a receive may get an RTS header until here
+  close_opened();
+  // In the same order on all ranks: a state over several nodes frees its native communicators.
+  for (std::shared_ptr<ServedComm>& state : all) state.reset();
+  end_progress();
+}
+
+void ServedComm::wait_until_idle() {
+  std::unique_lock lock(mutex_);
+  while (first_ != nullptr || working_) {
+    lock.unlock();
+    let_mpi_progress();
+    lock.lock();
+    changed_.wait_for(lock, std::chrono::microseconds(50));
+  }
+}
+
+/// Returns an all_gather of `bytes` from each rank.
+Request ServedComm::one_of_each(std::uint64_t bytes) const {
+  Request request;
+  request.collective = Collective::all_gather;
+  request.type = DataType::uint8;
+  request.ranks = position_.ranks;
+  request.count = bytes;
+  return request;
+}
+
+ServedComm::AgreedLocations ServedComm::agree_locations(BufferLocation mine) {
+  std::array<BufferLocation, kMostRanks> all{};
+  comm_->run(one_of_each(sizeof mine), &mine, all.data());
+  const auto end = all.begin() + position_.ranks;
+  return {
+      std::any_of(all.begin(), end, [](BufferLocation one) { return one != BufferLocation::host; }),
+      std::all_of(all.begin(), end, [](BufferLocation one) { return one == BufferLocation::gpu; })};
+}
+
+bool ServedComm::is_large(const CallShape& shape) {
+  const std::uint64_t least = min_bytes_on_host(shape.request.collective);
+  if (least == 0) return true;
+  std::array<std::uint64_t, kMostRanks> all{};
+  const std::uint64_t mine = std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
+  comm_->run(one_of_each(sizeof mine), &mine, all.data());
+  return *std::max_element(all.begin(), all.end()) >= least;
+}
+
+/// Collective over the communicator, like attach().
+void ServedComm::use_gpus(Handle comm, int gpu) {
+  if (std::exchange(gpus_->tried, true)) return;
+  std::unique_ptr<GpuStream>& stream = gpus_->stream;
+  try {
+    stream = std::make_unique<GpuStream>(gpu);
+  } catch (const std::exception& caught) {
+    log(LogLevel::warn, position_.rank,
+        text("device memory of a communicator is staged: ", as_error(caught).what()));
+  }
+  gpus_->comm = attach(comm, position_, stream != nullptr, gpu);
+  if (!has_gpus()) stream.reset();
+}
+
+/// The communicator has a single GPU of this rank; buffers on another GPU are staged.
+ServedComm::BufferLocation ServedComm::location_on(int gpu) const {
+  return !has_gpus() || gpus_->comm->device() == gpu ? BufferLocation::gpu
+                                                     : BufferLocation::gpu_staged;
+}
+
+void ServedComm::await_stream() {
+  Communicator& comm = *gpus_->comm;
+  for (int round = 0;; ++round) {
+    const cuda::Result result = cuda::api().stream_query(gpus_->stream->stream());
+    if (result == cuda::kSuccess) break;
+    if (result != cuda::kNotReady) {
+      comm.check();
+      cuda::require(result, "stream_query");
+    }
+    let_mpi_progress();
+    if (round > 1000) ::sched_yield();
+  }
+  comm.check();
+}
+
+void ServedComm::run_on_gpus(const PackedCall& packed) {
+  const cuda::Current current(context_of(packed.gpu()));
+  gpus_->comm->enqueue(packed.request(), packed.input(), packed.output(), gpus_->stream->stream());
+  await_stream();
+}
+
+/// Rank 0 admits one call at a time. agree_locations() is a barrier here: all ranks have entered
+/// the call before its start, and have ended it before the next starts.
+void ServedComm::run_serialized(const PackedCall& packed) {
+  std::unique_lock order(gpus_->order, std::defer_lock);
+  if (position_.rank == 0) order.lock();
+  agree_locations(BufferLocation::gpu);
+  const std::optional<Error> failure = attempt([&] { run_on_gpus(packed); });
+  agree_locations(BufferLocation::gpu);
+  if (failure) throw *failure;
+}
+
+void ServedComm::refuse(const Error& why) {
+  if (const std::optional<Error> agreed = comm_->refuse(why.code(), reason_of(why)))
+    throw AgreedError(agreed->code(), reason_of(*agreed));
+  throw Error(why);
+}
+
+void ServedComm::run_or_refuse(Participation& participation, bool all_on_gpu) {
+  if (participation.refusal) refuse(*participation.refusal);
+  execute(*participation.packed, all_on_gpu);
+}
+
+void ServedComm::execute(PackedCall& packed, bool all_on_gpu) {
+  if (all_on_gpu && has_gpus())
+    return gpus_->is_shared ? run_serialized(packed) : run_on_gpus(packed);
+  if (packed.is_on_gpu())
+    if (const auto missed = attempt([&] { packed.bring_to_host(position_.rank); })) refuse(*missed);
+  const CountedCall counted(packed.request().collective, packed.bytes(), kByPlait);
+  if (packed.own() != nullptr)
+    comm_->run(packed.request(), *packed.own(), packed.input(), packed.output());
+  else
+    comm_->run(packed.request(), packed.input(), packed.output());
+}
+
+std::optional<ServedComm::AgreedLocations> ServedComm::negotiate(const CollectiveArgs& args,
+                                                                 const ServedCall& call,
+                                                                 Participation& participation) {
+  wait_until_idle();
+  AgreedLocations locations;
+  if (call.shape.has_own_counts()) {
+    if (!is_large(call.shape)) return std::nullopt;
+  } else if (call.agrees) {
+    int gpu = -1;
+    BufferLocation location = BufferLocation::host;
+    participation.refusal = attempt([&] {
+      gpu = gpu_of_call(args, call.shape, position_);
+      if (gpu >= 0)
+        location = location_on(gpu);
+      else if (touches_gpu_memory(args, position_))
+        location = BufferLocation::gpu_staged;
+    });
+    if (!participation.refusal && gpu >= 0) participation.make(args, call.shape, position_, gpu);
+    locations = agree_locations(participation.refusal ? BufferLocation::gpu_staged : location);
+    locations.gpu = gpu;
+  }
+  if (!locations.any_on_gpu && !call.on_host) return std::nullopt;
+  return locations;
+}
+
+ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const ServedCall& call) {
+  Participation participation;
+  const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
+  ServedComm* const own = locations ? attach_state(args.comm, position_, kMaxPersistent) : nullptr;
+  if (own == nullptr || !locations->all_on_gpu) return own;
+  if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<GpuEngines>();
+  persistent_gpus_->is_shared = true;
+  own->gpus_ = persistent_gpus_;
+  own->use_gpus(args.comm, locations->gpu);
+  return own;
+}
+
+bool ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
+  Participation participation;
+  const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
+  if (!locations) return false;
+  if (locations->all_on_gpu) use_gpus(args.comm, locations->gpu);
+  if (!participation.packed && !participation.refusal)
+    participation.make(args, call.shape, position_, -1);
+  try {
+    run_or_refuse(participation, locations->all_on_gpu);
+  } catch (const AgreedError& refused) {
+    // All ranks throw this error before any data has moved.
+    if (locations->any_on_gpu || is_program_error(refused)) throw;
+    log(LogLevel::warn, position_.rank,
+        text("a call is forwarded to the native MPI: ", refused.what()));
+    return false;
+  }
+  participation.packed->end();
+  return true;
+}
+
+bool ServedComm::begin_thread() {
+  served_comms().threads.fetch_add(1);
+  const std::optional<Error> missed = attempt([&] {
+    quiet_thread([self = shared_from_this()]() mutable {
+      self->work();
+      self.reset();
+      served_comms().threads.fetch_sub(1);
+    }).detach();
+  });
+  if (!missed) return true;
+  served_comms().threads.fetch_sub(1);
+  log(LogLevel::warn, position_.rank,
+      text("a communicator stays native: no thread for non-blocking calls (", reason_of(*missed),
+           "); raise the limit of processes or memory (ulimit -u, -v)"));
+  return false;
+}
+
+void ServedComm::begin(CollectiveRequest& operation) {
+  calls_served.fetch_add(1, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    (last_ == nullptr ? first_ : last_->next) = &operation;
+    last_ = &operation;
+  }
+  changed_.notify_all();
+}
+
+void ServedComm::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return first_ != nullptr || closed_; });
+    if (first_ == nullptr) return;
+    CollectiveRequest& operation = *first_;
+    first_ = operation.next;
+    if (first_ == nullptr) last_ = nullptr;
+    working_ = true;
+    lock.unlock();
+    Participation& participation = operation.participation;
+    operation.error = attempt([&] {
+      AgreedLocations locations;
+      const bool is_on_gpu = !participation.refusal && participation.packed->is_on_gpu();
+      if (operation.agrees)
+        locations = agree_locations(is_on_gpu ? location_on(participation.packed->gpu())
+                                              : BufferLocation::host);
+      run_or_refuse(participation, locations.all_on_gpu);
+    });
+    const std::shared_ptr<ServedComm> owned =
+        std::move(operation.state);  // `operation` may be deleted after the end
+    on_collective_ended(operation);
+    lock.lock();
+    working_ = false;
+    changed_.notify_all();
+  }
+}
+
+void ServedComm::abort() {
+  comm_->abort();
+  if (has_gpus()) gpus_->comm->abort();
+}
+
+void ServedComm::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool may_serve(const CollectiveArgs& args) {
+  const std::uint64_t least = thresholds.any[static_cast<std::size_t>(args.collective)];
+  if (least == kNever) return false;
+  cache_type(args);
+  return most_bytes(args) >= least;
+}
+
+ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
+  const Abi& abi = native().abi;
+  if (abi.key(args.comm) == abi.no_comm) return {};
+  CommEntry* const entry = entry_of(args.comm);
+  if (entry == nullptr || (!may_attach && entry->state == nullptr)) return {};
+  const RankPosition position = entry->position;
+  if (is_unserved(args, *entry)) return {};
+  const std::optional<CallShape> shape = shape_of(args, position);
+  if (!shape) return {};
+  if (position.nodes > 1 && !may_attach) return {};  // the state's thread would have to call MPI
+  const ServedLocations locations = served_locations_of(*shape, position);
+  // Ranks vote on GPU use and exchange locations in blocking calls alone.
+  bool on_gpus = locations.on_gpus;
+  if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *entry);
+  if (on_gpus && !may_attach) on_gpus = entry->state->has_gpus();
+  if (!locations.on_host && !on_gpus) return {};
+  const bool agrees = entry->uses_gpus && position.nodes == 1;
+  if (entry->state == nullptr) {
+    ServedComm* const made = attach_state(args.comm, position, kMaxAttached);
+    if (made == nullptr) {
+      native().Comm_set_attr(args.comm, keyval, &forward_mark);  // deletes the entry
+      return {};
+    }
+    entry->state = made;
+  }
+  return {entry->state, *shape, locations.on_host, agrees};
+}
+
+ServedCall persistent_served_call(const CollectiveArgs& args) {
+  ServedCall call = served_call(args, true);
+  if (call.state == nullptr || call.state->position().nodes > 1)
+    return {};  // native, as non-blocking calls over several nodes are
+  const RevocationScope revocable(args.comm, call.state);
+  throw_if_revoked(args.comm);
+  call.state = call.state->make_persistent_state(args, call);
+  return call;
+}
+
+std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args) {
+  const ProgramThreadScope here;
+  const RevocationScope revocable(args.comm, call.state);
+  try {
+    throw_if_revoked(args.comm);
+    if (!call.state->run(args, call)) return std::nullopt;
+    calls_served.fetch_add(1, std::memory_order_relaxed);
+    return 0;
+  } catch (const std::exception& caught) {
+    return report(args.comm, caught);
+  }
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,157 @@
+// Decides which collectives plait serves, and runs them. The state of a served communicator is an
+// attribute of the communicator and dies with it: MPIs reuse a freed handle at once.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "comm/bootstrap/vote.hpp"
+#include "plait/communicator.hpp"
+#include "shims/mpi/args/gpu_memory.hpp"
+#include "shims/mpi/requests/errors.hpp"
+#include "shims/mpi/staging/packed_call.hpp"
+
+namespace plait::mpi {
+
+/// Set by MPI_Init, the same on all ranks of the job.
+extern constinit std::atomic<bool> serving;
+/// Whether collectives are intercepted: plait serves, or counts native calls (counting.hpp).
+extern constinit std::atomic<bool> intercepting;
+inline bool is_intercepting() { return intercepting.load(std::memory_order_relaxed); }
+inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
+
+/// Called after the program's MPI_Init. Collective over MPI_COMM_WORLD if this process serves host
+/// memory (PLAIT_MPI_HOST) or a node of the job has GPUs; else does nothing.
+void begin_serving();
+/// Called before MPI_Finalize: waits for started calls, then ends all states.
+void end_serving();
+
+/// A non-blocking call that plait serves.
+struct CollectiveRequest;
+
+class ServedComm;
+
+/// This rank's buffers in a call, or the error that keeps the rank from having any: all ranks then
+/// get that error instead of the call. A rank that cannot stage a call still takes part, since its
+/// peers have started it.
+struct Participation {
+  std::optional<PackedCall> packed;
+  std::optional<Error> refusal;
+  /// Packs the call; gpu as in PackedCall. Does not throw.
+  void make(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position,
+            int gpu) {
+    refusal = attempt([&] { packed.emplace(args, shape, position, gpu); });
+  }
+};
+
+/// How a call is served; a null state = forwarded to the native MPI.
+struct ServedCall {
+  ServedComm* state = nullptr;
+  CallShape shape;
+  bool on_host = true;  ///< served even if all ranks' buffers are in host memory
+  bool agrees = false;  ///< ranks exchange buffer locations first
+};
+
+/// This rank in a communicator that plait serves.
+class ServedComm : public std::enable_shared_from_this<ServedComm> {
+ public:
+  ServedComm(Handle comm, RankPosition position) : retained_comm_(comm), position_(position) {}
+  /// The program's communicator.
+  const RetainedComm& retained_comm() const { return retained_comm_; }
+  /// Called before ranks vote on serving, on one node: starts the thread for non-blocking calls.
+  /// Returns false and logs the reason if that fails: without the thread non-blocking calls could
+  /// not end.
+  bool begin_thread();
+  /// Called after the vote, before any call.
+  void serve(std::unique_ptr<Communicator> comm) { comm_ = std::move(comm); }
+  const RankPosition& position() const { return position_; }
+  /// Returns whether a blocking call has found all ranks' buffers on GPUs; the same on all ranks.
+  bool has_gpus() const { return gpus_->comm != nullptr; }
+  /// Runs the call after all calls started before it. Returns false on all ranks if the call is
+  /// native after all: no buffer is on a GPU and host memory is not served, or a rank cannot take
+  /// part. Throws Error.
+  bool run(const CollectiveArgs& args, const ServedCall& call);
+  /// Makes a state for a persistent call on the same communicator, since ranks may start persistent
+  /// calls in any order. Returns null if the call is native after all. Throws Error.
+  ServedComm* make_persistent_state(const CollectiveArgs& args, const ServedCall& call);
+  /// Queues the call for the state's thread.
+  void begin(CollectiveRequest& operation);
+  /// Ends all calls with Error(aborted), on all ranks. Any thread.
+  void abort();
+  /// No further call comes: the thread ends after the queued calls.
+  void close();
+
+ private:
+  /// The location of a rank's buffers in a call; ranks may differ.
+  enum class BufferLocation : std::uint8_t { host, gpu_staged, gpu };
+  struct AgreedLocations {
+    bool any_on_gpu = false, all_on_gpu = false;  ///< all_on_gpu: usable by engines
+    int gpu = -1;                                 ///< GPU of this rank's buffers
+  };
+  /// plait's communicator on a GPU of each rank.
+  struct GpuEngines {
+    /// A stream of its own: ranks may start calls of several communicators in different orders. On
+    /// a shared stream each rank's first call could wait for a call that another rank has not
+    /// started.
+    std::unique_ptr<GpuStream> stream;
+    std::unique_ptr<Communicator> comm;  ///< null unless has_gpus()
+    bool tried = false;
+    bool is_shared = false;  ///< by persistent requests
+    std::mutex order;        ///< serialises persistent calls on rank 0
+  };
+  Request one_of_each(std::uint64_t bytes) const;
+  AgreedLocations agree_locations(BufferLocation mine);
+  /// Exchanges among ranks the facts that all need before a call; returns nothing if the call is
+  /// native. If engines can use this rank's buffers, packs the call first: no rank may refuse after
+  /// all ranks have agreed on the engines.
+  std::optional<AgreedLocations> negotiate(const CollectiveArgs& args, const ServedCall& call,
+                                           Participation& participation);
+  /// With own_counts: returns whether the call is large enough on any rank.
+  bool is_large(const CallShape& shape);
+  void use_gpus(Handle comm, int gpu);
+  BufferLocation location_on(int gpu) const;
+  /// Any thread.
+  void run_or_refuse(Participation& participation, bool all_on_gpu);
+  void execute(PackedCall& packed, bool all_on_gpu);
+  /// Throws on all ranks of the call.
+  [[noreturn]] void refuse(const Error& why);
+  void run_on_gpus(const PackedCall& packed);
+  /// Runs persistent calls in rank 0's order, one call at a time: ranks may start them in any
+  /// order, and kernels of more than two communicators may wait for each other on a GPU.
+  void run_serialized(const PackedCall& packed);
+  void await_stream();
+  void work();
+  void wait_until_idle();
+  RetainedComm retained_comm_;
+  RankPosition position_;
+  std::unique_ptr<Communicator> comm_;
+  std::shared_ptr<GpuEngines> gpus_ = std::make_shared<GpuEngines>();
+  std::shared_ptr<GpuEngines> persistent_gpus_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  CollectiveRequest* first_ = nullptr;  ///< queue of started calls
+  CollectiveRequest* last_ = nullptr;
+  bool working_ = false;  ///< a call runs
+  bool closed_ = false;
+};
+
+/// Returns false if plait serves no call of this size. Checked first, since most calls are small.
+bool may_serve(const CollectiveArgs& args);
+/// Decides how to serve a call that may_serve(). may_attach: the call is blocking, hence ranks may
+/// attach the communicator.
+ServedCall served_call(const CollectiveArgs& args, bool may_attach);
+
+/// The same for a persistent call, in the function that makes the request: ranks may attach there.
+/// The state belongs to the request until release_state().
+ServedCall persistent_served_call(const CollectiveArgs& args);
+void release_state(ServedComm* state);
+
+/// Runs a blocking call. Returns the function's result, or nothing if the native MPI must run it.
+std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args);
+
+/// Number of calls that plait has served in this process.
+extern constinit std::atomic<std::uint64_t> calls_served;
+
+}  // namespace plait::mpi

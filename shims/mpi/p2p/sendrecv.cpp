@@ -1,0 +1,186 @@
+// Joins a send and a receive into one pending request, which ends when both have ended.
+#include "shims/mpi/p2p/sendrecv.hpp"
+
+#include <climits>
+#include <vector>
+
+#include "shims/mpi/abi/status.hpp"
+
+namespace plait::mpi {
+namespace {
+
+/// A pending sendrecv, with the status of the receive.
+struct SendrecvRequest : PendingRequest {
+  bool has_ended() override {
+    if (cancel_requested.exchange(false)) receive->cancel();
+    receive_ended = receive_ended || receive->has_ended();
+    send_ended = send_ended || send->has_ended();
+    if (!receive_ended || !send_ended) return false;
+    const PendingRequest& first = receive->code != 0 ? *receive : *send;
+    code = first.code;
+    is_reported = first.is_reported;
+    return true;
+  }
+  void fill(void* status) const override { receive->fill(status); }
+  bool must_end() const override { return !receive_ended && receive->must_end(); }
+
+  std::vector<std::byte> packed;  ///< copy of the data to send, if the receive overwrites the data
+  std::unique_ptr<PendingRequest> receive, send;
+  bool receive_ended = false, send_ended = false;
+};
+
+template <class Width>
+struct NativeP2P {
+  using N = typename Width::N;
+  static int send(const void* buffer, N count, Handle type, int to, int tag, Handle comm,
+                  void* request) {
+    if constexpr (sizeof(N) == 4)
+      return native().small_p2p.Isend(buffer, count, type, to, tag, comm, request);
+    else
+      return large_or_small(native().large_p2p.Isend, native().small_p2p.Isend, comm, buffer, count,
+                            type, to, tag, comm, request);
+  }
+  static int receive(void* buffer, N count, Handle type, int from, int tag, Handle comm,
+                     void* request) {
+    if constexpr (sizeof(N) == 4)
+      return native().small_p2p.Irecv(buffer, count, type, from, tag, comm, request);
+    else
+      return large_or_small(native().large_p2p.Irecv, native().small_p2p.Irecv, comm, buffer, count,
+                            type, from, tag, comm, request);
+  }
+};
+
+/// Sends rows of `row` bytes each. If the total exceeds an int, the datatype is a row.
+std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows, std::uint64_t row,
+                                                  const SendrecvPeers& ends, int& code) {
+  const Handle byte = native().abi.byte;
+  const Count bytes = rows * static_cast<Count>(row);
+  if (bytes <= INT_MAX || native().large_p2p.Isend != nullptr || row > INT_MAX)
+    return start_send<LargeCounts>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
+  if (auto one = start_rendezvous_send({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm))
+    return one;
+  Handle type = 0, native_request = 0;
+  code = native().Type_contiguous(static_cast<int>(row), byte, &type);
+  if (code == 0) code = native().Type_commit(&type);
+  if (code != 0) return nullptr;
+  code = native().small_p2p.Isend(buffer, static_cast<int>(rows), native().abi.at(&type, 0),
+                                  ends.to, ends.out_tag, ends.comm, &native_request);
+  native().Type_free(&type);
+  return code == 0 ? make_native_request(native().abi.at(&native_request, 0), CallStaging())
+                   : nullptr;
+}
+
+void cancel_and_wait(PendingRequest& receive) {
+  receive.cancel();
+  wait_for(receive);
+}
+
+}  // namespace
+
+template <class Width>
+std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N count, Handle type,
+                                           int to, int tag, Handle comm, int& code) {
+  if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm)) return one;
+  CallStaging staging;
+  if (job_uses_gpus()) staging.add_input(buffer, type, count);
+  Handle native_request = 0;
+  code = NativeP2P<Width>::send(staging.substitute(buffer), count, type, to, tag, comm,
+                                &native_request);
+  return code == 0 ? make_native_request(native().abi.at(&native_request, 0), std::move(staging))
+                   : nullptr;
+}
+
+template <class Width>
+std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count, Handle type,
+                                           int from, int tag, Handle comm, int& code) {
+  auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type});
+  Handle native_request = 0;
+  code = NativeP2P<Width>::receive(recv->posted(), count, type, from, tag, comm, &native_request);
+  return code == 0 ? make_recv_request(native().abi.at(&native_request, 0), std::move(recv))
+                   : nullptr;
+}
+
+/// Starts the receive first, so that a message to this rank itself finds it.
+template <class Width>
+std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
+                                               Handle in_type, void* out,
+                                               typename Width::N out_count, Handle out_type,
+                                               const SendrecvPeers& ends, int& code) {
+  auto made = std::make_unique<SendrecvRequest>();
+  made->receive =
+      start_recv<Width>(out, out_count, out_type, ends.from, ends.in_tag, ends.comm, code);
+  if (made->receive == nullptr) return nullptr;
+  made->send = start_send<Width>(in, in_count, in_type, ends.to, ends.out_tag, ends.comm, code);
+  if (made->send != nullptr) return made;
+  cancel_and_wait(*made->receive);
+  return nullptr;
+}
+
+template <class Width>
+std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Width::N count,
+                                                       Handle type, const SendrecvPeers& ends,
+                                                       int& code) {
+  auto made = std::make_unique<SendrecvRequest>();
+  const Layout layout = layout_of(type);
+  const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
+  CallStaging staging;
+  if (job_uses_gpus()) staging.add_input(buffer, type, count);
+  made->packed.resize(bytes);
+  pack(staging.substitute(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
+       made->packed.data());
+  made->receive = start_recv<Width>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
+  if (made->receive == nullptr) return nullptr;
+  made->send = start_packed_send(made->packed.data(), count, layout.bytes, ends, code);
+  if (made->send != nullptr) return made;
+  cancel_and_wait(*made->receive);
+  return nullptr;
+}
+
+#define PLAIT_MPI_WIDTH(Width)                                                                   \
+  template std::unique_ptr<PendingRequest> start_send<Width>(const void*, Width::N, Handle, int, \
+                                                             int, Handle, int&);                 \
+  template std::unique_ptr<PendingRequest> start_recv<Width>(void*, Width::N, Handle, int, int,  \
+                                                             Handle, int&);                      \
+  template std::unique_ptr<PendingRequest> start_sendrecv<Width>(                                \
+      const void*, Width::N, Handle, void*, Width::N, Handle, const SendrecvPeers&, int&);       \
+  template std::unique_ptr<PendingRequest> start_sendrecv_replace<Width>(                        \
+      void*, Width::N, Handle, const SendrecvPeers&, int&);
+PLAIT_MPI_WIDTH(IntCounts)
+PLAIT_MPI_WIDTH(LargeCounts)
+#undef PLAIT_MPI_WIDTH
+
+namespace {
+
+/// The same with the signatures of MPI_Isendrecv and MPI_Isendrecv_replace.
+template <class Width>
+struct IsendrecvFunctions {
+  using N = typename Width::N;
+  static int both(const void* in, N in_count, Handle in_type, int to, int out_tag, void* out,
+                  N out_count, Handle out_type, int from, int in_tag, Handle comm, void* request) {
+    return *start_request(comm, request, [&](int& code) {
+      return start_sendrecv<Width>(in, in_count, in_type, out, out_count, out_type,
+                                   {to, out_tag, from, in_tag, comm}, code);
+    });
+  }
+  static int in_place(void* buffer, N count, Handle type, int to, int out_tag, int from, int in_tag,
+                      Handle comm, void* request) {
+    return *start_request(comm, request, [&](int& code) {
+      return start_sendrecv_replace<Width>(buffer, count, type, {to, out_tag, from, in_tag, comm},
+                                           code);
+    });
+  }
+};
+
+}  // namespace
+
+void add_isendrecv(NativeMpi& table) {
+  const bool has_counts = table.abi.family == MpiFamily::open_mpi;
+  if (has_counts && table.small_p2p.Isendrecv != nullptr) return;
+  table.small_p2p.Isendrecv = IsendrecvFunctions<IntCounts>::both;
+  table.small_p2p.Isendrecv_replace = IsendrecvFunctions<IntCounts>::in_place;
+  if (table.large_p2p.Isendrecv == nullptr) return;  // large counts are narrowed
+  table.large_p2p.Isendrecv = IsendrecvFunctions<LargeCounts>::both;
+  table.large_p2p.Isendrecv_replace = IsendrecvFunctions<LargeCounts>::in_place;
+}
+
+}  // namespace plait::mpi

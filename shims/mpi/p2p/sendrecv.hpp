@@ -1,0 +1,37 @@
+// A send and a receive in one call, as two messages, each native or by rendezvous. Also replaces an
+// MPI_Isendrecv that is missing (Open MPI 4.1) or lacks the received count in the status (MPICH).
+#pragma once
+#include <memory>
+
+#include "shims/mpi/intercept/forward.hpp"
+#include "shims/mpi/p2p/rendezvous.hpp"
+
+namespace plait::mpi {
+
+struct SendrecvPeers {
+  int to, out_tag, from, in_tag;
+  Handle comm;
+};
+
+/// Return null and set `code` if the MPI refuses.
+template <class Width>
+std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N count, Handle type,
+                                           int to, int tag, Handle comm, int& code);
+template <class Width>
+std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count, Handle type,
+                                           int from, int tag, Handle comm, int& code);
+template <class Width>
+std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
+                                               Handle in_type, void* out,
+                                               typename Width::N out_count, Handle out_type,
+                                               const SendrecvPeers& ends, int& code);
+/// Copies the data to send first, since the receive overwrites the buffer.
+template <class Width>
+std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Width::N count,
+                                                       Handle type, const SendrecvPeers& ends,
+                                                       int& code);
+
+/// Puts both functions into the table if the MPI needs a replacement.
+void add_isendrecv(NativeMpi& table);
+
+}  // namespace plait::mpi

@@ -1,0 +1,97 @@
+// Errors of calls that plait takes part in: the MPI code, and the error handler that is called. A
+// call may end after the program has freed the communicator's handle. Under ULFM, lost ranks and
+// revoked communicators have the MPI's own codes.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "plait/error.hpp"
+#include "shims/mpi/abi/native_mpi.hpp"
+
+namespace plait::mpi {
+
+class ServedComm;
+
+/// Returns plait's code for an error; the MPI's for a lost rank or a revoked communicator, if any.
+int error_code(const std::exception& caught);
+/// Calls the communicator's error handler with a code that the MPI has not raised; 0 = no error.
+/// Returns the code.
+int call_errhandler(Handle comm, int code);
+/// Calls the communicator's error handler with the code of an error; returns the code. Under ULFM
+/// waits up to a second until the MPI knows of the lost rank or the revocation, since the program
+/// may query the MPI next.
+int report(Handle comm, const std::exception& caught);
+/// Runs the body of an exported function. The caller is C, so exceptions are reported to the
+/// communicator's error handler and do not leave.
+template <class Body>
+[[gnu::always_inline]] inline int guarded(Handle comm, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& caught) {
+    return report(comm, caught);
+  }
+}
+
+/// Returns true once every 10 ms, from the first call on; for checks too slow for every round.
+class RateLimit {
+ public:
+  bool is_due();
+
+ private:
+  std::int64_t next_ns_ = 0;
+};
+
+/// Returns whether the MPI can tell which communicators are revoked (ULFM, in Open MPI 5).
+inline bool has_ulfm() { return native().Comm_is_revoked != nullptr; }
+bool is_revoked(Handle comm);
+/// Throws Error(aborted) if the communicator is revoked.
+void throw_if_revoked(Handle comm);
+/// Returns ULFM's code if the communicator is revoked or has lost ranks; 0 = neither so far.
+int fault_in(Handle comm);
+
+struct CommRecord;
+
+/// A program's communicator, retained for a call that ends later.
+class RetainedComm {
+ public:
+  /// Errors go to MPI_COMM_WORLD's handler.
+  RetainedComm() = default;
+  /// Takes a handle that the MPI has accepted for a call.
+  explicit RetainedComm(Handle comm);
+  /// Like the functions above. After the program has freed the communicator, the handler is called
+  /// with a communicator of this rank alone.
+  int call_errhandler(int code) const;
+  int report(const std::exception& caught) const;
+  bool is_revoked() const;
+  /// Returns the code of the error that a call ended with; nothing while the MPI may still learn
+  /// of the cause. `since_ns` starts as 0.
+  std::optional<int> code_of(const Error& error, std::int64_t& since_ns) const;
+
+ private:
+  std::shared_ptr<CommRecord> record_;
+};
+
+/// Called by MPI_Init, before any RetainedComm exists.
+void begin_retained_comms();
+
+/// Scope of a blocking call of plait's whose communicator the program may revoke meanwhile.
+/// let_mpi_progress() then ends the call: aborts `state`, or throws Error(aborted) during set-up
+/// (null state).
+class RevocationScope {
+ public:
+  RevocationScope(Handle comm, ServedComm* state);
+  ~RevocationScope();
+  RevocationScope(const RevocationScope&) = delete;
+  RevocationScope& operator=(const RevocationScope&) = delete;
+  /// Checks the innermost scope of this thread. May throw.
+  static void look();
+
+ private:
+  Handle comm_;
+  ServedComm* state_;
+  RateLimit rate_limit_;
+  RevocationScope* outer_;
+};
+
+}  // namespace plait::mpi

@@ -1,0 +1,409 @@
+// The list of pending requests, and their completion. MPI_Grequest_complete is called in the
+// program's threads alone, under a single lock.
+#include "shims/mpi/requests/requests.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "shims/mpi/abi/status.hpp"
+#include "shims/mpi/p2p/rendezvous_slots.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<int> pending{0};
+constinit std::atomic<int> open_grequests{0};
+constinit thread_local int ProgramThreadScope::depth [[gnu::tls_model("initial-exec")]] = 0;
+
+namespace {
+
+struct PendingList {
+  std::mutex mutex;
+  std::vector<PendingRequest*> all;  ///< in the order of start
+  std::size_t next = 0;              ///< the next to poll
+  std::mutex sleeping;
+  std::condition_variable ended;
+  std::atomic<int> polled{0};  ///< operations that end without waking a waiter
+};
+
+PendingList& pending_list() {
+  static auto* const one = new PendingList;
+  return *one;
+}
+
+/// A native request on staging buffers, and the status after completion.
+struct NativeRequest : PendingRequest {
+  NativeRequest(Handle of_mpi, CallStaging buffers)
+      : native_request(of_mpi), staging(std::move(buffers)) {}
+
+  bool has_ended() override {
+    int flag = 0;
+    if (cancel_requested.exchange(false)) native().Cancel(&native_request);
+    code = native().Test(&native_request, &flag, status.data());
+    is_reported = code != 0;
+    if (code == 0 && flag == 0) return false;
+    if (code != 0) return true;
+    try {
+      staging.put_back(received_bytes(status.data()));
+    } catch (const std::exception& error) {
+      code = error_code(error);
+    }
+    return true;
+  }
+  void fill(void* out) const override {
+    std::memcpy(out, status.data(), static_cast<std::size_t>(status_bytes()));
+  }
+
+  Handle native_request;
+  CallStaging staging;
+  Polled polled;
+  alignas(8) std::array<std::byte, 32> status{};
+};
+
+/// A request that never ends. Reading the state makes the MPI progress on all work; a probe does
+/// not: MPICH's non-blocking collectives stand still.
+Handle progress_request = 0;
+
+int query(void* extra, void* status) {
+  const auto& one = *static_cast<const PendingRequest*>(extra);
+  if (status != nullptr && status != native().abi.status_ignore) one.fill(status);
+  return 0;
+}
+
+struct RequestError {
+  Handle request;
+  RetainedComm comm;
+  int code;
+  bool is_reported;
+};
+
+thread_local std::vector<RequestError> request_errors;
+
+/// Runs in the thread that completes or frees the request.
+int end(void* extra) {
+  auto* const one = static_cast<PendingRequest*>(extra);
+  if (one->code != 0)
+    static_cast<void>(attempt(
+        [&] { request_errors.push_back({one->request, one->comm, one->code, one->is_reported}); }));
+  open_grequests.fetch_sub(1);
+  release_request(one);
+  return 0;
+}
+
+int cancel(void* extra, int complete) {
+  if (extra != nullptr && complete == 0) static_cast<PendingRequest*>(extra)->cancel();
+  return 0;
+}
+
+}  // namespace
+
+void release_request(PendingRequest* one) {
+  if (one->references.fetch_sub(1) == 1) delete one;
+}
+
+void watch(PendingRequest& one) {
+  const std::lock_guard lock(pending_list().mutex);
+  pending_list().all.push_back(&one);
+  one.references.fetch_add(1);
+  pending.fetch_add(1);
+}
+
+int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request) {
+  const std::lock_guard lock(pending_list().mutex);
+  pending_list().all.push_back(one.get());  // first: a generalized request cannot be withdrawn
+  const int code = native().Grequest_start(query, end, cancel, one.get(), request);
+  if (code != 0) {
+    pending_list().all.pop_back();
+    return code;
+  }
+  open_grequests.fetch_add(1);
+  one->comm = std::move(comm);
+  one.release()->request = native().abi.at(request, 0);
+  pending.fetch_add(1);
+  return 0;
+}
+
+void clear_errors() { request_errors.clear(); }
+
+int take_error(Handle request) {
+  const auto at =
+      std::find_if(request_errors.begin(), request_errors.end(), [&](const RequestError& one) {
+        return native().abi.key(one.request) == native().abi.key(request);
+      });
+  if (at == request_errors.end()) return 0;
+  const RequestError found = std::move(*at);
+  request_errors.erase(at);  // before the handler runs, which may call the MPI
+  return found.is_reported ? found.code : found.comm.call_errhandler(found.code);
+}
+
+bool let_mpi_progress() {
+  if (ProgramThreadScope::depth == 0) return false;
+  int flag = 0;
+  native().Request_get_status(progress_request, &flag, native().abi.status_ignore);
+  RevocationScope::look();
+  return true;
+}
+
+void begin_progress() {
+  Handle request = 0;
+  native().Grequest_start([](void*, void*) { return 0; }, [](void*) { return 0; }, cancel, nullptr,
+                          &request);
+  progress_request = native().abi.at(&request, 0);
+}
+
+void end_progress() {
+  Handle request = progress_request;
+  native().Grequest_complete(progress_request);
+  native().Wait(&request, native().abi.status_ignore);
+}
+
+std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
+                                                           const CollectiveArgs& args) {
+  ServedComm& state = *call.state;
+  try {
+    auto made = std::make_unique<CollectiveRequest>(state.shared_from_this(),
+                                                    call.agrees && !call.shape.has_own_counts());
+    Participation& participation = made->participation;
+    participation.refusal = attempt([&] {
+      const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.position()) : -1;
+      participation.packed.emplace(args, call.shape, state.position(), gpu);
+      participation.packed->retain_types();
+    });
+    return made;
+  } catch (...) {
+    state.abort();  // later calls would pair with wrong calls of the ranks
+    throw;
+  }
+}
+
+int start_served(const ServedCall& call, const CollectiveArgs& args, void* request) {
+  const ProgramThreadScope here;
+  try {
+    throw_if_revoked(args.comm);
+    std::unique_ptr<CollectiveRequest> made = make_collective_request(call, args);
+    CollectiveRequest& operation = *made;
+    int code = 0;
+    const std::optional<Error> missed = attempt(
+        [&] { code = start_grequest(std::move(made), call.state->retained_comm(), request); });
+    if (missed || code != 0) call.state->abort();
+    if (missed) throw Error(*missed);
+    if (code == 0) call.state->begin(operation);
+    return code;
+  } catch (const std::exception& caught) {
+    return report(args.comm, caught);
+  }
+}
+
+Polled::Polled() { pending_list().polled.fetch_add(1); }
+Polled::~Polled() { pending_list().polled.fetch_sub(1); }
+
+std::unique_ptr<PendingRequest> make_native_request(Handle native_request, CallStaging staging) {
+  return std::make_unique<NativeRequest>(native_request, std::move(staging));
+}
+
+int start_native(Handle comm, Handle native_request, CallStaging staging, void* request) {
+  return start_grequest(make_native_request(native_request, std::move(staging)), RetainedComm(comm),
+                        request);
+}
+
+/// Also notices revocations, since plait's thread calls no MPI.
+bool CollectiveRequest::has_ended() {
+  if (!ended.load(std::memory_order_acquire)) {
+    if (has_ulfm() && rate_limit_.is_due() && comm.is_revoked())
+      if (const std::shared_ptr<ServedComm> at = abortable.lock()) at->abort();
+    return false;
+  }
+  if (!error) error = attempt([&] { participation.packed->end(); });
+  participation.packed.reset();  // here MPI datatypes may be freed
+  if (!error) return true;
+  const std::optional<int> found = comm.code_of(*error, failed_ns_);
+  code = found.value_or(0);
+  return found.has_value();
+}
+
+void CollectiveRequest::fill(void* status) const {
+  const Abi& abi = native().abi;
+  native().Status_set_elements(status, abi.byte, 0);
+  native().Status_set_cancelled(status, 0);
+  auto* const source = reinterpret_cast<int*>(static_cast<std::byte*>(status) + abi.source_at);
+  source[0] = abi.any_source;
+  source[1] = abi.any_tag;
+}
+
+void on_collective_ended(CollectiveRequest& operation) {
+  operation.ended.store(true, std::memory_order_release);
+  {
+    const std::lock_guard lock(pending_list().sleeping);
+  }
+  pending_list().ended.notify_all();
+}
+
+/// MPICH's hook must call no MPI function if several threads call MPI at once.
+bool has_hook() {
+  if (native().progress_register != nullptr) return true;
+  return native().Async_start != nullptr && native().abi.family == MpiFamily::mpich &&
+         !threads_may_call_at_once();
+}
+
+void begin_hook() {
+  if (native().progress_register != nullptr) {
+    native().progress_register(+[] {
+      complete_ended();
+      return 0;
+    });
+    return;
+  }
+  constexpr int kNoStream = 0x3c000000;  // MPIX_STREAM_NULL
+  native().Async_start(
+      +[](void*) {
+        static thread_local bool inside = false;  // a request completed twice is freed twice
+        if (inside) return 0;
+        inside = true;
+        complete_ended();
+        inside = false;
+        return is_serving() ? 0 : 1;  // 1 removes the hook
+      },
+      nullptr, kNoStream);
+}
+
+namespace {
+
+constexpr std::size_t kSweep = 16;
+
+/// Completes the ended requests of [from, to); returns the index after the remaining ones.
+std::size_t complete_range(std::size_t from, std::size_t to) {
+  auto& all = pending_list().all;
+  std::size_t remaining = from;
+  for (std::size_t at = from; at < to; ++at) {
+    PendingRequest& one = *all[at];
+    if (!one.has_ended()) {
+      all[remaining++] = &one;
+      continue;
+    }
+    pending.fetch_sub(1);
+    one.complete_in_mpi();
+    release_request(&one);
+  }
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(remaining),
+            all.begin() + static_cast<std::ptrdiff_t>(to));
+  return remaining;
+}
+
+}  // namespace
+
+void complete_in_test() {
+  static thread_local unsigned calls = 0;
+  complete_ended(++calls % 4 == 0 ? Sweep::all : Sweep::some);
+}
+
+void complete_ended(Sweep sweep) {
+  if (pending.load(std::memory_order_acquire) == 0) return;
+  static thread_local bool inside = false;  // polling makes the MPI call this function again
+  if (inside) return;
+  struct Inside {
+    Inside() { inside = true; }
+    ~Inside() { inside = false; }
+  } const here;
+  const std::unique_lock lock(pending_list().mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // another thread polls
+  auto& all = pending_list().all;
+  std::size_t& next = pending_list().next;
+  const std::size_t whole = all.size();
+  const bool few = sweep == Sweep::all || whole <= 2 * kSweep;
+  if (!few) complete_range(whole - kSweep, whole);
+  const std::size_t others = few ? whole : whole - kSweep;
+  if (few || next >= others) next = 0;
+  next = complete_range(next, few ? others : std::min(others, next + kSweep));
+}
+
+namespace {
+
+bool any_must_end() {
+  const std::lock_guard lock(pending_list().mutex);
+  const auto& all = pending_list().all;
+  return std::any_of(all.begin(), all.end(),
+                     [](const PendingRequest* one) { return one->must_end(); });
+}
+
+template <class Condition>
+void progress_until(const Condition& condition) {
+  for (int round = 0; !condition(); ++round) {
+    complete_ended();
+    let_mpi_progress();
+    backoff_sleep(round);
+  }
+}
+
+void ignore_error(void*, int*, ...) {}
+
+/// Silences MPI_COMM_WORLD's handler while ranks end: lost ranks cause errors then.
+class SilencedErrors {
+ public:
+  SilencedErrors() {
+    Handle silent = 0;
+    native().Comm_get_errhandler(native().abi.world, &handler_);
+    native().Comm_create_errhandler(ignore_error, &silent);
+    native().Comm_set_errhandler(native().abi.world, native().abi.at(&silent, 0));
+    native().Errhandler_free(&silent);
+  }
+  ~SilencedErrors() {
+    native().Comm_set_errhandler(native().abi.world, native().abi.at(&handler_, 0));
+    native().Errhandler_free(&handler_);
+  }
+  SilencedErrors(const SilencedErrors&) = delete;
+  SilencedErrors& operator=(const SilencedErrors&) = delete;
+
+ private:
+  Handle handler_ = 0;
+};
+
+/// Completes receives that have a message and a request freed by the program: the MPI may need some
+/// steps to find them.
+void put_back_arrived() {
+  constexpr int kSteps = 50;
+  for (int step = 0; pending.load() != 0 && step < kSteps; ++step) {
+    complete_ended(Sweep::all);
+    let_mpi_progress();
+  }
+}
+
+}  // namespace
+
+void end_requests() {
+  progress_until([] { return !any_must_end(); });
+  // A rank that has not arrived yet may still receive a message whose sender has freed the request,
+  // or send a message that another rank receives into GPU memory.
+  const SilencedErrors silenced;
+  Handle request = 0;
+  const Handle world = native().abi.world;
+  const bool needs_barrier = (uses_rendezvous() || job_uses_gpus()) && fault_in(world) == 0;
+  if (needs_barrier && native().Ibarrier(world, &request) == 0)
+    progress_until([&] {  // the barrier may never end after a rank is lost
+      int flag = 0;
+      return native().Test(&request, &flag, native().abi.status_ignore) != 0 || flag != 0 ||
+             fault_in(world) != 0;
+    });
+  put_back_arrived();
+  progress_until([] { return !any_must_end(); });
+  const std::lock_guard lock(pending_list().mutex);
+  pending_list().all.clear();
+  pending.store(0);
+}
+
+void backoff_sleep(int round) {
+  if (round < 50) return;
+  if (round < 100 || pending_list().polled.load() != 0) {
+    ::sched_yield();
+    return;
+  }
+  std::unique_lock lock(pending_list().sleeping);
+  pending_list().ended.wait_for(lock, std::chrono::microseconds(std::min(round / 2, 500)));
+}
+
+}  // namespace plait::mpi
