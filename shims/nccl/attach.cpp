@@ -12,14 +12,14 @@
 #include <set>
 #include <system_error>
 
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/choose/descriptor.hpp"
-#include "comm/multinode/node_program.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "plait/error.hpp"

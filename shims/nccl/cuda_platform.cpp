@@ -4,7 +4,7 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/multinode/nodes.hpp"
+#include "comm/bootstrap/host_name.hpp"
 #include "comm/node/setup.hpp"
 #include "driver/cuda/primary.hpp"
 #include "gpu/device/device_code.hpp"

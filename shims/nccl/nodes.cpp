@@ -4,7 +4,9 @@
 
 #include <atomic>
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "comm/multinode/node_program_runner.hpp"
 #include "comm/node/setup.hpp"
 #include "plait/error.hpp"

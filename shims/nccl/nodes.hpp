@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "comm/multinode/nodes.hpp"
+#include "comm/bootstrap/nodes.hpp"
 #include "shims/nccl/engine.hpp"
 
 namespace plait::nccl {

@@ -1,6 +1,7 @@
 // Names, texts and exit codes of errors, from errors.def.
 #include "plait/error.hpp"
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
 
 namespace plait {
@@ -47,5 +48,11 @@ bool error_is_bug(ErrorCode code) noexcept { return row(code).is_bug; }
 
 Error::Error(ErrorCode code, const std::string& message)
     : std::runtime_error(worded(code, message)), code_(code) {}
+
+std::string reason_of(const Error& error) {
+  const std::string whole = error.what();
+  const std::string prefix = text(error_text(error.code()), ": ");
+  return whole.rfind(prefix, 0) == 0 ? whole.substr(prefix.size()) : whole;
+}
 
 }  // namespace plait

@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
-#include "comm/liveness/peer_watch.hpp"
 #include "comm/multinode/gpu_multinode.hpp"
 #include "comm/multinode/node_program_runner.hpp"
 #include "comm/node/setup.hpp"

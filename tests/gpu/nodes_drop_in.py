@@ -38,7 +38,7 @@ from drop_in import leave_new, served
 
 NODE_SIZE = int(os.environ.get("PLAIT_NODE_SIZE", "1"))
 IS_NAMED = os.environ.get("PLAIT_ALGO", "").startswith("multi_node")
-LEAST_BYTES = 256 << 10  # kLeastNodeBytes, src/comm/multinode/node_program.hpp
+LEAST_BYTES = 256 << 10  # kLeastNodeBytes, src/comm/choose/multinode_choice.hpp
 COUNTS = (64, 4096, 100_003)
 SIZES = (4 << 10, 64 << 10, LEAST_BYTES, 1 << 20, 16 << 20, 64 << 20, 256 << 20)
 SECONDS = 400

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "base/error_reason.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/links.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/choose/descriptor.hpp"
 #include "comm/transport/mpi/mpi_transport.hpp"
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/arrival.hpp"

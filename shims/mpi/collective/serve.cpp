@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
-#include "comm/choose/descriptor.hpp"
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/attach.hpp"
 #include "shims/mpi/collective/fast_path.hpp"

@@ -8,12 +8,14 @@
 #include <cstring>
 #include <functional>
 
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/api/communicator_state.hpp"
 #include "comm/bootstrap/interrupt.hpp"
 #include "comm/bootstrap/links.hpp"
 #include "comm/choose/choose.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "comm/gpu/gpu_side.hpp"
 #include "comm/multinode/gpu_multinode.hpp"
 #include "comm/multinode/multinode.hpp"

@@ -1,4 +1,5 @@
 // Calls with a count per block where no rank knows all counts: ranks exchange the known counts.
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
 #include "comm/api/communicator_state.hpp"
 #include "comm/choose/own_counts.hpp"

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/error_reason.hpp"
 #include "base/forks.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"

@@ -11,10 +11,10 @@
 #include <optional>
 
 #include "base/env.hpp"
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/ancestors.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
-#include "comm/choose/descriptor.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "base/hash.hpp"
 #include "base/text.hpp"
-#include "comm/choose/descriptor.hpp"
-#include "comm/multinode/nodes.hpp"
+#include "comm/bootstrap/host_name.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 

@@ -9,10 +9,10 @@
 #include <system_error>
 
 #include "base/env.hpp"
+#include "base/error_reason.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
-#include "comm/choose/descriptor.hpp"
 
 namespace plait {
 namespace {

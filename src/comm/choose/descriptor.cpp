@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
 
 namespace plait {
@@ -151,12 +152,6 @@ std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
     if (const auto found = difference(by_rank[0], by_rank[rank], name(0), name(rank)))
       return Error(ErrorCode::mismatch, *found);
   return std::nullopt;
-}
-
-std::string reason_of(const Error& error) {
-  const std::string whole = error.what();
-  const std::string prefix = text(error_text(error.code()), ": ");
-  return whole.rfind(prefix, 0) == 0 ? whole.substr(prefix.size()) : whole;
 }
 
 }  // namespace plait

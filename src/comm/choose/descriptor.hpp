@@ -46,7 +46,5 @@ std::string print(const CallDescriptor& descriptor);
 /// rank names for messages; empty = the numbers.
 std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
                                 const std::vector<int>& names = {});
-/// Returns an error's text without the code's prefix.
-std::string reason_of(const Error& error);
 
 }  // namespace plait

@@ -5,7 +5,7 @@
 
 #include "base/text.hpp"
 #include "comm/choose/choose.hpp"
-#include "comm/multinode/node_program.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "cpu/float_mode.hpp"
 #include "gpu/copy/copy_tuning.hpp"
 #include "plait/error.hpp"

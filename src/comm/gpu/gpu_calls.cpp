@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/choose/what_runs.hpp"

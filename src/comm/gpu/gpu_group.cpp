@@ -9,11 +9,11 @@
 #include <optional>
 #include <set>
 
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/choose/descriptor.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/choices.hpp"

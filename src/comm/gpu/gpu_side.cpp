@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/deferred_teardown.hpp"
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/choose/descriptor.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/device/device_code.hpp"
 #include "gpu/device/direct_access.hpp"

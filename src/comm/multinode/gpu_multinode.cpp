@@ -9,10 +9,11 @@
 #include <thread>
 
 #include "base/env.hpp"
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
-#include "comm/choose/descriptor.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "plait/error.hpp"

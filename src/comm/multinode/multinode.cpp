@@ -9,12 +9,15 @@
 #include <mutex>
 #include <numeric>
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/host_name.hpp"
 #include "comm/bootstrap/interrupt.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
 #include "comm/bootstrap/unique_id.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/reach.hpp"
+#include "comm/transport/mpi/mpi_transport.hpp"
 #include "plait/error.hpp"
 #include "topo/cluster.hpp"
 
@@ -133,11 +136,6 @@ void check_multinode(const CommunicatorOptions& options, const Env& env) {
                 "topologies by name and masks work on one host only; these ranks are on several");
 }
 
-TransportFactory& transport_factory() {
-  static TransportFactory maker;
-  return maker;
-}
-
 /// Returns the remedy if no transport joins the ranks' hosts; empty if all ranks may be on this
 /// host.
 std::string why_no_transport(const CommunicatorOptions& options, const Env& env) {
@@ -226,8 +224,6 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
 }
 
 }  // namespace
-
-void set_transport_factory(TransportFactory maker) { transport_factory() = std::move(maker); }
 
 Multinode join_multinode(const CommunicatorOptions& options, const Env& env) {
   const Hosts known = hosts_of(options, env);

@@ -7,20 +7,13 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "comm/bootstrap/nodes.hpp"
 #include "comm/choose/descriptor.hpp"
-#include "comm/multinode/nodes.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/transport/transport_comm.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {
-
-/// Returns a transport over this process's initialised MPI. Called by all ranks together.
-/// MPI_COMM_WORLD must have `ranks` ranks with the same numbers. Returns null without an MPI, or if
-/// may_be_some and MPI_COMM_WORLD has more ranks. Throws Error(mismatch) for wrong ranks, and
-/// Error(timeout) with the names of missing ranks.
-std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
-                                         double arrive_s, bool may_be_some);
 
 /// Nodes of a communicator; a null transport_comm = all ranks are on the same node.
 struct Multinode {

@@ -7,16 +7,12 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "comm/choose/choose.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "plait/error.hpp"
 #include "planner/strategy.hpp"
 
 namespace plait {
 namespace {
-
-constexpr std::uint64_t kPieceBytes =
-    8ull << 20;  // a piece's latency is small compared with the transfer
-constexpr std::uint64_t kMostPieces = 16;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -188,17 +184,6 @@ class RankOrder {
         element_(bytes_of(request.type)),
         me_(nodes.peers()[at(nodes.place)]) {}
 
-  static bool serves(const Nodes& nodes, const Request& request) {
-    int next = 0;
-    for (const std::vector<int>& members : nodes.members)
-      for (const int rank : members)
-        if (rank != next++) return false;
-    return nodes.count() == 2 && nodes.members[0].size() == nodes.members[1].size() &&
-           request.collective == Collective::all_reduce && is_float(request.type) &&
-           bytes_of(request.type) >= 4 &&
-           (request.op == ReduceOp::sum || request.op == ReduceOp::prod);
-  }
-
   void write() {
     const auto shards = static_cast<std::uint64_t>(nodes_.size());
     const std::uint64_t most = std::max<std::uint64_t>(kOrderedBytes / element_ / shards, 1);
@@ -285,48 +270,6 @@ bool has_rest(Collective collective) {
 
 }  // namespace
 
-int rails_of(const Nodes& nodes) {
-  std::size_t least = nodes.members.front().size();
-  for (const std::vector<int>& members : nodes.members) least = std::min(least, members.size());
-  return static_cast<int>(least);
-}
-
-// An average of averages would be rounded twice, and only NCCL applies premul_sum's scalars. Other
-// collectives cross nodes as often with NCCL's own algorithms; no gain was measured.
-std::string why_library(const Nodes& nodes, const Request& request, bool bitwise) {
-  if (bitwise && RankOrder::serves(nodes, request)) return {};
-  if (request.collective != Collective::all_reduce)
-    return "over nodes only all_reduces were measured to be faster";
-  if (request.op == ReduceOp::avg || request.op == ReduceOp::premul_sum)
-    return "over nodes NCCL does averages and scaled sums";
-  const int rails = rails_of(nodes);
-  if (rails == 1) return "a node has one rank";
-  if (request.count < static_cast<std::uint64_t>(rails)) return "fewer elements than rails";
-  if (!bitwise && request.count * bytes_of(request.type) < kLeastNodeBytes)
-    return text("over nodes NCCL is faster below ", kLeastNodeBytes >> 10, " KiB");
-  return {};
-}
-
-CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise) {
-  CallOptions options;
-  options.strategy = "library";
-  if (!why_library(nodes, request, bitwise).empty()) return options;
-  options.strategy = "node_order";
-  if (bitwise && RankOrder::serves(nodes, request)) return options;
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  options.strategy = "multi_node";
-  options.params["pieces"] =
-      static_cast<std::int64_t>(std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, kMostPieces));
-  return options;
-}
-
-CallOptions multinode_algo(const std::string& algo) {
-  CallOptions named = parse_algo("PLAIT_ALGO", algo);
-  for (const Strategy* one : own_strategies())
-    if (one->uses_library && one->info.name == named.strategy) return named;
-  return {};
-}
-
 NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOptions& options) {
   const Topology topology = bare(nodes);
   Request request = given;
@@ -345,7 +288,7 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
         text(options.strategy,
              ": only NCCL applies the scalars of premul_sum across nodes; use strategy library"));
   if (options.strategy == "node_order") {
-    if (!RankOrder::serves(nodes, request))
+    if (!serves_node_order(nodes, request))
       throw Error(ErrorCode::unsupported,
                   "node_order on GPUs: wanted a sum or product of fp32 or fp64 by all_reduce over "
                   "two nodes of as many ranks, numbered in turn");

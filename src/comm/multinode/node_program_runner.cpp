@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

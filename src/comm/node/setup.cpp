@@ -10,13 +10,14 @@
 #include <map>
 #include <mutex>
 
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/host_name.hpp"
 #include "comm/bootstrap/interrupt.hpp"
 #include "comm/bootstrap/unique_id.hpp"
 #include "comm/choose/choose.hpp"
 #include "comm/choose/reach.hpp"
-#include "comm/multinode/nodes.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
 

@@ -44,5 +44,7 @@ using TransportFactory = std::function<std::shared_ptr<Transport>(
     int rank, int ranks, double arrive_s, const std::string& unique_id)>;
 /// Used if the process has no MPI. Python sets a factory for torch.distributed.
 void set_transport_factory(TransportFactory maker);
+/// The factory in use; empty = none.
+const TransportFactory& transport_factory();
 
 }  // namespace plait

@@ -9,10 +9,10 @@
 #include <numeric>
 #include <utility>
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/choose/descriptor.hpp"
 #include "cpu/cpu.hpp"
 
 namespace plait {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "comm/multinode/multinode.hpp"
 #include "comm/transport/mpi/loaded.hpp"
+#include "comm/transport/transport_comm.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -1,11 +1,21 @@
-// Makes a transport over the ranks of an MPI communicator of the program.
+// Makes transports over the program's MPI: over MPI_COMM_WORLD, or another communicator.
 #pragma once
 #include <memory>
 
+#include "comm/bootstrap/socket.hpp"
 #include "comm/transport/mpi/abi.hpp"
 #include "comm/transport/transport.hpp"
 
-namespace plait::mpi {
+namespace plait {
+
+/// Returns a transport over this process's initialised MPI. Called by all ranks together.
+/// MPI_COMM_WORLD must have `ranks` ranks with the same numbers. Returns null without an MPI, or if
+/// may_be_some and MPI_COMM_WORLD has more ranks. Throws Error(mismatch) for wrong ranks, and
+/// Error(timeout) with the names of missing ranks.
+std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
+                                         double arrive_s, bool may_be_some);
+
+namespace mpi {
 
 /// Makes a private communicator with the ranks of `comm`, without changing `comm`. Called by all
 /// ranks together. The private communicator ends with the transport. All work runs in the calling
@@ -13,4 +23,5 @@ namespace plait::mpi {
 /// version 3.
 std::shared_ptr<Transport> transport_on(Handle comm, int rank, int ranks);
 
-}  // namespace plait::mpi
+}  // namespace mpi
+}  // namespace plait

@@ -23,10 +23,5 @@ struct Nodes {
 /// consecutive ranks form a node, whatever the hosts. All ranks get the same result except for
 /// `mine` and `place`.
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
-/// Returns the kernel's boot id, changed at each start of the machine.
-std::string boot_id();
-/// Returns a name shared by all processes that can map each other's memory: same boot of a machine,
-/// same PID namespace.
-std::string host_name();
 
 }  // namespace plait

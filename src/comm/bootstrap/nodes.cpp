@@ -1,10 +1,7 @@
 // Groups ranks by host into nodes, ordered by lowest rank.
-#include "comm/multinode/nodes.hpp"
-
-#include <unistd.h>
+#include "comm/bootstrap/nodes.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 
 #include "base/text.hpp"
@@ -40,18 +37,6 @@ Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
     found.members[node].push_back(peer);
   }
   return found;
-}
-
-std::string boot_id() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
-std::string host_name() {
-  char link[128] = {};
-  if (::readlink("/proc/self/ns/pid", link, sizeof link - 1) < 0) link[0] = '?';
-  return text(boot_id(), ' ', link);
 }
 
 }  // namespace plait

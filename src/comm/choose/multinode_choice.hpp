@@ -1,0 +1,28 @@
+// Chooses between the strategies over nodes and a library's own call, for ranks of several nodes.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "comm/bootstrap/nodes.hpp"
+#include "plait/communicator.hpp"
+
+namespace plait {
+
+/// Number of rails (ranks of equal place in all nodes): as many as the smallest node has ranks.
+int rails_of(const Nodes& nodes);
+/// Shorter all_reduces go to NCCL if no strategy is named. Under NCCL on two nodes of two GPUs,
+/// multi_node had 0.65 to 0.71 of NCCL's speed at 64 KiB and 1.4 times from 1 MiB on. The value is
+/// halfway, since nothing between was measured (E-0392).
+inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
+/// True if strategy node_order serves the request: sums in rank order over two nodes.
+bool serves_node_order(const Nodes& nodes, const Request& request);
+/// Returns why NCCL does the call if the caller names no strategy, for messages; empty if plait
+/// does the call. bitwise: PLAIT_BITWISE=1, a demand for equal bits rather than speed.
+std::string why_library(const Nodes& nodes, const Request& request, bool bitwise);
+/// Returns the strategy if the caller names none. Depends on the request and the nodes alone.
+/// bitwise: prefer rank order.
+CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise);
+/// Returns PLAIT_ALGO if it names a multi-node strategy, else nothing.
+CallOptions multinode_algo(const std::string& algo);
+
+}  // namespace plait
