@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import plait
-from plait import machine_template, what_runs
+from plait import machines, what_runs
 from plait.commands import plan
 
 
@@ -103,7 +103,7 @@ def test_where_gpus_run_none_of_it_the_plan_says_so():
 
 def test_what_stays_with_nccl_is_said(tmp_path):
     box = tmp_path / "box.json"
-    box.write_text(json.dumps(machine_template.template("box")))
+    box.write_text(json.dumps(machines.template("box")))
     lines = {}
     for machine in ("narval", str(box), "hgx-h200", "local-cpu", "mist-2"):
         text = said("all_reduce", "-T", machine, columns="200")

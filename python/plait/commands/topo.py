@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import plait
-from plait import machine_template, outputs
+from plait import machines, outputs
 from plait.commands.console import (
     JsonOption,
     TopologyOption,
@@ -33,8 +33,21 @@ def topo(
         bool,
         typer.Option("--parameters", help="Show the topology's other parameters, with defaults."),
     ] = False,
-    new: Annotated[
-        str, typer.Option(help="Write a topology template to this file: two sockets of PCIe GPUs.")
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="Read another tool's file: nvidia-smi topo -m, NCCL's XML, hwloc's XML.",
+        ),
+    ] = "",
+    new: Annotated[str, typer.Option(help="Write a topology template of PCIe GPUs here.")] = "",
+    gpus: Annotated[int, typer.Option(help="With --new: GPUs.")] = 4,
+    sockets: Annotated[int, typer.Option(help="With --new: sockets, equal parts.")] = 2,
+    pcie: Annotated[int, typer.Option(help="With --new: PCIe generation, 16 lanes a GPU.")] = 4,
+    nvlink_pairs: Annotated[int, typer.Option(help="With --new: NVLinks a pair of GPUs.")] = 0,
+    switches: Annotated[int, typer.Option(help="With --new: PCIe switches.")] = 0,
+    model: Annotated[
+        str, typer.Option(help='With --from and --new: model of the GPUs, as in "NVIDIA L40S".')
     ] = "",
     write: Annotated[str, typer.Option(help="Write the topology here, for -T.")] = "",
     force: Annotated[
@@ -49,15 +62,21 @@ def topo(
     outputs.check_new(write, "--write", force)
     if new:
         outputs.check_new(new, "--new", force)
-        said = machine_template.template(Path(new).stem)
+        said = machines.template(Path(new).stem, gpus, sockets, pcie, nvlink_pairs, switches, model)
         outputs.write_text(new, json.dumps(said, indent=1) + "\n")
         out.print(f"{new}: give it your machine's figures, then: plait plan all_reduce -T {new}")
         return
+    given = [name for name, value in (("--from", source), ("--topology", topology)) if value]
+    if measure and (given or without):
+        raise plait.InvalidArgumentError(
+            "--measure goes without --topology, --without and --from: it times this machine itself"
+        )
+    if len(given) > 1:
+        raise plait.InvalidArgumentError("wanted one machine, found --from and --topology")
+    if source:
+        _show_read(source, model, without, as_json, write)
+        return
     if measure:
-        if topology or without:
-            raise plait.InvalidArgumentError(
-                "--measure goes without --topology and --without: it times this machine as it is"
-            )
         machine = _measured(plait.discover(), as_json)
     else:
         machine = asked_machine(topology, without)
@@ -67,6 +86,24 @@ def topo(
             out.print(machine.to_json() if as_json else str(machine), markup=False)
     if write:
         outputs.write_text(write, machine.to_json() + "\n")
+
+
+def _show_read(
+    source: str, model: str, without: list[str] | None, as_json: bool, write: str
+) -> None:
+    """Prints the machine of another tool's file; writes the topology with its `network`."""
+    said = machines.as_json(machines.read(source, model), Path(write or source).stem)
+    machine = plait.Topology.from_json(json.dumps(said))
+    if without:
+        machine = machine.without(without)
+    out.print(machine.to_json() if as_json else str(machine), markup=False)
+    if not as_json:
+        out.print(f"source: {machine.source}", markup=False)
+    if write:
+        said = json.loads(machine.to_json()) if without else said
+        outputs.write_text(write, json.dumps(said, indent=1) + "\n")
+    elif not as_json:
+        out.print(f"for plans: plait topo --from {source} --write box.json, then -T box.json")
 
 
 def _show_parameters(machine: plait.Topology, as_json: bool) -> None:

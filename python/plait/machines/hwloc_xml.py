@@ -1,0 +1,122 @@
+"""Reads the XML of hwloc 2 and later (`lstopo --of xml --whole-io`): NUMA nodes, PCIe bridges,
+GPUs, NICs, and the NVLinks that hwloc's NVML backend found."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import plait
+from plait.machines.facts import Gpu, Machine, Nic, model_of, model_of_device
+
+GPU_VENDORS = ("10de", "1002")  # NVIDIA, AMD
+GPU_CLASSES = ("0300", "0302", "0380")
+PCIE_SHARE = 0.878  # of the link speed that hwloc states: 55.3 of 63.0 GB/s on HGX H200
+
+
+def read(said: str, file: str) -> Machine:
+    """Returns the facts of the topology. Raises ParseError if the XML is broken or has no PCI
+    devices."""
+    try:
+        root = ElementTree.fromstring(said[said.find("<topology") :])
+    except ElementTree.ParseError as error:
+        raise plait.ParseError(f"--from {file}: wanted XML of hwloc, found {error}") from error
+    reader = _Reader()
+    for top in root.findall("object"):
+        reader.walk(top, -1, ())
+    reader.add_nvlinks(root)
+    if not reader.machine.gpus:
+        raise plait.ParseError(
+            f"--from {file}: wanted PCI devices of GPUs, found none; write the file with "
+            "`lstopo --of xml --whole-io`"
+        )
+    reader.machine.share_switches()
+    return reader.machine.check(file)
+
+
+def _numa_of(element: ElementTree.Element) -> int:
+    """Returns the first NUMA node of this object; -1 = none."""
+    nodes = [
+        int(child.get("os_index", "-1"))
+        for child in element.findall("object")
+        if child.get("type") == "NUMANode"
+    ]
+    return min(nodes, default=-1)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.machine = Machine("hwloc's XML")
+        self.gpu_of: dict[int, int] = {}  # gp_index of a GPU's objects -> GPU
+        self.packages: set[int] = set()  # gp_index of each CPU
+
+    def walk(self, element: ElementTree.Element, numa: int, bridges: tuple[str, ...]) -> None:
+        found = _numa_of(element)
+        numa = found if found >= 0 else numa
+        kind = element.get("type", "")
+        if kind == "Package":
+            self.packages.add(int(element.get("gp_index", "-1")))
+        if kind == "NUMANode":
+            node = int(element.get("os_index", "0"))
+            if node not in self.machine.numa_nodes:
+                self.machine.numa_nodes.append(node)
+        elif kind == "Bridge" and element.get("bridge_type", "") != "0-1":
+            bridges = (*bridges, self.bridge_of(element))
+        elif kind == "PCIDev" and self.is_gpu(element):
+            self.add_gpu(element, numa, bridges)
+        elif kind == "OSDev" and element.get("name", "").startswith(("mlx", "ib", "bnxt_re")):
+            self.machine.nics.append(Nic(element.get("name", ""), 0.0, (), numa))
+        for child in element.findall("object"):
+            self.walk(child, numa, bridges)
+
+    def bridge_of(self, element: ElementTree.Element) -> str:
+        name = element.get("pci_busid", f"bridge{element.get('gp_index', '')}")
+        if (speed := float(element.get("pci_link_speed", "0"))) > 0:
+            self.machine.switch_gb_per_s[name] = speed * PCIE_SHARE
+        return name
+
+    @staticmethod
+    def is_gpu(element: ElementTree.Element) -> bool:
+        words = element.get("pci_type", "").split()
+        vendor = words[1].strip("[]").split(":")[0] if len(words) > 1 else ""
+        return vendor in GPU_VENDORS and words[0] in GPU_CLASSES
+
+    def add_gpu(self, element: ElementTree.Element, numa: int, bridges: tuple[str, ...]) -> None:
+        device = element.get("pci_type", "").split()[1].strip("[]").split(":")[1]
+        infos = {info.get("name"): info.get("value", "") for info in element.iter("info")}
+        model = infos.get("GPUModel") or infos.get("PCIDevice") or model_of_device(f"0x{device}")
+        speed = float(element.get("pci_link_speed", "0")) * PCIE_SHARE
+        gpu = Gpu(numa, model, element.get("pci_busid", ""), speed, 16, bridges)
+        for one in element.iter("object"):
+            self.gpu_of[int(one.get("gp_index", "-1"))] = len(self.machine.gpus)
+        self.machine.gpus.append(gpu)
+
+    def add_nvlinks(self, root: ElementTree.Element) -> None:
+        """Reads the matrices NVLinkBandwidth (MB/s of all links of a pair, a direction). Their
+        other ends are GPUs, CPUs (POWER), or ports of NVSwitches."""
+        for matrix in (*root.iter("distances2hetero"), *root.iter("distances2")):
+            if matrix.get("name") == "NVLinkBandwidth":
+                self.add_matrix(matrix)
+
+    def add_matrix(self, matrix: ElementTree.Element) -> None:
+        def words(tag: str) -> list[str]:
+            return " ".join(one.text or "" for one in matrix.findall(tag)).split()
+
+        ends = [int(word.split(":")[-1]) for word in words("indexes")]
+        values = [int(word) for word in words("u64values")]
+        for row, end in enumerate(ends):
+            src = self.gpu_of.get(end, -1)
+            if src < 0:
+                continue
+            nominal = model_of(self.machine.gpus[src].model).get("nvlink_gb_per_s", 25.0)
+            for other, value in zip(ends, values[row * len(ends) :], strict=False):
+                dst = self.gpu_of.get(other, -1)
+                if value == 0 or dst == src:
+                    continue
+                links = max(1, round(value / 1000 / nominal))
+                if dst >= 0:
+                    self.machine.nvlinks[(min(src, dst), max(src, dst))] = links
+                elif other in self.packages:
+                    self.machine.gpus[src].host_nvlinks = links
+                else:
+                    held = self.machine.switch_links
+                    held[src] = held.get(src, 0) + links

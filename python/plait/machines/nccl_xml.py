@@ -1,0 +1,120 @@
+"""Reads the XML that NCCL writes to NCCL_TOPO_DUMP_FILE, or reads from NCCL_TOPO_FILE."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import plait
+from plait.machines.facts import Gpu, Machine, Nic, model_of_device, pcie_of_speed
+
+SWITCH_CLASS = "0x068000"  # PCI class of an NVSwitch, in the attribute tclass of an NVLink
+GPU_CLASSES = ("0x030200", "0x030000")
+BRIDGE_CLASS = "0x060400"
+
+
+def read(said: str, file: str) -> Machine:
+    """Returns the facts of the first <system>. Raises ParseError if the XML is broken."""
+    begin, end = said.find("<system"), said.find("</system>")
+    try:
+        system = ElementTree.fromstring(said[begin : end + len("</system>")])
+    except ElementTree.ParseError as error:
+        raise plait.ParseError(f"--from {file}: wanted XML of NCCL, found {error}") from error
+    reader = _Reader(file)
+    for cpu in system.iter("cpu"):
+        numa = _number(cpu, "numaid", -1, file)
+        if numa >= 0 and numa not in reader.machine.numa_nodes:
+            reader.machine.numa_nodes.append(numa)
+        reader.walk(cpu, numa, ())
+    return reader.finish()
+
+
+def _number(element: ElementTree.Element, key: str, otherwise: int, file: str) -> int:
+    stated = element.get(key, "")
+    try:
+        return int(stated, 0) if stated else otherwise
+    except ValueError:
+        raise plait.ParseError(
+            f"--from {file}: wanted a whole number as {key} of <{element.tag}>, found {stated}"
+        ) from None
+
+
+class _Reader:
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.machine = Machine("NCCL's topology XML")
+        self.ends: list[list[tuple[str, int, str]]] = []  # of each GPU: target, links, class
+        self.nics: list[tuple[Nic, tuple[str, ...]]] = []
+        self.numbers: list[int] = []  # CUDA's number of each GPU; -1 = not stated
+
+    def walk(self, element: ElementTree.Element, numa: int, bridges: tuple[str, ...]) -> None:
+        """Visits devices; `bridges` are the PCIe switches above, the outermost first."""
+        for child in element:
+            if child.tag == "net":
+                speed = _number(child, "speed", 0, self.file) / 8000  # Mbit/s
+                nic = Nic(child.get("name", "net"), speed, (), numa)
+                if _number(child, "port", 1, self.file) <= 1:
+                    self.nics.append((nic, bridges))
+            elif child.tag != "pci":
+                self.walk(child, numa, bridges)
+            elif child.get("class") in GPU_CLASSES:
+                self.add_gpu(child, numa, bridges)
+            else:
+                self.walk(child, numa, (*bridges, *self.bridge_of(child)))
+
+    def bridge_of(self, pci: ElementTree.Element) -> tuple[str, ...]:
+        if pci.get("class") != BRIDGE_CLASS:
+            return ()
+        name = pci.get("busid", "")
+        if (speed := self.speed_of(pci)) > 0:
+            self.machine.switch_gb_per_s[name] = speed
+        return (name,)
+
+    def speed_of(self, pci: ElementTree.Element) -> float:
+        return pcie_of_speed(pci.get("link_speed", ""), _number(pci, "link_width", 16, self.file))
+
+    def add_gpu(self, pci: ElementTree.Element, numa: int, bridges: tuple[str, ...]) -> None:
+        lanes = _number(pci, "link_width", 16, self.file) or 16
+        model = model_of_device(pci.get("device", ""))
+        speed = self.speed_of(pci)
+        gpu = Gpu(numa, model, pci.get("busid", ""), speed, lanes, bridges)
+        self.machine.gpus.append(gpu)
+        stated = pci.find("gpu")
+        self.numbers.append(-1 if stated is None else _number(stated, "dev", -1, self.file))
+        self.ends.append(
+            [
+                (
+                    link.get("target", ""),
+                    _number(link, "count", 1, self.file),
+                    link.get("tclass", ""),
+                )
+                for link in pci.iter("nvlink")
+            ]
+        )
+
+    def finish(self) -> Machine:
+        """Orders GPUs by CUDA's number, then PCI address; finds the other ends of NVLinks."""
+        gpus = self.machine.gpus
+        order = sorted(range(len(gpus)), key=lambda i: (self.numbers[i], gpus[i].address))
+        self.machine.gpus = [self.machine.gpus[i] for i in order]
+        index = {gpu.address: i for i, gpu in enumerate(self.machine.gpus)}
+        for src, ends in enumerate(self.ends[i] for i in order):
+            for target, count, kind in ends:
+                if target in index:
+                    pair = (min(src, index[target]), max(src, index[target]))
+                    self.machine.nvlinks[pair] = count
+                elif kind == SWITCH_CLASS:
+                    links = self.machine.switch_links
+                    links[src] = links.get(src, 0) + count
+        for nic, bridges in self.nics:
+            nic.gpus = self.nearest(bridges)
+            self.machine.nics.append(nic)
+        self.machine.share_switches()
+        return self.machine.check(self.file)
+
+    def nearest(self, bridges: tuple[str, ...]) -> tuple[int, ...]:
+        """Returns the GPUs that share the innermost bridge; empty if no GPU shares one."""
+        for bridge in reversed(bridges):
+            found = [i for i, gpu in enumerate(self.machine.gpus) if bridge in gpu.switches]
+            if found:
+                return tuple(found)
+        return ()

@@ -1,0 +1,232 @@
+"""`plait topo --from` and `--new`: machines that other tools describe become topologies."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_stand_ins import plait_command
+
+import plait
+from plait import machines
+from plait.machines import facts
+
+FOLDER = Path(__file__).parent.parent / "machines"
+
+# NUMA node of each GPU; direct NVLinks of a pair; links to NVSwitch; GPUs of each PCIe switch.
+EXPECTED: dict[str, tuple[list[int], dict[tuple[int, int], int], int, list[list[int]]]] = {
+    "a100-sxm-x8.txt": ([3, 3, 1, 1, 7, 7, 5, 5], {}, 12, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+    "h100-sxm-x8.txt": ([0] * 4 + [1] * 4, {}, 18, []),
+    "l40s-x4.txt": ([0, 0, 1, 1], {}, 0, []),
+    "l40s-x8.txt": ([0] * 4 + [1] * 4, {}, 0, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+    "rtx-5090-x2.txt": ([0, 0], {}, 0, []),
+    "rtx-4090-x5.txt": ([1, 0, 0, 0, 0], {}, 0, []),
+    "v100-nvswitch-x16.txt": (
+        [0] * 8 + [1] * 8,
+        {},
+        6,
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]],
+    ),
+    "p40-x8.txt": ([0] * 4 + [1] * 4, {}, 0, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+    "l20-x4.txt": ([0] * 4, {}, 0, [[1, 2]]),
+    "gh200-x4.txt": (
+        [0, 1, 2, 3],
+        {(i, j): 6 for i in range(4) for j in range(i + 1, 4)},
+        0,
+        [],
+    ),
+    "a100-pcie-x4.xml": ([0, 1, 2, 3], {(0, 1): 12, (2, 3): 12}, 0, []),
+    "h200-sxm-x8.xml": ([0] * 4 + [1] * 4, {}, 18, []),
+    "v100-sxm-x4.xml": (
+        [0] * 4,
+        {(0, 1): 1, (0, 2): 1, (0, 3): 2, (1, 2): 2, (1, 3): 1, (2, 3): 2},
+        0,
+        [[0, 1], [2, 3]],
+    ),
+    "p100-power8-x4.xml": ([0, 0, 1, 1], {(0, 1): 2, (2, 3): 2}, 0, []),
+    "a40-x4.xml": ([0, 0, 0, 1], {}, 0, [[0, 1]]),
+}
+
+
+def read(name: str) -> facts.Machine:
+    return machines.read(str(FOLDER / name))
+
+
+def topology(machine: facts.Machine) -> plait.Topology:
+    return plait.Topology.from_json(json.dumps(machines.as_json(machine, "box")))
+
+
+def test_every_file_is_expected():
+    assert {path.name for path in FOLDER.iterdir()} == {*EXPECTED, "README.md"}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_facts_are_those_of_the_file(name):
+    nodes, nvlinks, switched, behind = EXPECTED[name]
+    machine = read(name)
+    assert [gpu.numa for gpu in machine.gpus] == nodes
+    assert machine.nvlinks == nvlinks
+    assert machine.switch_links == ({i: switched for i in range(len(nodes))} if switched else {})
+    switches = sorted({switch for gpu in machine.gpus for switch in gpu.switches})
+    found = [[i for i, gpu in enumerate(machine.gpus) if one in gpu.switches] for one in switches]
+    assert found == behind
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_plans_for_the_machine_are_proved(name):
+    box = topology(read(name))
+    ranks = len(EXPECTED[name][0])
+    assert len(box.rank_devices()) == ranks and "measured" in box.source
+    request = plait.Request("all_reduce", 1 << 20, "fp32", ranks=min(ranks, 8))
+    best = plait.ranked(box, request)[0][0]
+    assert plait.verify(best.plan).proved, best.plan
+
+
+def links(box: plait.Topology, kind: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Links of a kind by their ends, as the topology's JSON states them."""
+    return {
+        (link["src"], link["dst"]): link
+        for link in json.loads(box.to_json())["links"]
+        if link["kind"] == kind
+    }
+
+
+def test_pairs_behind_nvswitch_share_ports():
+    found = links(topology(read("h200-sxm-x8.xml")), "nvlink")
+    assert len(found) == 56
+    one = found["gpu0", "gpu5"]
+    assert one["resources"] == ["gpu0.nvlink.out", "gpu5.nvlink.in"]
+    assert one["width"] == 18 and one["gb_per_s"] == pytest.approx(396)
+
+
+def test_gpus_behind_a_switch_share_its_upstream_port():
+    box = topology(read("v100-sxm-x4.xml"))
+    up = links(box, "pcie")["gpu1", "numa0"]
+    assert up["resources"] == ["gpu1.host.up", "numa0.dram", "switch0.up"]
+    speeds = {one["name"]: one["gb_per_s"] for one in json.loads(box.to_json())["resources"]}
+    assert speeds["switch0.up"] == speeds["gpu1.host.up"] == pytest.approx(12.32)
+
+
+def test_a_cpu_with_nvlinks_is_reached_by_them():
+    box = topology(read("p100-power8-x4.xml"))
+    assert not links(box, "pcie")
+    assert links(box, "nvlink")["gpu2", "numa1"]["gb_per_s"] == pytest.approx(35.2)
+
+
+def test_nics_become_a_network_if_each_gpu_has_one():
+    said = machines.as_json(read("h200-sxm-x8.xml"), "box")
+    nics = said["network"]["nics"]
+    assert [nic["affinity"] for nic in nics] == [[f"gpu{i}"] for i in range(8)]
+    assert said["network"]["gb_per_s"] == pytest.approx(48)
+    said["network"]["nodes"] = 2
+    assert len(plait.Topology.from_json(json.dumps(said)).rank_devices()) == 16
+    assert "network" not in machines.as_json(read("a100-pcie-x4.xml"), "box")  # one NIC, one GPU
+    assert "network" not in machines.as_json(read("l40s-x4.txt"), "box")  # speed not stated
+
+
+def test_models_are_read_or_given():
+    assert {gpu.model for gpu in read("rtx-5090-x2.txt").gpus} == {"NVIDIA GeForce RTX 5090"}
+    assert {gpu.model for gpu in read("h200-sxm-x8.xml").gpus} == {"NVIDIA H200"}
+    machine = read("l40s-x4.txt")
+    assert "not stated: PCIe 4.0 x16" in topology(machine).source
+    given = machines.read(str(FOLDER / "l40s-x4.txt"), "NVIDIA L40S")
+    box = topology(given)
+    assert "not stated" not in box.source
+    assert box.parameters["gpu_memory_gb_per_s"].value == 864
+
+
+def test_names_of_models_find_their_rows():
+    rows = facts.models()
+    names = [row["name"] for row in rows]
+    assert len(set(names)) == len(names)
+    for row in rows:
+        assert facts.model_of(f"NVIDIA {row['name']}")["name"] == row["name"]
+        for device in row.get("devices", ()):
+            assert facts.model_of_device(device) == f"NVIDIA {row['name']}"
+        if "like" in row:
+            assert row["like"] in plait.shipped_topologies()
+    assert facts.model_of("") == {} and facts.model_of_device("0xffff") == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("", "wanted the matrix of `nvidia-smi topo -m`"),
+        ("hello\nworld\n", "wanted the matrix of `nvidia-smi topo -m`"),
+        ("\tGPU0\tGPU1\nGPU0\t X \tNODE\n", "wanted a row for GPU1, found none"),
+        ("\tGPU0\tGPU1\nGPU0\t X \nGPU1\tNODE\t X \n", "line 2: wanted 2 cells, found 1"),
+        (
+            "\tGPU0\tGPU1\nGPU0\t X \tFAST\nGPU1\tFAST\t X \n",
+            "line 2: wanted one of X, NV#, PIX, PXB, PHB, NODE, SYS for GPU0 to GPU1, found FAST",
+        ),
+        (
+            "\tGPU0\tGPU1\nGPU0\t X \tNODE\nGPU1\tSYS\t X \n",
+            "wanted the same cell for GPU0 to GPU1 and back, found NODE and SYS",
+        ),
+        ("<system version='1'>", "wanted XML of NCCL, found"),
+        ("<system version='1'></system>", "wanted a GPU or more, found none"),
+        (
+            "<system><cpu numaid='x'></cpu></system>",
+            "wanted a whole number as numaid of <cpu>, found x",
+        ),
+        ("<topology version='2.0'>", "wanted XML of hwloc, found"),
+        (
+            "<topology version='2.0'><object type='Machine'/></topology>",
+            "wanted PCI devices of GPUs, found none; write the file with",
+        ),
+    ],
+)
+def test_broken_files_are_refused_in_words(said, words, tmp_path):
+    file = tmp_path / "machine.txt"
+    file.write_text(said)
+    with pytest.raises(plait.ParseError) as caught:
+        machines.read(str(file))
+    assert words in str(caught.value) and f"--from {file}" in str(caught.value)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(plait.FileError, match=r"--from nothing\.txt: No such file"):
+        machines.read("nothing.txt")
+
+
+def test_the_command_writes_a_machine_that_plans_take(tmp_path):
+    box = tmp_path / "box.json"
+    done = plait_command(
+        "topo", "--from", str(FOLDER / "l40s-x8.txt"), "--model", "NVIDIA L40S", "--write", str(box)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "switch" not in done.stderr and "source: nvidia-smi topo -m" in done.stdout
+    done = plait_command("plan", "all_reduce", "-b", "20M", "-T", str(box), "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(plait_command("topo", "-T", str(box), "--json").stdout)
+    assert said["name"] == "box" and len(said["devices"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--from", "a", "-T", "mist"), "wanted one machine, found --from and --topology"),
+        (("--from", "a", "--measure"), "--measure goes without --topology, --without and --from"),
+        (("--new", "n.json", "--gpus", "0"), "--gpus: wanted 1 to 64, found 0"),
+        (("--new", "n.json", "--sockets", "5"), "--sockets: wanted 1 to the number of GPUs (4)"),
+        (("--new", "n.json", "--pcie", "9"), "--pcie: wanted a generation from 1 to 6, found 9"),
+        (("--new", "n.json", "--switches", "3"), "--switches: wanted 0, or as many on each of 2"),
+        (("--new", "n.json", "--nvlink-pairs", "20"), "--nvlink-pairs: wanted 0 to 18"),
+    ],
+)
+def test_numbers_that_describe_no_machine_are_refused(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = plait_command("topo", *words)
+    assert done.returncode == 2 and message in done.stderr
+    assert not (tmp_path / "n.json").exists()
+
+
+def test_a_template_has_what_was_asked_for():
+    said = machines.template("box", gpus=8, sockets=2, pcie=5, nvlink_pairs=4, switches=4)
+    box = plait.Topology.from_json(json.dumps(said))
+    assert len(box.rank_devices()) == 8
+    assert set(links(box, "nvlink")) == {(f"gpu{a}", f"gpu{a ^ 1}") for a in range(8)}
+    pcie = links(box, "pcie")
+    assert pcie["gpu7", "numa1"]["gb_per_s"] == pytest.approx(55.296)
+    assert pcie["gpu7", "numa1"]["resources"][-1] == "switch3.up"
+    assert "guess" in box.source and said["network"]["nodes"] == 1
