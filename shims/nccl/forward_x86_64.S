@@ -1,4 +1,4 @@
-// Entry points of plait's libnccl.so.2 (x86-64): each name jumps to the address in its slot. An
+// Entry points of plait's libnccl.so.2 on x86-64: each name jumps to the address in its slot. An
 // empty slot is filled first (forward.cpp), with all argument registers saved.
 #define PLAIT_ENTRY_AT(name, index) \
   .globl name; .type name, @function; .p2align 4; \
