@@ -389,6 +389,13 @@ def test_waiting_ranks_of_several_nodes_get_ulfm_errors(mpi, run_errors, how):
     assert [row["wrong"] for row in rows_of(done)] == [0] * left, done.stderr[-2000:]
 
 
+def test_an_error_of_the_mpi_while_plait_attaches_reaches_the_program_once(mpi, run_errors):
+    if mpi.name != "openmpi of make":
+        pytest.skip("wanted an MPI with ULFM: Open MPI 5")
+    found = rows(run_errors("unattached", ranks=3, options=("--with-ft", "ulfm")))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 1)] * 3
+
+
 def test_small_calls_are_forwarded(run_case):
     found = rows(run_case("corners", PLAIT_MIN_BYTES="64K"))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2

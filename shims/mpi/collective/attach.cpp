@@ -129,14 +129,21 @@ void read_settings(MpiSettings& found) {
   }
 }
 
+/// Throws for a failed MPI call on a communicator of the program. The call must not be made again
+/// or replaced by another: after a failure on one rank alone, the rank's next receive may match a
+/// message that a peer sent for the failed call.
+void require_native(int code) {
+  if (code != 0) throw NativeFailure{code};
+}
+
 /// Returns the minimum of each number over the communicator's ranks.
 template <std::size_t kNumbers>
 std::array<int, kNumbers> min_over_ranks(const std::array<int, kNumbers>& mine, Handle comm) {
   const Abi& abi = native().abi;
   std::array<int, kNumbers> all{};
-  const int code =
-      native().small.Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm);
-  return code == 0 ? all : std::array<int, kNumbers>{};
+  require_native(
+      native().small.Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm));
+  return all;
 }
 
 bool all_of(bool mine, Handle comm) {
@@ -270,9 +277,9 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
   const bool all_can = all_of(!failure, comm);
   if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
   if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot join");
-  const int code = native().small.Bcast(buffer.data(), static_cast<int>(buffer.size()),
-                                        native().abi.byte, 0, comm);
-  return code == 0 ? buffer.data() : "";
+  require_native(native().small.Bcast(buffer.data(), static_cast<int>(buffer.size()),
+                                      native().abi.byte, 0, comm));
+  return buffer.data();
 }
 
 /// Attaches ranks of the same node and the same MPI_COMM_WORLD (can_attach).

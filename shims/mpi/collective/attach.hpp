@@ -13,7 +13,8 @@ namespace plait::mpi {
 bool agreed_to_serve();
 /// Returns whether plait may serve this communicator; the same on all ranks. Fills `position`.
 bool can_attach(Handle comm, RankPosition& position);
-/// Returns whether any rank of the communicator has initialised CUDA. Collective over it.
+/// Returns whether any rank of the communicator has initialised CUDA. Collective over it. Throws
+/// NativeFailure.
 bool any_uses_gpus(Handle comm);
 /// Buffer locations that plait serves, by PLAIT_OPS and PLAIT_MIN_BYTES.
 struct ServedLocations {
@@ -34,7 +35,8 @@ inline constexpr std::size_t kMaxAttached = 64;
 /// native.
 inline constexpr std::size_t kMaxPersistent = 48;
 /// Creates plait's communicator. can: this rank is able to. device: this rank's GPU, or kNoDevice
-/// on all ranks. Returns null on all ranks if any rank cannot. Collective over the communicator.
+/// on all ranks. Returns null on all ranks if any rank cannot. Throws NativeFailure on a rank on
+/// which the MPI fails. Collective over the communicator.
 std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can,
                                      int device);
 

@@ -141,6 +141,7 @@ bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
 }
 
 /// Attaches a communicator. Returns null on all ranks if any rank cannot attach or is at the limit.
+/// Throws NativeFailure.
 ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
   std::shared_ptr<ServedComm> state;
   bool can = false;
@@ -149,12 +150,26 @@ ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t 
     can = add(state, most) && (position.nodes > 1 || state->begin_thread());
   });
   if (missed) log(LogLevel::warn, position.rank, missed->what());
-  if (std::unique_ptr<Communicator> made = attach(comm, position, can, kNoDevice)) {
-    state->serve(std::move(made));
-    return state.get();
+  std::unique_ptr<ServedComm, void (*)(ServedComm*)> added(state.get(), release_state);
+  std::unique_ptr<Communicator> made = attach(comm, position, can, kNoDevice);
+  if (made == nullptr) return nullptr;
+  state->serve(std::move(made));
+  return added.release();
+}
+
+/// Attaches the communicator of a call. If that fails, all later calls on the communicator are
+/// native: after a failure of the MPI on one rank alone, the peers do not take part in another
+/// exchange. Deletes the communicator's entry then.
+ServedComm* attach_or_forward(Handle comm, const RankPosition& position) {
+  const auto forward = [&] { native().Comm_set_attr(comm, keyval, &forward_mark); };
+  try {
+    ServedComm* const made = attach_state(comm, position, kMaxAttached);
+    if (made == nullptr) forward();
+    return made;
+  } catch (const NativeFailure&) {
+    forward();
+    throw;
   }
-  if (state != nullptr) release_state(state.get());
-  return nullptr;
 }
 
 }  // namespace
@@ -471,11 +486,8 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   if (!locations.on_host && !on_gpus) return {};
   const bool agrees = entry->uses_gpus && position.nodes == 1;
   if (entry->state == nullptr) {
-    ServedComm* const made = attach_state(args.comm, position, kMaxAttached);
-    if (made == nullptr) {
-      native().Comm_set_attr(args.comm, keyval, &forward_mark);  // deletes the entry
-      return {};
-    }
+    ServedComm* const made = attach_or_forward(args.comm, position);
+    if (made == nullptr) return {};
     entry->state = made;
   }
   return {entry->state, *shape, locations.on_host, agrees};

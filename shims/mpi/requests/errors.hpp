@@ -22,12 +22,19 @@ int call_errhandler(Handle comm, int code);
 /// waits up to a second until the MPI knows of the lost rank or the revocation, since the program
 /// may query the MPI next.
 int report(Handle comm, const std::exception& caught);
+/// Thrown after the native MPI has failed in an exchange of plait's on a communicator of the
+/// program. The MPI has called the communicator's error handler already.
+struct NativeFailure {
+  int code;  ///< the MPI's, for the program
+};
 /// Runs the body of an exported function. The caller is C, so exceptions are reported to the
 /// communicator's error handler and do not leave.
 template <class Body>
 [[gnu::always_inline]] inline int guarded(Handle comm, const Body& body) {
   try {
     return body();
+  } catch (const NativeFailure& failed) {
+    return failed.code;
   } catch (const std::exception& caught) {
     return report(comm, caught);
   }

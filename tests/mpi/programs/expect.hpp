@@ -12,3 +12,11 @@ inline void expect(bool is_true, const char* what) {
   ++wrong;
   std::fprintf(stderr, "rank %d: expectation failed: %s\n", rank_in(MPI_COMM_WORLD), what);
 }
+
+/// The same for two numbers, printed if these differ.
+inline void expect_equal(long found, long wanted, const char* what) {
+  if (found == wanted) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: expectation failed: %s: wanted %ld, found %ld\n",
+               rank_in(MPI_COMM_WORLD), what, wanted, found);
+}
