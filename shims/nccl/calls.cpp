@@ -167,6 +167,13 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
   }
 }
 
+/// Serves a collective, or forwards the call to NCCL's `function` with its arguments.
+template <class Function, class... Arguments>
+Result serve(const NcclArgs& args, Function NativeNccl::* function,
+             Arguments... arguments) noexcept {
+  return serve(args, [&] { return forward(native().*function, arguments...); });
+}
+
 /// Returns recorded calls in launch order: the first call of every communicator, then the second of
 /// each, and so on. A launch may load code, and loading waits for all work on the GPU. Hence a
 /// thread that drives several GPUs must not leave a kernel that waits for a peer whose kernel is
@@ -335,134 +342,107 @@ using plait::Collective;
 
 Result ncclAllReduce(const void* input, void* output, std::size_t count, int type, int op,
                      Comm comm, Stream stream) {
-  return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream}, [&] {
-    return forward(native().all_reduce, input, output, count, type, op, comm, stream);
-  });
+  return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream},
+               &NativeNccl::all_reduce, input, output, count, type, op, comm, stream);
 }
 
 Result ncclReduceScatter(const void* input, void* output, std::size_t count, int type, int op,
                          Comm comm, Stream stream) {
-  return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream}, [&] {
-    return forward(native().reduce_scatter, input, output, count, type, op, comm, stream);
-  });
+  return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream},
+               &NativeNccl::reduce_scatter, input, output, count, type, op, comm, stream);
 }
 
 Result ncclAllGather(const void* input, void* output, std::size_t count, int type, Comm comm,
                      Stream stream) {
-  return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream}, [&] {
-    return forward(native().all_gather, input, output, count, type, comm, stream);
-  });
+  return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream},
+               &NativeNccl::all_gather, input, output, count, type, comm, stream);
 }
 
 Result ncclBroadcast(const void* input, void* output, std::size_t count, int type, int root,
                      Comm comm, Stream stream) {
-  return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return forward(native().broadcast, input, output, count, type, root, comm, stream);
-  });
+  return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream},
+               &NativeNccl::broadcast, input, output, count, type, root, comm, stream);
 }
 
 Result ncclBcast(void* buffer, std::size_t count, int type, int root, Comm comm, Stream stream) {
   return serve({Collective::broadcast, count, type, kSum, root, buffer, buffer, comm, stream},
-               [&] { return forward(native().bcast, buffer, count, type, root, comm, stream); });
+               &NativeNccl::bcast, buffer, count, type, root, comm, stream);
 }
 
 Result ncclReduce(const void* input, void* output, std::size_t count, int type, int op, int root,
                   Comm comm, Stream stream) {
-  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream}, [&] {
-    return forward(native().reduce, input, output, count, type, op, root, comm, stream);
-  });
+  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream},
+               &NativeNccl::reduce, input, output, count, type, op, root, comm, stream);
 }
 
 Result ncclAlltoAll(const void* input, void* output, std::size_t count, int type, Comm comm,
                     Stream stream) {
-  return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream}, [&] {
-    return forward(native().all_to_all, input, output, count, type, comm, stream);
-  });
+  return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream},
+               &NativeNccl::all_to_all, input, output, count, type, comm, stream);
 }
 
 Result ncclGather(const void* input, void* output, std::size_t count, int type, int root, Comm comm,
                   Stream stream) {
-  return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return forward(native().gather, input, output, count, type, root, comm, stream);
-  });
+  return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream},
+               &NativeNccl::gather, input, output, count, type, root, comm, stream);
 }
 
 Result ncclScatter(const void* input, void* output, std::size_t count, int type, int root,
                    Comm comm, Stream stream) {
-  return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return forward(native().scatter, input, output, count, type, root, comm, stream);
-  });
+  return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream},
+               &NativeNccl::scatter, input, output, count, type, root, comm, stream);
 }
 
 Result ncclAllReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                            Comm comm, Stream stream, const void* config) {
   return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream, true},
-               [&] {
-                 return forward(native().all_reduce_config, input, output, count, type, op, comm,
-                                stream, config);
-               });
+               &NativeNccl::all_reduce_config, input, output, count, type, op, comm, stream,
+               config);
 }
 
 Result ncclReduceScatterConfig(const void* input, void* output, std::size_t count, int type, int op,
                                Comm comm, Stream stream, const void* config) {
   return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream, true},
-               [&] {
-                 return forward(native().reduce_scatter_config, input, output, count, type, op,
-                                comm, stream, config);
-               });
+               &NativeNccl::reduce_scatter_config, input, output, count, type, op, comm, stream,
+               config);
 }
 
 Result ncclAllGatherConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                            Stream stream, const void* config) {
   return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream, true},
-               [&] {
-                 return forward(native().all_gather_config, input, output, count, type, comm,
-                                stream, config);
-               });
+               &NativeNccl::all_gather_config, input, output, count, type, comm, stream, config);
 }
 
 Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, int type, int root,
                            Comm comm, Stream stream, const void* config) {
   return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream, true},
-               [&] {
-                 return forward(native().broadcast_config, input, output, count, type, root, comm,
-                                stream, config);
-               });
+               &NativeNccl::broadcast_config, input, output, count, type, root, comm, stream,
+               config);
 }
 
 Result ncclReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                         int root, Comm comm, Stream stream, const void* config) {
-  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream, true}, [&] {
-    return forward(native().reduce_config, input, output, count, type, op, root, comm, stream,
-                   config);
-  });
+  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream, true},
+               &NativeNccl::reduce_config, input, output, count, type, op, root, comm, stream,
+               config);
 }
 
 Result ncclAlltoAllConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                           Stream stream, const void* config) {
   return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream, true},
-               [&] {
-                 return forward(native().all_to_all_config, input, output, count, type, comm,
-                                stream, config);
-               });
+               &NativeNccl::all_to_all_config, input, output, count, type, comm, stream, config);
 }
 
 Result ncclGatherConfig(const void* input, void* output, std::size_t count, int type, int root,
                         Comm comm, Stream stream, const void* config) {
   return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream, true},
-               [&] {
-                 return forward(native().gather_config, input, output, count, type, root, comm,
-                                stream, config);
-               });
+               &NativeNccl::gather_config, input, output, count, type, root, comm, stream, config);
 }
 
 Result ncclScatterConfig(const void* input, void* output, std::size_t count, int type, int root,
                          Comm comm, Stream stream, const void* config) {
   return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream, true},
-               [&] {
-                 return forward(native().scatter_config, input, output, count, type, root, comm,
-                                stream, config);
-               });
+               &NativeNccl::scatter_config, input, output, count, type, root, comm, stream, config);
 }
 
 Result ncclPutSignal(const void* input, std::size_t count, int type, int peer, void* window,
