@@ -1,5 +1,8 @@
-"""Compares plait's declarations of the CUDA driver and NVML with NVIDIA's headers, if present: a
-compiler checks constants, layouts and arguments of each function."""
+"""Compares plait's declarations of the CUDA driver and NVML with NVIDIA's headers.
+
+A compiler checks constants, layouts and arguments of each function. The headers come with the
+packages of `pip install '.[test]'`, with toolkits, and from CUDA_HEADERS; each set is compared.
+"""
 
 from __future__ import annotations
 
@@ -116,8 +119,8 @@ struct Alike<R (*)(A...), S (*)(B...)>
 """
 
 
-def _header(name: str) -> Path:
-    """Returns a header's folder: CUDA_HEADERS, or that of wheels and toolkits."""
+def _folders(name: str) -> list[Path]:
+    """Returns the folders with a header: CUDA_HEADERS, those of wheels and of toolkits."""
     folders = [Path(entry) / "nvidia" for entry in sys.path]
     places = [place for folder in folders for place in sorted(folder.glob("*/include"))]
     if compiler := shutil.which(os.environ.get("CUDACXX", "nvcc")) or shutil.which("nvcc"):
@@ -125,9 +128,9 @@ def _header(name: str) -> Path:
     places += [*sorted(Path("/usr/local").glob("cuda*/include")), Path("/usr/include")]
     if named := os.environ.get("CUDA_HEADERS"):
         places.insert(0, Path(named))
-    found = next((place for place in places if (place / name).exists()), None)
-    if found is None:
-        pytest.skip(f"no {name} (a CUDA toolkit brings one; CUDA_HEADERS names its folder)")
+    found = list(dict.fromkeys(place.resolve() for place in places if (place / name).exists()))
+    if not found:
+        pytest.skip(f"no {name} (pip install '.[test]' brings one; CUDA_HEADERS names a folder)")
     return found
 
 
@@ -181,7 +184,11 @@ def test_every_constant_of_the_driver_is_compared():
 
 
 def test_constants_and_layouts_of_the_driver(tmp_path):
-    folder = _header("cuda.h")
+    for folder in _folders("cuda.h"):
+        _check_constants(folder, tmp_path)
+
+
+def _check_constants(folder: Path, tmp_path: Path) -> None:
     source = '#include <cuda.h>\n#include <cstddef>\n#include "driver/cuda/types.hpp"\n'
     for ours, theirs in CONSTANTS.items():
         value = _handle(folder, theirs) if theirs == "CU_STREAM_PER_THREAD" else theirs
@@ -193,13 +200,17 @@ def test_constants_and_layouts_of_the_driver(tmp_path):
         for field, there in fields.items():
             both = f"offsetof({mine}, {field}) == offsetof({theirs}, {there})"
             source += _holds(both, f"{ours}::{field} is {theirs}::{there}")
-    assert _compile(source, folder, tmp_path) == ""
+    assert _compile(source, folder, tmp_path) == "", folder
     wrong = source + _holds("(int)plait::cuda::kNotReady == CUDA_SUCCESS", "a wrong one")
     assert "a wrong one" in _compile(wrong, folder, tmp_path)
 
 
 def test_arguments_of_the_drivers_functions(tmp_path):
-    folder = _header("cudaTypedefs.h")
+    for folder in _folders("cudaTypedefs.h"):
+        _check_arguments(folder, tmp_path)
+
+
+def _check_arguments(folder: Path, tmp_path: Path) -> None:
     named = re.findall(
         r"\(CUDAAPI \*(PFN_(\w+?)_v(\d+))\)", (folder / "cudaTypedefs.h").read_text()
     )
@@ -213,7 +224,7 @@ def test_arguments_of_the_drivers_functions(tmp_path):
         assert known, f"{symbol} is in no header for CUDA {version}"
         both = f"Alike<decltype(plait::cuda::Api::{field}), {max(known)[1]}>::value"
         source += _holds(both, f"{symbol} takes what {field} is given")
-    assert _compile(source, folder, tmp_path) == ""
+    assert _compile(source, folder, tmp_path) == "", folder
 
 
 def test_nvmls_constants_layouts_and_functions(tmp_path):
@@ -250,6 +261,7 @@ def test_nvmls_constants_layouts_and_functions(tmp_path):
     functions = re.findall(r'find\(library, "(\w+)", (\w+)\);', NVML)
     assert len(functions) == 13
     for symbol, field in functions:
-        both = f"Alike<decltype(Functions::{field}), decltype(&::{symbol})>::value"
+        both = f"Alike<decltype(NvmlFunctions::{field}), decltype(&::{symbol})>::value"
         source += _holds(both, f"{symbol} takes what {field} is given")
-    assert _compile(source + "}\n", _header("nvml.h"), tmp_path) == ""
+    for folder in _folders("nvml.h"):
+        assert _compile(source + "}\n", folder, tmp_path) == "", folder
