@@ -25,10 +25,19 @@ struct KnownModel {
   const char* machine;
   int switch_links;  // NVLinks of each GPU to NVSwitch; 0 = sold without NVSwitch
 };
-constexpr KnownModel kModels[] = {
-    {"GH200", "vista", 0},   {"H200", "hgx-h200", 18},    {"H100 80GB HBM3", "cardinal", 18},
-    {"H100", "cardinal", 0}, {"A100-SXM4", "narval", 12}, {"A100", "narval", 0},
-    {"A30", "daisy", 0},     {"V100", "dgx1v", 0}};
+constexpr KnownModel kModels[] = {{"GH200", "vista", 0},
+                                  {"B200", "hgx-b200", 18},
+                                  {"H200", "hgx-h200", 18},
+                                  {"H100 80GB HBM3", "cardinal", 18},
+                                  {"H100", "cardinal", 0},
+                                  {"A100-SXM4", "narval", 12},
+                                  {"A100 80GB PCIe", "a100-pcie-x4", 0},
+                                  {"A100", "narval", 0},
+                                  {"A30", "daisy", 0},
+                                  {"L40S", "l40s-x4", 0},
+                                  {"RTX PRO 6000", "rtx-pro-6000-x4", 0},
+                                  {"RTX 5090", "rtx-5090-x4", 0},
+                                  {"V100", "dgx1v", 0}};
 
 const KnownModel* known(const std::string& model) {
   for (const KnownModel& one : kModels)

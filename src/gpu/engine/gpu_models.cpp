@@ -14,21 +14,23 @@ struct Model {
   int capability;
   unsigned multiprocessors;  ///< Equal on every board of that name; 0 = boards differ.
 };
+constexpr int kOfAmd = 1;
 /// Order matters: RTX cards of the same number belong to several generations, and only some names
 /// tell the generation.
 constexpr Model kModels[] = {
-    {"Blackwell", 120, 0}, {"Ada", 89, 0},     {"P100", 60, 56},    {"V100", 70, 80},
-    {"V100S", 70, 80},     {"T4", 75, 40},     {"A100", 80, 108},   {"A800", 80, 108},
-    {"A30", 80, 56},       {"A10", 86, 72},    {"A10G", 86, 80},    {"A16", 86, 0},
-    {"A2", 86, 10},        {"A40", 86, 84},    {"A4000", 86, 48},   {"A4500", 86, 56},
-    {"A5000", 86, 64},     {"A5500", 86, 80},  {"A6000", 86, 84},   {"L4", 89, 58},
-    {"L20", 89, 92},       {"L40", 89, 142},   {"L40S", 89, 142},   {"H20", 90, 78},
-    {"H100", 90, 0},       {"H200", 90, 132},  {"H800", 90, 0},     {"GH200", 90, 132},
-    {"B100", 100, 0},      {"B200", 100, 148}, {"GB200", 100, 148}, {"B300", 103, 0},
-    {"GB300", 103, 0},     {"Thor", 110, 0},   {"GB10", 121, 0},    {"2080", 75, 0},
-    {"3060", 86, 0},       {"3070", 86, 0},    {"3080", 86, 0},     {"3090", 86, 82},
-    {"4060", 89, 0},       {"4070", 89, 0},    {"4080", 89, 0},     {"4090", 89, 128},
-    {"5060", 120, 0},      {"5070", 120, 0},   {"5080", 120, 84},   {"5090", 120, 170},
+    {"Blackwell", 120, 0},   {"Ada", 89, 0},     {"P100", 60, 56},    {"V100", 70, 80},
+    {"V100S", 70, 80},       {"T4", 75, 40},     {"A100", 80, 108},   {"A800", 80, 108},
+    {"A30", 80, 56},         {"A10", 86, 72},    {"A10G", 86, 80},    {"A16", 86, 0},
+    {"A2", 86, 10},          {"A40", 86, 84},    {"A4000", 86, 48},   {"A4500", 86, 56},
+    {"A5000", 86, 64},       {"A5500", 86, 80},  {"A6000", 86, 84},   {"L4", 89, 58},
+    {"L20", 89, 92},         {"L40", 89, 142},   {"L40S", 89, 142},   {"H20", 90, 78},
+    {"H100", 90, 0},         {"H200", 90, 132},  {"H800", 90, 0},     {"GH200", 90, 132},
+    {"B100", 100, 0},        {"B200", 100, 148}, {"GB200", 100, 148}, {"B300", 103, 0},
+    {"GB300", 103, 0},       {"Thor", 110, 0},   {"GB10", 121, 0},    {"2080", 75, 0},
+    {"3060", 86, 0},         {"3070", 86, 0},    {"3080", 86, 0},     {"3090", 86, 82},
+    {"4060", 89, 0},         {"4070", 89, 0},    {"4080", 89, 0},     {"4090", 89, 128},
+    {"5060", 120, 0},        {"5070", 120, 0},   {"5080", 120, 84},   {"5090", 120, 170},
+    {"Instinct", kOfAmd, 0},
 };
 constexpr int kLeast = 80;         ///< Device code is built from here on (docs/nccl.md).
 constexpr int kTiled = 90;         ///< Bulk copies.
@@ -59,6 +61,10 @@ FamilyLacks lacks_of(const std::vector<std::string>& models) {
     const Model* const known = known_as(model);
     if (known == nullptr) continue;
     const int capability = known->capability;
+    if (capability == kOfAmd) {
+      lacks.fill(text(model, " is a GPU of AMD, plait's device code runs on GPUs of NVIDIA"));
+      return lacks;
+    }
     const std::string found = text(model, " has compute capability ", number(capability));
     if (capability < kLeast) {
       lacks.fill(text(found, ", plait's device code wants ", number(kLeast), " or later"));
