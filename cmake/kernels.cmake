@@ -110,7 +110,7 @@ else()
   message(STATUS "plait: no device code (PLAIT_CUDA=${PLAIT_CUDA}, no nvcc)")
 endif()
 
-# The kernels of test_gpu, bench_gpu and bench_links, which the product lacks.
+# The kernels of test_gpu and bench_links, which the product lacks.
 set(trial "")
 set(trial_code "${kernel_folder}/trial.S")
 if(PLAIT_NVCC)
@@ -132,13 +132,12 @@ function(plait_gpu_program name)
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
-set(unless_tested EXCLUDE_FROM_ALL)  # ninja bench_gpu bench_links bench_gpu_nodes
+set(unless_tested EXCLUDE_FROM_ALL)  # ninja bench_links bench_gpu_nodes
 if(PLAIT_TESTS)
   set(unless_tested "")  # a test build compiles them too
 endif()
-plait_gpu_program(bench_gpu ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)
-plait_gpu_program(bench_links ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_links.cpp)
-add_executable(bench_gpu_nodes ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_nodes.cpp ${device_code})
+plait_gpu_program(bench_links ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/programs/gpu_links.cpp)
+add_executable(bench_gpu_nodes ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/programs/gpu_nodes.cpp ${device_code})
 target_include_directories(bench_gpu_nodes PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(bench_gpu_nodes PRIVATE plait_comm)
 target_link_options(bench_gpu_nodes PRIVATE -static-libstdc++ -static-libgcc)

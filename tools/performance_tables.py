@@ -1,7 +1,7 @@
 """Makes the tables of docs/performance.md from the CSV files of bench/results.
 
 tools/doc_tables.py writes them into the page, and a test checks that the page is up to date. A line
-above each table names the file, machine, date and commit. bench/notes_state.py uses some of the
+above each table names the file, machine, date and commit. `python -m bench notes` uses some of the
 tables too.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
-from result_rows import comments, read
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bench.lib.rows import comments, read
 
 Row = dict[str, str]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -15,8 +15,8 @@ from typing import Any
 import cupy
 from cupy.cuda import nccl
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-from drop_in import served
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.lib.drop_in import served
 
 COUNT = 5000
 FLOAT, SUM = nccl.NCCL_FLOAT32, nccl.NCCL_SUM

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-from drop_in import served
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.lib.drop_in import served
 
 COUNTS = (1024, 70_000, 3_000_000)  # floats of a rank, divisible by two for scatters
 ROUNDS = 3

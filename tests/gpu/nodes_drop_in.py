@@ -33,8 +33,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-from drop_in import leave_new, served
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.lib.drop_in import leave_new, served
 
 NODE_SIZE = int(os.environ.get("PLAIT_NODE_SIZE", "1"))
 IS_NAMED = os.environ.get("PLAIT_ALGO", "").startswith("multi_node")

@@ -26,8 +26,8 @@ os.environ.setdefault("PLAIT_ARRIVE_S", "20")
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-from drop_in import served
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.lib.drop_in import served
 
 COUNT = 3000
 Reduce = Callable[[torch.Tensor, torch.cuda.Stream], None]

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-from drop_in import served
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.lib.drop_in import served
 
 Check = Callable[[], bool]
 

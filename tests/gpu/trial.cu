@@ -1,5 +1,5 @@
-// Kernels of test_gpu and bench_gpu only: reproducible data, a check independent of every engine's
-// kernels, and the speed of links.
+// Kernels of test_gpu and bench_links only: reproducible data, a check independent of every
+// engine's kernels, and the speed of links.
 #include "gpu/abi/tile_args.hpp"
 #include "gpu/device/bulk.cuh"
 

@@ -1,4 +1,4 @@
-// Kernels of trial.cu, linked into test_gpu and bench_gpu only: test data, the check of the data,
+// Kernels of trial.cu, linked into test_gpu and bench_links only: test data, the check of the data,
 // and link speed.
 #pragma once
 #include <string>

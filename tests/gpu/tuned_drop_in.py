@@ -19,8 +19,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-from drop_in import served
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.lib.drop_in import served
 
 # (collective, bytes up to, kernel, us, NCCL's us): kernels that are not built in there, and both
 # ways round of the built-in choices.

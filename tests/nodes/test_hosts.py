@@ -19,7 +19,7 @@ from test_nodes import pytestmark as wants_mpi
 
 HOSTS = Path(__file__).parent / "hosts.sh"
 JOB, FAULTS = Path(__file__).parent / "job.py", Path(__file__).parent / "faults.py"
-BENCH = Path(__file__).parents[2] / "bench" / "nodes.py"
+BENCH = (str(Path(__file__).parents[2] / "bench"), "nodes")
 
 pytestmark = [wants_mpi, pytest.mark.alone]
 
@@ -101,9 +101,9 @@ def test_every_collective_has_the_bits_of_rank_order_over_hosts(tmp_path, hosts)
 
 
 def test_pieces_over_shaped_links_take_what_the_simulator_says(tmp_path):
-    """Bounds are loose, since test machines are busy; bench/nodes.py measures figures."""
+    """Bounds are loose, since test machines are busy; bench nodes measures figures."""
     file = tmp_path / "rows.csv"
-    words = [str(BENCH), "--mib", "16", "--turns", "3", "--csv", str(file)]
+    words = [*BENCH, "--mib", "16", "--turns", "3", "--csv", str(file)]
     done = launch(tmp_path, 2, 4, words, rate="1gbit")
     assert done.returncode == 0, (done.stdout, done.stderr)
     with file.open() as rows:

@@ -15,8 +15,8 @@ from plait import outputs
 from plait.bench.nccl import COLLECTIVES
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
-import memory_table  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from bench.programs import memory_table  # noqa: E402
 
 SOURCES = {".py", ".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".def"}
 SPEC = importlib.util.spec_from_file_location("doc_tables", ROOT / "tools" / "doc_tables.py")
@@ -88,7 +88,7 @@ def bounds(spans: list[list[str]]) -> list[tuple[float, float]]:
 
 def test_the_page_of_devices_says_what_less_memory_costs():
     page = (ROOT / "docs" / "devices_reference.md").read_text()
-    assert memory_table.updated(page) == page, "run python bench/memory_table.py --write"
+    assert memory_table.updated(page) == page, "run python -m bench memory-table --write"
     stale = page.replace("| 8 | 48M |", "| 8 | 49M |")
     assert memory_table.updated(stale) == page
 

@@ -13,8 +13,8 @@ from plait.evidence import engines
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "bench" / "results" / "engines.csv"
 AS_RECORDED = 1 << 34  # bytes of device memory: more than any call uses
-sys.path.append(str(ROOT / "bench"))
-import engine_rows  # noqa: E402
+sys.path.append(str(ROOT))
+from bench.programs import engine_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def unseen(rows: list[engines.Recorded]) -> list[engines.Recorded]:
 
 def test_the_table_is_what_the_recorded_files_say() -> None:
     assert TABLE.read_text() == engine_rows.as_csv(engine_rows.gather()), (
-        "run bench/engine_rows.py --write"
+        "run python -m bench engine-rows --write"
     )
 
 
@@ -146,9 +146,11 @@ def test_shares_through_host_memory_are_predicted_from_their_plans(rows) -> None
 
 def test_parameters_that_were_fitted_say_so() -> None:
     topology = (ROOT / "topologies" / "hgx-h200.json").read_text()
-    fitted = topology.count('"source": "fitted by bench/fit_prices.py on bench/results/engines.csv')
+    fitted = topology.count(
+        '"source": "fitted by python -m bench fit-prices on bench/results/engines.csv'
+    )
     assert 20 <= fitted <= 45
-    assert engines.machine().to_json().count("fitted by bench/fit_prices.py") == fitted
+    assert engines.machine().to_json().count("fitted by python -m bench fit-prices") == fitted
 
 
 def test_a_machine_with_slower_links_takes_longer(unseen) -> None:

@@ -1,4 +1,4 @@
-"""Tests bench/gpu_run.py and its modules without a GPU: steps, tables, a section on CPU ranks,
+"""Tests bench run and its modules without a GPU: steps, tables, a section on CPU ranks,
 wrong results, and the time of a run."""
 
 import argparse
@@ -23,17 +23,19 @@ from plait.run import has_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
-sys.path.insert(0, str(BENCH))
-import gpu_run  # noqa: E402
-import result_rows  # noqa: E402
-import run_calls  # noqa: E402
-import run_goals  # noqa: E402
-import run_predictions  # noqa: E402
-import run_ranks  # noqa: E402
-import run_rows  # noqa: E402
-import run_tables  # noqa: E402
-from run_calls import VariantTimes  # noqa: E402
-from run_rows import GIB, KIB, MIB  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from bench.lib import rows as result_rows  # noqa: E402
+from bench.programs import calls as calls_module  # noqa: E402
+from bench.programs import (  # noqa: E402
+    goals,
+    gpu_run,
+    predictions,
+    tables,
+)
+from bench.programs import items as items_module  # noqa: E402
+from bench.programs import section as section_module  # noqa: E402
+from bench.programs.calls import VariantTimes  # noqa: E402
+from bench.programs.items import GIB, KIB, MIB  # noqa: E402
 
 
 def given(tmp_path, gpus):
@@ -72,17 +74,17 @@ def test_files_of_a_run_are_no_more_than_eight(tmp_path):
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_a_run_asks_for_every_size_and_every_engine(ranks):
-    table = run_rows.items("table", ranks, 4 * GIB)
+    table = items_module.items("table", ranks, 4 * GIB)
     sizes = [one.size for one in table if (one.collective, one.type) == ("all_reduce", "fp32")]
     assert sizes == [KIB << k for k in range(23)]
-    swept = {one.variant for one in run_rows.items("schedules", ranks, GIB)}
+    swept = {one.variant for one in items_module.items("schedules", ranks, GIB)}
     assert swept >= {info.name for info in plait.engines()}
     assert swept >= {"fold", "phases", "ring"}
 
 
-@pytest.mark.parametrize("section", sorted(run_goals.PINNED))
+@pytest.mark.parametrize("section", sorted(goals.PINNED))
 def test_pinned_nccl_is_timed_at_every_size_with_those_by_fours_first(section):
-    sizes = [one.size for one in run_rows.items(section, 8, 4 * GIB) if one.type == "fp32"]
+    sizes = [one.size for one in items_module.items(section, 8, 4 * GIB) if one.type == "fp32"]
     assert sorted(sizes) == [KIB << k for k in range(23)]
     assert sizes[:11] == [KIB << 2 * k for k in range(11)]
 
@@ -91,25 +93,25 @@ def test_pinned_nccl_is_timed_at_every_size_with_those_by_fours_first(section):
 def test_every_row_of_the_table_was_predicted(ranks):
     predicted = {
         (row["collective"], row["type"], int(row["bytes"]))
-        for row in result_rows.read(run_predictions.files(ranks)[0])
+        for row in result_rows.read(predictions.files(ranks)[0])
         if row["section"] == "table" and float(row["predicted_graph_us"]) > 0
     }
-    items = run_rows.items("table", ranks, 4 * GIB)
+    items = items_module.items("table", ranks, 4 * GIB)
     wanted = {(i.collective, i.type, i.request(ranks).message_bytes()) for i in items}
     assert predicted == wanted
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_pinned_nccl_and_symmetric_memory_were_predicted_at_every_size(ranks):
-    rows = result_rows.read(run_predictions.files(ranks)[0])
-    for section, variant in run_rows.NCCL_VARIANTS.items():
+    rows = result_rows.read(predictions.files(ranks)[0])
+    for section, variant in items_module.NCCL_VARIANTS.items():
         of_section = [row for row in rows if row["section"] == section and row["type"] == "fp32"]
         for wanted in ("plait", "nccl"):
             found = [int(r["bytes"]) for r in of_section if r["way"].startswith(wanted)]
             assert sorted(found) == [KIB << k for k in range(23)]
         assert {row["way"] for row in of_section if row["way"].startswith("nccl")} == {variant}
     symmetric = [row for row in rows if row["section"] == "symmetric"]
-    assert len(symmetric) == 2 * 2 * len(run_rows.SYMMETRIC_SIZES)
+    assert len(symmetric) == 2 * 2 * len(items_module.SYMMETRIC_SIZES)
     assert all(float(row["predicted_graph_us"]) > 0 for row in symmetric)
 
 
@@ -119,7 +121,7 @@ def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
     E-0203."""
     rows = [
         row
-        for row in result_rows.read(run_predictions.files(ranks)[0])
+        for row in result_rows.read(predictions.files(ranks)[0])
         if (row["section"], row["collective"], row["type"]) == ("schedules", "all_reduce", "fp32")
         and int(row["bytes"]) == GIB
         and row["way"].startswith("plait tiled")
@@ -133,17 +135,17 @@ def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
 
 
 def test_comparing_predictions_finds_every_section(made_up):
-    sections = {row["section"] for row, _, _, _ in run_predictions.compared(made_up, 8)}
-    assert sections == {*run_rows.SECTIONS, "symmetric"}
+    sections = {row["section"] for row, _, _, _ in predictions.compared(made_up, 8)}
+    assert sections == {*items_module.SECTIONS, "symmetric"}
 
 
 def test_a_prediction_is_what_the_simulator_says():
-    item = run_rows.RunItem("schedules", "all_reduce", "fp32", 64 * MIB, "tiled")
-    ((name, graph_us, eager_us),) = run_predictions.times_us(item, 8)
-    found = plait.what_would_run(run_predictions.machine(), item.request(8), "tiled")
+    item = items_module.RunItem("schedules", "all_reduce", "fp32", 64 * MIB, "tiled")
+    ((name, graph_us, eager_us),) = predictions.times_us(item, 8)
+    found = plait.what_would_run(predictions.machine(), item.request(8), "tiled")
     assert (name, graph_us) == ("tiled", pytest.approx(found.predicted_us, rel=0.05))
     assert eager_us > graph_us
-    both = run_predictions.times_us(run_rows.RunItem("table", "all_reduce", "fp32", GIB), 4)
+    both = predictions.times_us(items_module.RunItem("table", "all_reduce", "fp32", GIB), 4)
     assert [(name, graph > 0, eager > 0) for name, graph, eager in both] == [
         ("tiled", False, True),
         ("scatter_ring:order=2,send_gb_per_s=350,shift=1", True, False),
@@ -153,12 +155,12 @@ def test_a_prediction_is_what_the_simulator_says():
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    run_predictions.make_up(folder, 8, "h200x8")
+    predictions.make_up(folder, 8, "h200x8")
     return folder
 
 
 def test_tables_of_made_up_rows(made_up):
-    said = run_tables.report(made_up, 8)
+    said = tables.report(made_up, 8)
     assert "within 10%" in said
     assert "all_reduce 1 GiB graph:" in said and "goal 362.0" in said
     assert "increment" in said
@@ -184,7 +186,7 @@ def timed(size, variant, graph_us, eager_us, params="", collective="all_reduce",
 
 
 def judged(folder, ranks, words):
-    found = [line for line in run_goals.goals(folder, ranks) if words in line]
+    found = [line for line in goals.goals(folder, ranks) if words in line]
     assert len(found) == 1, found
     return found[0]
 
@@ -209,13 +211,13 @@ def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
     ]
     wrote(tmp_path, "gpu_run_table_h200x4.csv", rows)
     wrote(tmp_path, "gpu_run_schedules_h200x4.csv", [timed(GIB, "plait tiled", 4700, 4100)])
-    table = run_tables.calls_of(tmp_path, "table")
+    table = tables.calls_of(tmp_path, "table")
     variants = table["all_reduce", "fp32", GIB]
     assert [variants.us(how) for how in (0, 1)] == [4500, 4000]
     assert [variants.ratio(how) for how in (0, 1)] == [4400 / 4500, 1.1]
-    (line,) = [one for one in run_tables.chosen_table(table, 4, "") if "1 GiB" in one]
+    (line,) = [one for one in tables.chosen_table(table, 4, "") if "1 GiB" in one]
     assert "| scatter_ring:order=2 / tiled | 4500.00 | 4000.00 |" in line
-    both = run_tables.of_both(table, run_tables.calls_of(tmp_path, "schedules"))
+    both = tables.of_both(table, tables.calls_of(tmp_path, "schedules"))
     assert both["all_reduce", "fp32", GIB].by["tiled"] == [
         4700,
         4000,
@@ -223,15 +225,15 @@ def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
 
 
 def test_a_way_has_one_spelling():
-    assert run_calls.spelled("tiled:shift=1,order=2") == "tiled:order=2,shift=1"
-    assert run_calls.spelled("copy_ring") == "copy_ring"
+    assert calls_module.spelled("tiled:shift=1,order=2") == "tiled:order=2,shift=1"
+    assert calls_module.spelled("copy_ring") == "copy_ring"
 
 
-class TwoWays(run_ranks.HostRunBackend):
+class TwoWays(section_module.HostRunBackend):
     """A backend whose captured calls use another engine, and leave wrong elements."""
 
     def __init__(self, task):
-        self.facts, self.on = {}, run_ranks.HostArrays()
+        self.facts, self.on = {}, section_module.HostArrays()
         self.comm = SimpleNamespace(
             rank=0, ranks=1, exchange=lambda mine: [mine], barrier=lambda: None, check=lambda: None
         )
@@ -252,9 +254,9 @@ class TwoWays(run_ranks.HostRunBackend):
 
 
 def test_wrong_elements_stand_in_the_row_of_the_way_that_left_them(monkeypatch):
-    monkeypatch.setattr(run_ranks, "HostRunBackend", TwoWays)
-    rank = run_ranks.SectionRank({"host": True, "seed": 1, "budget_s": 1})
-    eagerly, captured = rank.rows(run_rows.RunItem("table", "all_reduce", "fp32", 4 * KIB))
+    monkeypatch.setattr(section_module, "HostRunBackend", TwoWays)
+    rank = section_module.SectionRank({"host": True, "seed": 1, "budget_s": 1})
+    eagerly, captured = rank.rows(items_module.RunItem("table", "all_reduce", "fp32", 4 * KIB))
     assert (eagerly["way"], eagerly["eager_us"], eagerly["graph_us"]) == ("plait tiled", 5, 0)
     assert (captured["way"], captured["eager_us"]) == ("plait scatter_ring:order=2", 0)
     assert captured["graph_us"] == 4
@@ -302,7 +304,7 @@ def test_pinned_nccl_takes_twice_as_long_at_each_size(tmp_path):
 def test_symmetric_memory_is_held_to_at_every_size_that_pytorch_takes(tmp_path):
     rows = [
         {"type": kind, "bytes": KIB << k, "ratio": 0.0 if k < 2 else 1.2, "wrong": 0}
-        for kind in run_rows.SYMMETRIC_TYPES.values()
+        for kind in items_module.SYMMETRIC_TYPES.values()
         for k in range(17)
     ]
     rows[-1]["ratio"] = 0.9
@@ -333,9 +335,9 @@ def test_products_are_slowed_by_a_quarter_of_what_nccl_costs_them(tmp_path):
 def test_symmetric_memory_is_timed_at_every_size_of_its_goal(monkeypatch):
     for name in ("torch", "torch.distributed", "torch.distributed._symmetric_memory"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
-    symmetric = importlib.import_module("symmetric")
+    symmetric = importlib.import_module("bench.programs.symmetric")
     try:
-        assert symmetric.sizes(64 * MIB) == run_rows.SYMMETRIC_SIZES
+        assert symmetric.sizes(64 * MIB) == items_module.SYMMETRIC_SIZES
 
         def refuses():
             raise RuntimeError("input size must be at least 16-byte aligned\nat ...")
@@ -345,7 +347,8 @@ def test_symmetric_memory_is_timed_at_every_size_of_its_goal(monkeypatch):
         assert symmetric.fastest_over([0.0, 8.0], 4.0) == 2.0
         assert symmetric.fastest_over([0.0, 0.0], 4.0) == 0.0
     finally:
-        del sys.modules["symmetric"]
+        for name in ("bench.programs.symmetric", "bench.lib.torch_jobs"):
+            del sys.modules[name]
 
 
 # --- files that a run needs on the machine with GPUs.
@@ -353,7 +356,7 @@ def test_symmetric_memory_is_timed_at_every_size_of_its_goal(monkeypatch):
 
 @pytest.fixture
 def build(tmp_path):
-    """Makes a build folder for bench/gpu_stage.sh: the installed libraries, and programs."""
+    """Makes a build folder for bench stage: the installed libraries, and programs."""
     package, folder = Path(plait.__file__).parent, tmp_path / "built"
     (folder / "shims" / "nccl").mkdir(parents=True)
     for name in ("libplait.so.0", "libplait_kernels.so"):
@@ -362,13 +365,13 @@ def build(tmp_path):
     for name in ("nccl", "audit", "mpi", "mark"):
         shutil.copy(package / f"libplait_{name}.so", folder / "shims")
     shutil.copy(package / "nccl" / "libnccl.so.2", folder / "shims" / "nccl")
-    for name in ("bench_gpu", "bench_links", "bench_gpu_nodes", "test_gpu", "test_gpu_c_api"):
+    for name in ("bench_links", "bench_gpu_nodes", "test_gpu", "test_gpu_c_api"):
         shutil.copy(package / "libplait_audit.so", folder / name)
     return folder
 
 
 def staged(build, run):
-    script = [str(BENCH / "gpu_stage.sh"), str(build), "", str(run)]
+    script = [sys.executable, str(BENCH), "stage", str(build), "--run", str(run)]
     return subprocess.run(script, capture_output=True, text=True, timeout=60)
 
 
@@ -407,9 +410,9 @@ def test_a_build_that_lacks_a_drop_in_is_not_staged(build, tmp_path):
 
 
 def test_choices_replace_the_rows_of_their_ranks_alone(made_up):
-    old = run_tables.CHOICES.read_text()
-    made = run_tables.choices(run_tables.calls_of(made_up, "table"), 8)
-    new = run_tables.with_choices(old, made)
+    old = tables.CHOICES.read_text()
+    made = tables.choices(tables.calls_of(made_up, "table"), 8)
+    new = tables.with_choices(old, made)
     row = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),", re.M)
     assert "8" in {ranks for _, ranks in row.findall(new)}
     kept = [one for one in old.splitlines() if not re.match(r"PLAIT_CHOICE\(\w+,\s*8,", one)]
@@ -417,7 +420,7 @@ def test_choices_replace_the_rows_of_their_ranks_alone(made_up):
     for name in ("all_reduce", "all_gather"):
         ranks = [int(count) for collective, count in row.findall(new) if collective == name]
         assert ranks == sorted(ranks)
-    assert run_tables.with_choices(new, made) == new
+    assert tables.with_choices(new, made) == new
 
 
 def calls_at(sizes, us_by_variant, chosen="tiled"):
@@ -434,7 +437,7 @@ def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it()
     )
     pull = calls_at([64 * MIB], {"tiled": 400, "tiled:pull=1": 300, "two_shot": 395, "nccl": 310})
     plain = calls_at([GIB], {"tiled": 6000, "tiled:fold=1": 5990, "nccl": 5000})
-    made = [one.line() for one in run_tables.choices(fold | pull | plain, 8)]
+    made = [one.line() for one in tables.choices(fold | pull | plain, 8)]
     assert made == [
         "PLAIT_CHOICE(all_reduce,      8,   32ull << 20, tiled, 1, .fold = 1, .shift = 1)",
         "PLAIT_CHOICE(all_reduce,      8,   32ull << 20, two_shot, 0)",
@@ -447,7 +450,7 @@ def test_a_row_that_the_next_one_says_too_is_left_out():
     """two_shot has no memory for flag packets of 64 MiB, hence the next row serves int32."""
     small = calls_at([64 * MIB], {"tiled": 400, "two_shot": 350, "nccl": 300})
     large = calls_at([GIB], {"tiled": 6000, "nccl": 5000})
-    made = [(one.upto, one.variant) for one in run_tables.choices(small | large, 8)]
+    made = [(one.upto, one.variant) for one in tables.choices(small | large, 8)]
     assert made == [(256 * MIB, "two_shot"), (None, "tiled")]
 
 
@@ -459,11 +462,11 @@ def test_copy_engines_have_a_row_behind_them_for_ranks_of_one_process():
         )
         for size, us in ((256 * MIB, 700.0), (GIB, 2400.0))
     }
-    made = [(one.upto, one.variant, one.beats_nccl) for one in run_tables.choices(calls, 4)]
+    made = [(one.upto, one.variant, one.beats_nccl) for one in tables.choices(calls, 4)]
     assert made == [(None, "tiled", False)]  # within 2 %: today's choice stays
     for variants in calls.values():
         variants.by["tiled"] = [5000.0, 5000.0]
-    made = [(one.upto, one.variant, one.beats_nccl) for one in run_tables.choices(calls, 4)]
+    made = [(one.upto, one.variant, one.beats_nccl) for one in tables.choices(calls, 4)]
     assert made == [(None, "copy_ring", True), (None, "tiled", False)]
 
 
@@ -471,57 +474,57 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     fastest = calls_at(
         [GIB], {"tiled": 6000, "copy_rotation": 3000, "scatter_ring": 6100, "nccl": 1}
     )
-    assert [one.variant for one in run_tables.choices(fastest, 8)] == ["tiled"]
+    assert [one.variant for one in tables.choices(fastest, 8)] == ["tiled"]
     fastest = calls_at([GIB], {"tiled": 6000, "scatter_ring": 3100, "nccl": 1})
-    assert [one.variant for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
+    assert [one.variant for one in tables.choices(fastest, 8)] == ["scatter_ring"]
     # Rows with larger slots are a separate section, which makes no row of choices.def.
-    assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
+    assert {one.section for one in items_module.items("slots", 8, GIB)} == {"slots"}
     rows = result_rows.read(made_up / "gpu_run_slots_h200x8.csv")
     assert rows
     for name in ("table", "schedules"):
         shutil.copy(made_up / f"gpu_run_{name}_h200x8.csv", tmp_path)
-    without = run_tables.report(tmp_path, 8).partition("### rows of choices.def\n")[2]
-    said = run_tables.report(made_up, 8).partition("### rows of choices.def\n")[2]
+    without = tables.report(tmp_path, 8).partition("### rows of choices.def\n")[2]
+    said = tables.report(made_up, 8).partition("### rows of choices.def\n")[2]
     row = re.compile(r"^PLAIT_CHOICE.*$", re.M)
     assert row.findall(said) == row.findall(without) != []
 
 
 def test_rows_of_other_gpus_are_not_written(made_up, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_tables, "CHOICES", Path(shutil.copy(run_tables.CHOICES, tmp_path)))
-    monkeypatch.setattr(run_tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "CHOICES", Path(shutil.copy(tables.CHOICES, tmp_path)))
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
     (tmp_path / "bench" / "results").mkdir(parents=True)
     with pytest.raises(SystemExit, match=r"wanted rows measured on one of NVIDIA H200.* on none"):
-        run_tables.write(made_up, 8)
+        tables.write(made_up, 8)
     assert not list((tmp_path / "bench" / "results").iterdir())
     same = tmp_path / "same"
     shutil.copytree(made_up, same)
     for file in same.glob("gpu_run_*.csv"):
-        kind = run_tables.measured_kinds()[0]
+        kind = tables.measured_kinds()[0]
         text = file.read_text().replace(f"{result_rows.KIND}none", f"{result_rows.KIND}{kind}")
         file.write_text(text)
-    before = run_tables.CHOICES.read_text()
-    run_tables.write(same, 8)
-    assert run_tables.CHOICES.read_text() != before
+    before = tables.CHOICES.read_text()
+    tables.write(same, 8)
+    assert tables.CHOICES.read_text() != before
     assert (tmp_path / "bench" / "results" / "gpu_run_table_h200x8.csv").exists()
     (same / "gpu_run_table_h100x8.csv").write_text("# kind: NVIDIA H100 80GB HBM3, 132\na\n1\n")
     with pytest.raises(SystemExit, match=r"gpu_run_table_h100x8.csv: on NVIDIA H100"):
-        run_tables.write(same, 8)
+        tables.write(same, 8)
 
 
 def test_a_choice_ends_where_nccl_may_be_ahead():
-    assert run_tables.between(MIB, 4 * MIB, (True, False)) == MIB
-    assert run_tables.between(MIB, 4 * MIB, (False, True)) == 4 * MIB - KIB
-    assert run_tables.between(MIB, 4 * MIB, (True, True)) == 2 * MIB
+    assert tables.between(MIB, 4 * MIB, (True, False)) == MIB
+    assert tables.between(MIB, 4 * MIB, (False, True)) == 4 * MIB - KIB
+    assert tables.between(MIB, 4 * MIB, (True, True)) == 2 * MIB
 
 
 def test_a_run_on_another_number_of_gpus_is_not_taken_for_this_one(made_up):
-    assert run_tables.of_others(made_up, 8) == []
-    assert "gpu_run_table_h200x8.csv: on 8" in run_tables.of_others(made_up, 4)
+    assert tables.of_others(made_up, 8) == []
+    assert "gpu_run_table_h200x8.csv: on 8" in tables.of_others(made_up, 4)
 
 
 def test_one_section_on_cpu_ranks(tmp_path):
     csv = tmp_path / "rows.csv"
-    program = [sys.executable, str(BENCH / "run_ranks.py"), "--section", "pinned_tree", "--host"]
+    program = [sys.executable, str(BENCH), "section", "pinned_tree", "--host"]
     trials = ["--ranks", "2", "--most-mib", "1", "--budget-s", "20", "--csv", str(csv)]
     job = subprocess.run([*program, *trials], capture_output=True, text=True, timeout=60)
     assert job.returncode == 0, job.stderr
@@ -533,12 +536,12 @@ def test_one_section_on_cpu_ranks(tmp_path):
 def test_trials_of_a_file(tmp_path):
     """Errors of a file show before ranks start."""
     trials = "# why\n\nall_gather fp32 64M,1G chosen tiled:order=2,shift=1  # two ways\n"
-    found = run_rows.items(run_rows.TRIALS, 4, 0, trials)
+    found = items_module.items(items_module.TRIALS, 4, 0, trials)
     assert [(one.size, one.requested()) for one in found] == [
         (size, variant) for size in (64 * MIB, GIB) for variant in ("", "tiled:order=2,shift=1")
     ]
     file, csv = tmp_path / "trials", tmp_path / "rows.csv"
-    program = [sys.executable, str(BENCH / "run_ranks.py"), "--trials", str(file), "--host"]
+    program = [sys.executable, str(BENCH), "section", "--trials", str(file), "--host"]
     program += ["--ranks", "2", "--csv", str(csv)]
     file.write_text("all_reduce fp32 4K,64K chosen ring direct\nbroadcast bf16 8K chosen\n")
     job = subprocess.run(program, capture_output=True, text=True, timeout=60)
@@ -557,9 +560,9 @@ def test_trials_of_a_file(tmp_path):
 
 def test_a_call_that_does_nothing_is_found_wrong():
     task = {"host": True, "section": "table", "seed": 1, "budget_s": 1.0}
-    rank = run_ranks.SectionRank(task)
+    rank = section_module.SectionRank(task)
     request = plait.Request("all_reduce", 1000, "fp32", ranks=1)
-    case = run_ranks.ExpectedCall(rank.on, request, 7)
+    case = section_module.ExpectedCall(rank.on, request, 7)
     _, slab = rank.arrays(case)
     for exact in (True, False):
         assert rank.wrong(case, slab, lambda: None, exact) == 1000
@@ -567,7 +570,7 @@ def test_a_call_that_does_nothing_is_found_wrong():
 
 def variant_s(request, variant):
     """Returns the seconds of a call; 0 if the variant refuses the call."""
-    machine = run_predictions.machine()
+    machine = predictions.machine()
     try:
         plan = plait._core.engine_plan(machine, request, *parted(variant))
     except plait.UnsupportedError:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
-import notes_state  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from bench.programs import notes  # noqa: E402
 
 NOTES = sorted((ROOT / "bench" / "notes").glob("*.md"))
 RESULTS = ROOT / "bench" / "results"
@@ -81,10 +81,10 @@ def test_every_cited_experiment_exists():
 
 
 def test_state_tables_are_up_to_date():
-    """`python3 bench/notes_state.py` writes the tables anew."""
+    """`python -m bench notes` writes the tables anew."""
     for page in NOTES:
         text = page.read_text()
-        assert notes_state.renewed(text) == text, page.name
+        assert notes.renewed(text) == text, page.name
 
 
 def test_every_result_is_cited():

@@ -1,4 +1,4 @@
-"""Tests bench/soak.py on host memory: a clean run, spoilt results to find, a rank that stops."""
+"""Tests bench soak on host memory: a clean run, spoilt results to find, a rank that stops."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import pytest
 import plait
 
 pytestmark = pytest.mark.alone  # judges the work and the end of a run of some seconds
-BENCH = Path(__file__).parents[2] / "bench"
-SOAK = BENCH / "soak.py"
+ROOT = Path(__file__).parents[2]
+SOAK = (str(ROOT / "bench"), "soak")
 SMALL = ("--host", "--epoch", "1", "--most-mib", "0.25", "--slab-mib", "4")
 
 
 def soak(*arguments: str) -> tuple[int, dict[str, Any], str]:
     """Returns (exit status, the JSON line, standard error)."""
-    command = [sys.executable, str(SOAK), *SMALL, *arguments]
+    command = [sys.executable, *SOAK, *SMALL, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout), done.stderr
@@ -46,14 +46,14 @@ def test_every_spoilt_result_is_seen():
 def test_torch_computes_what_numpy_does(monkeypatch):
     """Compares the check of results on GPUs with the check on hosts, on the same data."""
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(BENCH))
-    import expected
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.lib import oracle
 
-    on_host, by_torch = expected.HostArrays(), expected.TorchArrays("cpu")
-    for kind in (*expected.FLOATS, *expected.INTEGERS):
-        for op in expected.ON_FLOATS if kind in expected.FLOATS else expected.ON_INTEGERS:
+    on_host, by_torch = oracle.HostArrays(), oracle.TorchArrays("cpu")
+    for kind in (*oracle.FLOATS, *oracle.INTEGERS):
+        for op in oracle.ON_FLOATS if kind in oracle.FLOATS else oracle.ON_INTEGERS:
             request = plait.Request("all_reduce", 3001, kind, op, 3)
-            case = expected.ExpectedCall(on_host, request, 5)
+            case = oracle.ExpectedCall(on_host, request, 5)
             drawn = [case.drawn(rank) for rank in range(3)]
             same = []
             for array in drawn:
@@ -67,18 +67,18 @@ def test_torch_computes_what_numpy_does(monkeypatch):
 
 def test_torch_draws_and_compares(monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(BENCH))
-    import expected
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench.lib import oracle
 
-    on = expected.TorchArrays("cpu")
-    for kind in (*expected.FLOATS, *expected.INTEGERS):
+    on = oracle.TorchArrays("cpu")
+    for kind in (*oracle.FLOATS, *oracle.INTEGERS):
         for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter"):
-            case = expected.ExpectedCall(on, plait.Request(name, 1001, kind, "sum", 3, 1, 2), 9)
+            case = oracle.ExpectedCall(on, plait.Request(name, 1001, kind, "sum", 3, 1, 2), 9)
             wanted = case.expected(2)
             assert case.wrong(2, wanted) == 0
-            size = expected.size_of(kind)
+            size = oracle.size_of(kind)
             output = on.view(on.slab(len(wanted) * size + 64), 3 * size, len(wanted), kind)
-            on.fill(output, expected.POISON)
+            on.fill(output, oracle.POISON)
             assert case.wrong(2, output) > 900, (name, kind)
             on.signed(output)[:] = on.signed(wanted)
             on.signed(output)[7:8] ^= 1
@@ -96,7 +96,7 @@ def process_of(rank: int, launcher: int) -> int:
 
 
 def test_a_rank_that_stops_ends_the_job_with_its_name():
-    command = [sys.executable, str(SOAK), *SMALL, "--seconds", "60", "--stuck", "3"]
+    command = [sys.executable, *SOAK, *SMALL, "--seconds", "60", "--stuck", "3"]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 30
     while not (stopped := process_of(1, job.pid)) and time.monotonic() < until:

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from shim_env import ROOT
 
-sys.path.insert(0, str(ROOT / "bench"))
-import gpu_drop_in
-import jobs
-import nccl_tests
+sys.path.insert(0, str(ROOT))
+from bench.lib import jobs
+from bench.programs import drop_in, nccl_tests
 
 # Two sizes, three cycles, the first line an outlier; faster with a library preloaded.
 PROGRAM = """#!/bin/sh
@@ -43,7 +42,7 @@ def programs(tmp_path):
 
 def _nccl_tests(programs: Path, *words: str, env: dict[str, str]) -> tuple[int, list[dict]]:
     table = programs / "out.csv"
-    command = [sys.executable, str(ROOT / "bench" / "nccl_tests.py"), "--programs", str(programs)]
+    command = [sys.executable, str(ROOT / "bench"), "nccl-tests", "--programs", str(programs)]
     command += ["--drop-in", str(programs / "no.so"), "--only", "all_reduce", "--csv", str(table)]
     done = subprocess.run(
         [*command, *words], env={**os.environ, **env}, capture_output=True, text=True, timeout=60
@@ -101,9 +100,9 @@ def test_rows_of_training_and_decoding_share_columns(tmp_path):
     decoded = {"program": "decode", "hidden": 64, "layers": 2, "nccl_output": "a"}
     decoded |= {"nccl_step_us": 500.0, "nccl_tokens_per_s": 3.0, "plait_step_us": 250.0}
     decoded |= {"plait_tokens_per_s": 6.0, "plait_output": "a", "ratio": 2.0}
-    rows = gpu_drop_in.rows_of([{**common, **trained}, {**common, **decoded}, {"check": "x"}], "c")
-    assert len(rows) == 2 and all(set(row) == set(gpu_drop_in.COLUMNS) for row in rows)
+    rows = drop_in.rows_of([{**common, **trained}, {**common, **decoded}, {"check": "x"}], "c")
+    assert len(rows) == 2 and all(set(row) == set(drop_in.COLUMNS) for row in rows)
     assert rows[1]["nccl_ms"] == 0.5 and rows[1]["same_bits_as_nccl"] is True
     assert json.dumps(rows[0]["served"]) == "5"
-    gpu_drop_in.plot(rows, tmp_path / "plot.png")
+    drop_in.plot(rows, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000

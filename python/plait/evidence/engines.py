@@ -1,6 +1,6 @@
 """Compares engines' predicted times with recorded ones, and the choices that follow from them.
 
-Reads rows of bench/results/engines.csv (by bench/engine_rows.py). bench/fit_prices.py fitted the
+Reads rows of bench/results/engines.csv (by bench engine-rows). bench fit-prices fitted the
 parameters of topologies/hgx-h200.json on half of the sizes; the other half tests the fit.
 """
 

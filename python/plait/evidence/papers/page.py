@@ -50,7 +50,7 @@ all_gather and reduce_scatter."""
 ENGINES = """\
 The tables compare the recorded times of plait's engines on 2, 4 and 8 GPUs (bench/results,
 gathered in bench/results/engines.csv) with `predicted_ns` for the same calls. The parameters
-are those of topologies/hgx-h200.json with that source: bench/fit_prices.py fitted them on
+are those of topologies/hgx-h200.json with that source: `python -m bench fit-prices` fitted them on
 every second power of two as size. The terms of the prices were chosen with all rows in view.
 Rows that measure nothing are in that table with the reason, and so are eager calls of kernels
 that took 1 us more than in a graph, most of those up to 1 MiB: the host bounds them, and no

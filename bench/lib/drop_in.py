@@ -1,0 +1,48 @@
+"""Reads the counters of a loaded drop-in under NCCL, and switches it for new communicators.
+
+Programs of several GPUs and those of tests/gpu use this module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+
+class CounterRow(ctypes.Structure):
+    """A row of the counters (shims/nccl/counters.hpp)."""
+
+    _fields_ = (
+        ("name", ctypes.c_char * 32),
+        ("served", ctypes.c_int32),
+        ("bucket", ctypes.c_int32),
+        ("counts", ctypes.c_uint64 * 5),
+    )
+
+
+def drop_in() -> ctypes.CDLL | None:
+    """Returns the drop-in if the process has loaded it."""
+    try:
+        return ctypes.CDLL("libplait_nccl.so", mode=os.RTLD_NOLOAD)
+    except OSError:
+        return None
+
+
+def leave_new(leave: bool) -> None:
+    """Leaves new communicators to NCCL (True), or attaches to them again (False)."""
+    library = drop_in()
+    if library is not None:
+        library.plait_nccl_leave_new(int(leave))
+
+
+def served() -> list[int]:
+    """Returns the numbers of served and forwarded calls so far; empty without the drop-in."""
+    library = drop_in()
+    if library is None:
+        return []
+    rows = (CounterRow * 4096)()
+    count = library.plait_nccl_counters(rows, len(rows))
+    totals = [0, 0]
+    for row in rows[:count]:
+        totals[0 if row.served else 1] += row.counts[0]
+    return totals

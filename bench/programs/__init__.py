@@ -1,0 +1,1 @@
+"""The bodies of the subcommands of `python -m bench`, one file a program."""
