@@ -107,7 +107,7 @@ def gather() -> None:
 def show_reports() -> None:
     """Adds example reports to the page on reports."""
     import plait
-    from plait.evidence.report import page
+    from plait.commands.report_page import page
 
     results = ROOT / "bench" / "results"
     with (PAGES / "report.md").open("a") as guide:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINE_COLUMNS = 100
 FILE_LINES = 700
 FUNCTION_LINES = 70
+EVIDENCE = ROOT / "python" / "plait" / "evidence"
 READING_BUDGET_LINES = 3500  # the reading route of ARCHITECTURE.md: an afternoon
 
 # Folders that a folder may include from, besides itself. Public headers are include/plait/*.hpp.
@@ -177,6 +178,31 @@ def check_one_definition(paths: list[Path]) -> list[str]:
     return found
 
 
+def check_evidence(path: Path, tree: ast.Module) -> list[str]:
+    """Checks that python/plait/evidence imports plait's public names alone."""
+    if EVIDENCE not in path.parents:
+        return []
+    package = ast.parse((EVIDENCE.parent / "__init__.py").read_text())
+    public = next(
+        ast.literal_eval(node.value)
+        for node in package.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            first, *rest = name.split(".")
+            if first == "plait" and rest and rest[0] not in ("evidence", *public):
+                found.append(breach(path, node.lineno, "import of evidence", name))
+    return found
+
+
 def check_python(path: Path) -> list[str]:
     source = path.read_text()
     lines = source.splitlines()
@@ -184,6 +210,7 @@ def check_python(path: Path) -> list[str]:
     tree = ast.parse(source)
     if source.strip() and ast.get_docstring(tree) is None:
         found.append(breach(path, 1, "opening comment", "the module has no docstring"))
+    found += check_evidence(path, tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import plait
 from plait.bench import engines
 from plait.bench.sizes import count_for, parse_bytes
+from plait.engine_names import FORMER
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 COLUMNS = (
@@ -185,7 +186,7 @@ def unfitted(most: int) -> Iterator[RunItem]:
 def trials(text: str) -> Iterator[RunItem]:
     """Yields the calls of a file. A line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks
     for each variant at each size; # begins a comment."""
-    known = {*engines.FORMER, *(one.name for one in (*plait.engines(), *plait.strategies()))}
+    known = {*FORMER, *(one.name for one in (*plait.engines(), *plait.strategies()))}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:

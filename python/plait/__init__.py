@@ -35,6 +35,7 @@ from plait._core import (
     __version__,
     discover,
     engine_params,
+    engine_plan,
     engine_refusals,
     engines,
     in_block,
@@ -42,11 +43,14 @@ from plait._core import (
     load_topology,
     local_cpu,
     partition,
+    plan_of_copies,
+    predicted_ns,
     propose,
     propose_one,
     ranked,
     shipped_topologies,
     simulate,
+    simulate_together,
     strategies,
     topology_parameters,
     verify,
@@ -55,6 +59,7 @@ from plait._core import (
 )
 from plait.communicator import Communicator, init, run_reference, unique_id
 from plait.copies import copy
+from plait.engine_names import engine_name
 from plait.planning import strategy
 
 __all__ = [
@@ -89,7 +94,9 @@ __all__ = [
     "__version__",
     "copy",
     "discover",
+    "engine_name",
     "engine_params",
+    "engine_plan",
     "engine_refusals",
     "engines",
     "in_block",
@@ -98,12 +105,15 @@ __all__ = [
     "load_topology",
     "local_cpu",
     "partition",
+    "plan_of_copies",
+    "predicted_ns",
     "propose",
     "propose_one",
     "ranked",
     "run_reference",
     "shipped_topologies",
     "simulate",
+    "simulate_together",
     "strategies",
     "strategy",
     "topology_parameters",

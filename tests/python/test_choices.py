@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import recorded
 
-from plait.bench import engines
+from plait.engine_names import FORMER
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -40,7 +40,7 @@ def upto(words: str) -> float:
 def variant_of(engine: str) -> str:
     """The engine's name in recorded rows: a single word stood for all three copy engines, and
     engines by LL packets had different names."""
-    former = {now: then for then, now in engines.FORMER.items()}
+    former = {now: then for then, now in FORMER.items()}
     return "rotation" if engine.startswith("copy_") else former.get(engine, engine)
 
 

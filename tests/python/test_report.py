@@ -10,7 +10,8 @@ import pytest
 
 import plait
 from plait import timeline_plot, what_runs
-from plait.evidence import papers, report, results
+from plait.commands import report_page as report
+from plait.evidence import papers, results
 
 VOID = {"meta", "line", "circle", "rect", "polyline"}
 

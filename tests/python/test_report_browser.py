@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 import plait
-from plait.evidence import papers, report
+from plait.commands import report_page as report
+from plait.evidence import papers
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = os.environ.get("PLAIT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), "")

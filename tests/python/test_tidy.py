@@ -44,6 +44,21 @@ def test_breaches_are_found(monkeypatch, tmp_path, folder, line, rule):
     assert [one.split(": ")[1] for one in tidy.check_cpp(file)] == [rule]
 
 
+def test_evidence_imports_the_public_api_alone(monkeypatch, tmp_path):
+    package = tmp_path / "python" / "plait"
+    monkeypatch.setattr(tidy, "ROOT", tmp_path)
+    monkeypatch.setattr(tidy, "EVIDENCE", package / "evidence")
+    (package / "evidence").mkdir(parents=True)
+    (package / "__init__.py").write_text('__all__ = ["simulate"]\n')
+    file = package / "evidence" / "new.py"
+    header = '"""What becomes what."""\n'
+    file.write_text(header + "import csv\nfrom plait import simulate\nimport plait.evidence.rows\n")
+    assert tidy.check_python(file) == []
+    for name in ("_core", "bench.sizes", "outputs"):
+        file.write_text(f"{header}import plait.{name}\n")
+        assert [one.split(": ")[1] for one in tidy.check_python(file)] == ["import of evidence"]
+
+
 def test_long_functions_are_found(monkeypatch, tmp_path):
     monkeypatch.setattr(tidy, "ROOT", tmp_path)
     file = tmp_path / "src" / "plan" / "new.cpp"

@@ -6,14 +6,6 @@ from collections.abc import Mapping
 
 import plait
 
-# Names of engines up to version 0.1, in recorded rows and in tuning tables; the core takes both.
-FORMER = {"hop": "direct_ll", "line_chain": "ll_chain"}
-
-
-def name_now(name: str) -> str:
-    """The engine's name, from the present or a former name."""
-    return FORMER.get(name, name)
-
 
 def names(collective: str = "") -> tuple[str, ...]:
     """Returns engines for a collective, or all. All engines sum in rank order."""

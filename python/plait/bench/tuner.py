@@ -316,7 +316,7 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
     measured = [[row[name] for name in names] for row in content["rows"]]
     retained = [row for row in older["rows"] if [row[name] for name in names] not in measured]
     for row in retained:  # "kernel" in tables of earlier versions
-        row["engine"] = engines.name_now(row.pop("kernel", row.get("engine")))
+        row["engine"] = plait.engine_name(row.pop("kernel", row.get("engine")))
     return content | {"rows": content["rows"] + retained}
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import plait
-from plait import outputs, what_runs
+from plait import engine_names, outputs, what_runs
 from plait.bench import engines, sizes
 from plait.commands import ranking
 from plait.commands.console import (
@@ -147,7 +147,7 @@ def _what_runs(
     """Returns the named engine or strategy, else the chosen engine, else the first plan."""
     name, params = sizes.parse_strategy(strategy, WAY)
     has_gpus = any(device.kind == "gpu" for device in machine.devices)  # CPU ranks run plans only
-    names = ("", "rotation", *engines.FORMER, *engines.names())
+    names = ("", "rotation", *engine_names.FORMER, *engines.names())
     is_engine = has_gpus and name in names
     if is_engine or name not in {info.name for info in plait.strategies()}:
         found = what_runs.by_engine(machine, request, name, params) if is_engine else None

@@ -107,8 +107,8 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write one page: links, predictions, measurements, evidence."""
+    from plait.commands import report_page as page
     from plait.evidence import papers
-    from plait.evidence import report as page
 
     if as_json and file:
         raise plait.InvalidArgumentError(

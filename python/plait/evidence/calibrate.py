@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import plait
-from plait._core import simulate_together
 from plait.evidence.sketch import put, ring_kernel
 
 MIB = 1 << 20
@@ -58,7 +57,7 @@ def timed_us(plan: plait.Plan, one_process: bool = False) -> float:
     """Returns the time on the host in us: simulated time plus launch and synchronisation."""
     sync_ns = machine().parameter("host_sync_ns", 0.0)
     topology = in_one_process() if one_process else machine()
-    (timeline,) = simulate_together([plan], topology, one_thread=one_process)
+    (timeline,) = plait.simulate_together([plan], topology, one_thread=one_process)
     return (timeline.total_ns + sync_ns) / 1e3
 
 

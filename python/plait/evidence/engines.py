@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 
 import plait
-from plait._core import engine_plan, plan_of_copies, predicted_ns
-from plait.bench.engines import name_now
 
 TABLE = Path("bench/results/engines.csv")  # in a checkout
 NEAR, FAR = 0.10, 0.25  # limits of deviation: for most rows, and for every row
@@ -51,7 +49,7 @@ class Recorded:
         return round(math.log2(self.size)) % 2 == 0
 
     def predicted_us(self, topology: plait.Topology) -> float:
-        return predicted_ns(self.plan, topology, self.eager) / 1e3
+        return plait.predicted_ns(self.plan, topology, self.eager) / 1e3
 
     def deviation(self, topology: plait.Topology) -> float:
         return self.predicted_us(topology) / self.us - 1.0
@@ -69,7 +67,7 @@ def recorded(table: Path = TABLE) -> list[Recorded]:
 
 
 def _recorded(row: dict[str, str]) -> Recorded:
-    row = row | {"engine": name_now(row["engine"])}
+    row = row | {"engine": plait.engine_name(row["engine"])}
     return Recorded(
         engine=row["engine"],
         collective=row["collective"],
@@ -100,9 +98,9 @@ def _copies(row: dict[str, str]) -> plait.Plan:
     that of bench_gpu at the time."""
     ranks = int(row["ranks"])
     if row["usual_memory"] == "1":
-        return engine_plan(machine(), _request(row), row["engine"], {}, row["beside"] == "1")
+        return plait.engine_plan(machine(), _request(row), row["engine"], {}, row["beside"] == "1")
     slot = {2: 32, 4: 64, 8: 16}[ranks] * MIB
-    return plan_of_copies(
+    return plait.plan_of_copies(
         machine(),
         _request(row),
         inbox_bytes=max(2, ranks - 1) * 2 * slot,

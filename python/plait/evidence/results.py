@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 import plait
-from plait.bench.engines import name_now
 
 Curves = dict[str, list[tuple[int, float]]]  # name -> [(message bytes, busbw GB/s)]
 GPU_COLUMNS = "collective,gpus,ranks_as,type,bytes,way,params,graph_us,eager_us,wrong"
@@ -71,7 +70,7 @@ def _gpu_row(row: list[str], collective: str) -> tuple[int, str, int, float] | N
     of_more = "copy_ring" if collective == "all_gather" else "copy_rotation"
     copies = "copy_exchange" if ranks == 2 else of_more
     name = {"nccl": "NCCL", "plait": row[6].split(" ")[0], "rotation": copies}.get(way, way)
-    name = name_now(name)
+    name = plait.engine_name(name)
     request = plait.Request(collective, size, "uint8", "sum", ranks, 0, int(ranks > 1))
     return ranks, name, size, request.busbw_factor() * size / time_us / 1e3
 
