@@ -9,6 +9,26 @@
 
 namespace plait {
 
+/// Places the request on this communicator's devices if the caller names none.
+Request Communicator::State::placed(const Request& request) const {
+  Request there = normal(request);
+  if (there.devices.empty()) there.devices = host->devices();
+  return there;
+}
+
+std::shared_ptr<const ProvedPlan> Communicator::State::plan_for(const Request& request,
+                                                                const CallOptions& how) {
+  if (request.count > 1 << 20) check_size(checked(request, host->joined().topology));
+  return chooser.plan_for(request, how);
+}
+
+/// Runs and counts a plan inside a call.
+void Communicator::State::run(const std::shared_ptr<const ProvedPlan>& plan, const void* input,
+                              void* output) {
+  host->run(*plan, input, output);
+  counters.count(plan);
+}
+
 /// Returns the call's plan and descriptor. Throws Error if no plan serves the call.
 std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& given,
                                                                const CallOptions& how) {
@@ -23,7 +43,7 @@ std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& gi
   if (request.ranks != ranks())
     throw Error(ErrorCode::invalid_argument,
                 text("request for ", request.ranks, " ranks, communicator of ", ranks()));
-  if (multinode.transport_comm != nullptr && request.devices != devices)
+  if (!host->accepts(request.devices))
     throw Error(ErrorCode::invalid_argument,
                 "devices: ranks on several nodes are where their launcher put them");
   auto made = std::make_shared<CachedCall>();
@@ -50,14 +70,14 @@ void Communicator::run(const Request& given, const void* input, void* output,
   const std::optional<Error> failure = attempt(std::cref(prepare));
   const auto body = [&] { state.run(call->plan, input, output); };
   if (!failure && scalar == 1.0)
-    return state.with_context([&] { state.in_call(call->shown, std::cref(body)); });
+    return with_prefix(state.about, [&] { state.host->in_call(call->shown, std::cref(body)); });
   CallDescriptor mine = describe(CallKind::collective, state.placed(given), wanted_label(options));
   if (failure)
     set_error(mine, *failure);
   else
     mine = call->shown;
   mine.scalar = scalar;
-  state.with_context([&] { state.in_call(mine, std::cref(body)); });
+  with_prefix(state.about, [&] { state.host->in_call(mine, std::cref(body)); });
 }
 
 }  // namespace plait

@@ -42,11 +42,11 @@ int wanted_ordinal(int device) {
 
 }  // namespace
 
-std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joined& joined,
+std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, HostSide& host,
                                          const PairOf* pair, std::string& why_not) {
   if (options.device == kNoDevice) return nullptr;
   try {
-    return std::unique_ptr<GpuSide>(new GpuSide(options, joined, pair));
+    return std::unique_ptr<GpuSide>(new GpuSide(options, host, pair));
   } catch (const AgreedError& error) {
     // GPUs must not be ignored if masks for GPUs could not be applied.
     const bool masks_gpus = cuda::device_count() > 0 &&
@@ -60,17 +60,17 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joi
   }
 }
 
-GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair)
-    : PeerObserver(0),
+GpuSide::GpuSide(const CommunicatorOptions& options, HostSide& host, const PairOf* pair)
+    : DeviceSide(kNoDevice),
+      PeerObserver(0),
       options_(options),
-      joined_(joined),
-      pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)),
-      owner_(getpid()) {
+      host_(host),
+      pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)) {
   const Deadline deadline{deadline_in(options.arrive_s),
                           pair == nullptr ? now_and_then(options.interrupt) : pair->check};
   const cuda::Exchange exchange = [&](const std::string& mine) {
     std::vector<std::string> records;
-    for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, deadline))
+    for (Contribution& one : vote(*host_.joined().rendezvous, std::nullopt, mine, {}, deadline))
       records.push_back(std::move(one.bytes));
     return records;
   };
@@ -84,7 +84,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
     }
   });
   if (agreed) throw AgreedError(*agreed);
-  vote(*joined_.rendezvous, failure, "", {}, deadline);
+  vote(*host_.joined().rendezvous, failure, "", {}, deadline);
   if (options_.ranks > 1) watch(peers_, *this, ObserverCalls::look);
 }
 
@@ -95,9 +95,9 @@ void GpuSide::bootstrap_peers(const Deadline& deadline) {
   if (mine.empty())
     throw Error(ErrorCode::out_of_memory, "no shared memory for this process's liveness page");
   const std::vector<Contribution> all =
-      vote(*joined_.rendezvous, std::nullopt, mine, {liveness_page_fd()}, deadline);
+      vote(*host_.joined().rendezvous, std::nullopt, mine, {liveness_page_fd()}, deadline);
   peers_ = std::make_shared<WatchedPeers>();
-  for (const Peer& peer : joined_.peers) {
+  for (const Peer& peer : host_.peers().all()) {
     const Contribution& shown = all[static_cast<std::size_t>(peer.rank)];
     if (shown.fds.size() != 1) throw Error(ErrorCode::mismatch, "a rank sent no liveness page");
     Fd process;
@@ -114,8 +114,8 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
     throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
   if (const std::string& why = cuda::device_code().why_none; !why.empty())
     throw Error(ErrorCode::unsupported, text("wanted kernels, ", why));
-  GpuGroup group =
-      bootstrap_gpus(exchange, options_.rank, options_.ranks, wanted_ordinal(options_.device));
+  ordinal_ = wanted_ordinal(options_.device);
+  GpuGroup group = bootstrap_gpus(exchange, options_.rank, options_.ranks, ordinal_);
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;
   learn_topology(
       group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
@@ -132,10 +132,10 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
 
 GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) const {
   GpuCallsOptions made;
-  made.forced = joined_.forced;
-  made.bitwise = joined_.bitwise;
+  made.forced = host_.node_algo();
+  made.bitwise = host_.joined().bitwise;
   made.has_lazy_arena = !env.has("PLAIT_DEVICE_MEMORY");
-  made.checks = joined_.topology;
+  made.checks = host_.joined().topology;
   cuda::CudaRankOptions& rank = made.rank;
   rank.memory = {.budget_bytes = env.has("PLAIT_DEVICE_MEMORY") ? env.device_memory : 0,
                  .pairs = true,
@@ -151,7 +151,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   rank.overlap_compute = options_.overlap_compute;
   rank.mixes_graphs = options_.graph_mixing;
   rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
-  rank.names = joined_.names;
+  rank.names = host_.joined().names;
   return made;
 }
 
@@ -178,7 +178,7 @@ void GpuSide::fail(const Error& error) {
     fail_streams_in(options_.deadline_s);
   else
     calls_->rank().fail();
-  joined_.controls.raise_failure(error.code(), reason_of(error));
+  host_.joined().controls.raise_failure(error.code(), reason_of(error));
   log(LogLevel::warn, options_.rank, text("GPU side failed: ", error.what()));
 }
 
@@ -189,21 +189,21 @@ std::optional<Error> GpuSide::cause() const {
 
 /// A rank that has published a failure and then exits is not lost: the failure is the cause.
 void GpuSide::lost(int rank, int process, Loss) {
-  if (!joined_.controls.failure_of(rank))
+  if (!host_.joined().controls.failure_of(rank))
     fail(Error(ErrorCode::peer_lost,
                text(name_of(rank), " (pid ", process, ") ended; see its output for why")));
 }
 
 std::string GpuSide::name_of(int rank) const {
-  return joined_.names.empty() ? text("rank ", rank)
-                               : joined_.names[static_cast<std::size_t>(rank)];
+  return host_.joined().names.empty() ? text("rank ", rank)
+                                      : host_.joined().names[static_cast<std::size_t>(rank)];
 }
 
 void GpuSide::look() {
   if (failed_.load()) return;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (rank == options_.rank) continue;
-    if (const auto said = joined_.controls.failure_of(rank))
+    if (const auto said = host_.joined().controls.failure_of(rank))
       return fail(reported_by(name_of(rank), said->first, said->second));
   }
   if (calls_->rank().should_allocate_large_arena()) calls_->rank().begin_large_arena();
@@ -260,7 +260,7 @@ void GpuSide::leave() {
 }
 
 GpuSide::~GpuSide() {
-  if (getpid() != owner_) {  // a forked child has neither the thread nor the GPU
+  if (!host_.is_owner()) {  // a forked child has neither the thread nor the GPU
     static_cast<void>(calls_.release());
     return;
   }

@@ -1,8 +1,6 @@
 // GPU side of plait's own communicators: ranks joined over sockets get calls on their GPUs. No call
 // waits for peers on the host; the process's watch thread checks the peers.
 #pragma once
-#include <sys/types.h>
-
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -11,47 +9,46 @@
 #include <string>
 #include <vector>
 
+#include "comm/gpu/device_side.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/liveness/peer_watch.hpp"
-#include "comm/node/setup.hpp"
 
 namespace plait {
 
-class GpuSide : private PeerObserver {
+class GpuSide : public DeviceSide, private PeerObserver {
  public:
   /// Called by all ranks together. Returns null on all ranks if the options name no device, or
   /// leave the choice to the launcher and a rank has no working GPU (`why_not` says why). Throws
-  /// AgreedError alike on all ranks. pair: null = not a pair of a larger communicator.
-  static std::unique_ptr<GpuSide> create(const CommunicatorOptions& options, Joined& joined,
+  /// AgreedError alike on all ranks. pair: null = not a pair of a larger communicator. host:
+  /// outlives this object.
+  static std::unique_ptr<GpuSide> create(const CommunicatorOptions& options, HostSide& host,
                                          const PairOf* pair, std::string& why_not);
   /// Frees memory that peers may still write to once all have detached: at once if that takes only
   /// a moment, else later in a thread (base/deferred_teardown.hpp).
   ~GpuSide() override;
-  /// Called before several are destroyed. Starts the time limit for own work, so that the waits of
-  /// several communicators do not add up.
-  void begin_closing();
-  void end_work();
   GpuSide(const GpuSide&) = delete;
   GpuSide& operator=(const GpuSide&) = delete;
 
-  int ordinal() const { return calls_->ordinal(); }
-  const Topology& topology() const { return calls_->group().topology; }
-  /// Like Communicator::enqueue.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
-               const CallOptions& options);
-  /// Like Communicator::check.
-  void check();
-  /// Makes waiting kernels give up. Any thread.
-  void abort() noexcept;
+               const CallOptions& options) override;
+  void check() override;
+  const Topology& topology() const { return calls_->group().topology; }
+  const Topology& topology_or(const Topology&) const override { return topology(); }
+  bool on_device(const void* pointer) const override { return calls_->on_device(pointer); }
+  std::string explain(const Request& request) override { return calls_->explain(request); }
+  void add_to(Counters& counters) const override { calls_->add_to(counters); }
+  void abort() noexcept override;
+  void begin_closing() override;
+  void end_work() override;
+  std::shared_ptr<const WatchedPeers> peers() const override { return peers_; }
+  void lend_to(PairOf& pair) const override;
   GpuCalls& calls() const { return *calls_; }
-  /// The peers; null if there are none.
-  std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
   /// The error that ended this side. Any thread.
   std::optional<Error> cause() const;
   void fail(const Error& error);
 
  private:
-  GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair);
+  GpuSide(const CommunicatorOptions& options, HostSide& host, const PairOf* pair);
   void set_up(const cuda::Exchange& exchange);
   GpuCallsOptions calls_options(const Env& env, const GpuGroup& group) const;
   void bootstrap_peers(const Deadline& deadline);
@@ -62,9 +59,8 @@ class GpuSide : private PeerObserver {
   std::string name_of(int rank) const;
 
   CommunicatorOptions options_;
-  Joined& joined_;
+  HostSide& host_;
   const std::optional<std::uint64_t> pair_bytes_;  ///< device memory of a pair; none = no pair
-  const pid_t owner_;
   std::unique_ptr<GpuCalls> calls_;
   mutable std::mutex guard_;  ///< guards cause_
   std::optional<Error> cause_;

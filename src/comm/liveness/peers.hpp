@@ -60,6 +60,7 @@ class Peers : public Watch {
   void abort() noexcept { aborted_.store(true); }
   bool aborted() const { return aborted_.load(); }
   int pid_of(int rank) const;
+  const std::vector<Peer>& all() const { return peers_; }
 
  private:
   bool is_awaited(int rank) const;

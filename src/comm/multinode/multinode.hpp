@@ -1,5 +1,5 @@
 // Nodes of a communicator's ranks, the transport between nodes, and the check that all ranks make
-// the same call. Used by Communicator::State during set-up and in each call.
+// the same call. Used by MultinodeHostSide during set-up and in each call.
 #pragma once
 #include <memory>
 #include <optional>

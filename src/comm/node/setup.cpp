@@ -219,6 +219,17 @@ PairOf pair_of(const Joined& joined, int rank, int peer) {
   return pair;
 }
 
+CommunicatorOptions pair_options(const CommunicatorOptions& whole, const PairOf& pair) {
+  CommunicatorOptions made = whole;
+  made.rank = whole.rank == pair.ranks[0] ? 0 : 1;
+  made.ranks = 2;
+  made.rendezvous = pair.rendezvous;
+  made.unique_id.clear();
+  made.device = pair.device;
+  made.sm_budget = pair.sm_budget;
+  return made;
+}
+
 Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   // Another library's message may be stuck in this rank while peers wait for the message, so the
   // program's `meanwhile` runs during the wait.

@@ -41,10 +41,14 @@ struct PairOf {
   std::vector<int> devices;        ///< devices of the two ranks in the topology
   std::string rendezvous;          ///< rendezvous address of this pair alone
   std::function<void()> check;     ///< throws if the peer is lost
+  int device = kNoDevice;          ///< CUDA ordinal of this rank's GPU
+  int sm_budget = 0;               ///< most thread blocks of the pair's calls
   std::uint64_t device_bytes = 0;  ///< the pair's part of the larger communicator's device memory
   std::string why_no_gpu;          ///< why the pair has no GPU though the larger communicator has
 };
 PairOf pair_of(const Joined& joined, int rank, int peer);
+/// Returns the options of the pair. whole: those of the larger communicator.
+CommunicatorOptions pair_options(const CommunicatorOptions& whole, const PairOf& pair);
 
 /// Throws alike on every rank, as Communicator::create. pair: null = no pair.
 Joined join(const CommunicatorOptions& options, const PairOf* pair);

@@ -1,0 +1,26 @@
+// Refuses calls on GPU memory of communicators without GPUs.
+#include "comm/gpu/device_side.hpp"
+
+#include "base/text.hpp"
+
+namespace plait {
+
+std::unique_ptr<DeviceSide> DeviceSide::far_pair(int peer, const HostSide&) {
+  throw Error(ErrorCode::internal, text("rank ", peer, " is in no node of this communicator"));
+}
+
+void NoDevice::require() const {
+  throw Error(ErrorCode::no_device,
+              why_.empty() ? "this communicator has no GPU: make it with a device (PLAIT_DEVICE)"
+                           : text("this communicator has no GPU: ", why_));
+}
+
+void NoDevice::enqueue(const Request&, const void*, void*, void*, const CallOptions&) { require(); }
+
+void NoDevice::check() { require(); }
+
+std::unique_ptr<DeviceSide> NoDevice::far_pair(int, const HostSide&) {
+  return std::make_unique<NoDevice>("");
+}
+
+}  // namespace plait

@@ -1,0 +1,68 @@
+// Device side of a communicator: calls on GPU memory. NoDevice stands for a communicator without
+// GPUs, GpuSide for the GPUs of a node, MultinodeDevice and FarPairDevice (comm/multinode) for GPUs
+// of several nodes.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "comm/liveness/peer_watch.hpp"
+#include "comm/node/host_side.hpp"
+#include "plait/communicator.hpp"
+
+namespace plait {
+
+class DeviceSide {
+ public:
+  /// ordinal: CUDA ordinal of this rank's GPU, or kNoDevice.
+  explicit DeviceSide(int ordinal) : ordinal_(ordinal) {}
+  virtual ~DeviceSide() = default;
+  int ordinal() const { return ordinal_; }
+  /// Like Communicator::enqueue and check.
+  virtual void enqueue(const Request& request, const void* input, void* output, void* stream,
+                       const CallOptions& options) = 0;
+  virtual void check() = 0;
+  /// Throws Error(no_device) without GPUs.
+  virtual void require() const {}
+  /// Topology of the GPUs; `host` without GPUs.
+  virtual const Topology& topology_or(const Topology& host) const = 0;
+  virtual bool on_device(const void* pointer) const = 0;
+  virtual std::string explain(const Request& request) = 0;
+  virtual void add_to(Counters& counters) const = 0;
+  /// Makes waiting kernels give up. Any thread.
+  virtual void abort() noexcept = 0;
+  /// Ends this rank's work before the communicator closes. begin_closing() starts the time limit,
+  /// so that the waits of several communicators do not add up.
+  virtual void begin_closing() {}
+  virtual void end_work() {}
+  /// Liveness pages of the peers; null = none.
+  virtual std::shared_ptr<const WatchedPeers> peers() const { return nullptr; }
+  /// Gives the pair a part of the device memory, and the calling thread a relaxed capture mode, so
+  /// that a capture elsewhere in the process is not disturbed.
+  virtual void lend_to(PairOf& pair) const = 0;
+  /// Makes the device side of a pair with a rank of another node. host: the pair's host side.
+  virtual std::unique_ptr<DeviceSide> far_pair(int peer, const HostSide& host);
+
+ protected:
+  int ordinal_;
+};
+
+class NoDevice : public DeviceSide {
+ public:
+  /// why: for messages; empty = no GPU was asked for.
+  explicit NoDevice(std::string why) : DeviceSide(kNoDevice), why_(std::move(why)) {}
+  void enqueue(const Request&, const void*, void*, void*, const CallOptions&) override;
+  void check() override;
+  void require() const override;
+  const Topology& topology_or(const Topology& host) const override { return host; }
+  bool on_device(const void*) const override { return false; }
+  std::string explain(const Request&) override { return {}; }
+  void add_to(Counters&) const override {}
+  void abort() noexcept override {}
+  void lend_to(PairOf&) const override {}
+  std::unique_ptr<DeviceSide> far_pair(int peer, const HostSide& host) override;
+
+ private:
+  const std::string why_;
+};
+
+}  // namespace plait

@@ -1,0 +1,25 @@
+// Gives pairs of ranks a part of a communicator's device memory and thread blocks.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "comm/gpu/gpu_side.hpp"
+#include "driver/cuda/api.hpp"
+#include "gpu/engine/group.hpp"
+
+namespace plait {
+
+void GpuSide::lend_to(PairOf& pair) const {
+  int mode = cuda::kCaptureRelaxed;
+  cuda::api().exchange_capture_mode(&mode);
+  const cuda::ArenaTiers& tiers = calls_->rank().full_group().tiers;
+  pair.device_bytes = tiers.pair_bytes;
+  pair.sm_budget = cuda::pair_blocks(std::max(options_.ranks, 2), options_.sm_budget);
+  if (tiers.pair_bytes > 0)
+    pair.device = ordinal();
+  else
+    pair.why_no_gpu =
+        text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ", tiers.budget,
+             " leaves none for ", options_.ranks - 1, " pairs of ranks");
+}
+
+}  // namespace plait
