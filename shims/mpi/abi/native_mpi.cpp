@@ -5,10 +5,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 
 #include "comm/transport/mpi/loaded.hpp"
-#include "shims/mpi/p2p/sendrecv.hpp"
 
 namespace plait::mpi {
 
@@ -21,11 +21,12 @@ void look_up(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
 }
 
-/// Functions that are new in MPI 4 have another name in Open MPI 4.1.
-template <class Function>
-void look_up_new(void* library, const char* name, const char* early_name, Function& function) {
-  look_up(library, name, function);
-  if (function == nullptr) look_up(library, early_name, function);
+void look_up_functions(void* library, NativeFunctions& table) {
+  for (const NativeName& one : native_names()) {
+    void* found = ::dlsym(library, one.name);
+    if (found == nullptr && one.early_name != nullptr) found = ::dlsym(library, one.early_name);
+    std::memcpy(reinterpret_cast<std::byte*>(&table) + one.offset, &found, sizeof found);
+  }
 }
 
 /// MPICH has ULFM's codes, but no function that tells which communicators are revoked.
@@ -50,26 +51,7 @@ const NativeMpi* load() {
   auto* table = new NativeMpi;  // never freed: calls may come while the process ends
   table->path = std::move(found.path);
   table->abi = found.abi;
-#define PLAIT_MPI_FUNCTION(name, parameters) look_up(found.library, "PMPI_" #name, table->name);
-#include "shims/mpi/abi/functions.def"
-#undef PLAIT_MPI_FUNCTION
-#define PLAIT_MPI_COLLECTIVE(name, begin, ...)                              \
-  look_up(found.library, "PMPI_" #name, table->small.name);                 \
-  look_up(found.library, "PMPI_" #begin, table->small.begin);               \
-  look_up(found.library, "PMPI_" #name "_c", table->large.name);            \
-  look_up(found.library, "PMPI_" #begin "_c", table->large.begin);          \
-  look_up_new(found.library, "PMPI_" #name "_init", "PMPIX_" #name "_init", \
-              table->small.name##_init);                                    \
-  look_up(found.library, "PMPI_" #name "_init_c", table->large.name##_init);
-#define PLAIT_MPI_OTHER PLAIT_MPI_COLLECTIVE
-#include "shims/mpi/abi/collectives.def"
-#include "shims/mpi/abi/others.def"
-#undef PLAIT_MPI_OTHER
-#undef PLAIT_MPI_COLLECTIVE
-#define PLAIT_MPI_TRANSFER(name, ...)                                               \
-  look_up_new(found.library, "PMPI_" #name, "PMPIX_" #name, table->small_p2p.name); \
-  look_up(found.library, "PMPI_" #name "_c", table->large_p2p.name);
-#include "shims/mpi/abi/p2p.def"
+  look_up_functions(found.library, *table);
   look_up(found.library, "opal_progress_register", table->progress_register);
   look_up(found.library, "PMPIX_Async_start", table->Async_start);
   add_isendrecv(*table);

@@ -56,6 +56,8 @@ inline bool are_contiguous(const CountArray& counts, const CountArray& displs, i
 
 inline bool is_in_place(const void* buffer) { return buffer == native().abi.in_place; }
 
+/// A function object for each collective, from MPI's arguments. Objects, since an object without
+/// members takes no register as an argument.
 namespace args_of {
 
 inline CollectiveArgs reduction(Collective collective, const void* in, void* out, Count count,
@@ -86,63 +88,61 @@ inline CollectiveArgs movement(Collective collective, const void* in, Count in_c
   return call;
 }
 
-inline CollectiveArgs Allreduce(const void* in, void* out, Count count, Handle type, Handle op,
-                                Handle comm) {
+inline constexpr auto Allreduce = [](const void* in, void* out, Count count, Handle type, Handle op,
+                                     Handle comm) {
   return reduction(Collective::all_reduce, in, out, count, type, op, comm);
-}
+};
 
-inline CollectiveArgs Reduce(const void* in, void* out, Count count, Handle type, Handle op,
-                             int root, Handle comm) {
+inline constexpr auto Reduce = [](const void* in, void* out, Count count, Handle type, Handle op,
+                                  int root, Handle comm) {
   CollectiveArgs call = reduction(Collective::reduce, in, out, count, type, op, comm);
   call.root = root;
   return call;
-}
+};
 
-inline CollectiveArgs Reduce_scatter_block(const void* in, void* out, Count count, Handle type,
-                                           Handle op, Handle comm) {
+inline constexpr auto Reduce_scatter_block = [](const void* in, void* out, Count count, Handle type,
+                                                Handle op, Handle comm) {
   return reduction(Collective::reduce_scatter, in, out, count, type, op, comm);
-}
+};
 
-template <class N>
-CollectiveArgs Reduce_scatter(const void* in, void* out, const N* counts, Handle type, Handle op,
-                              Handle comm) {
+inline constexpr auto Reduce_scatter = [](const void* in, void* out, const auto* counts,
+                                          Handle type, Handle op, Handle comm) {
   CollectiveArgs call = reduction(Collective::reduce_scatter, in, out, 0, type, op, comm);
   call.counts = CountArray(counts);
   return call;
-}
+};
 
-inline CollectiveArgs Bcast(void* buffer, Count count, Handle type, int root, Handle comm) {
+inline constexpr auto Bcast = [](void* buffer, Count count, Handle type, int root, Handle comm) {
   CollectiveArgs call =
       movement(Collective::broadcast, buffer, count, type, buffer, count, type, comm);
   call.root = root;
   return call;
-}
+};
 
-inline CollectiveArgs Allgather(const void* in, Count in_count, Handle in_type, void* out,
-                                Count out_count, Handle out_type, Handle comm) {
+inline constexpr auto Allgather = [](const void* in, Count in_count, Handle in_type, void* out,
+                                     Count out_count, Handle out_type, Handle comm) {
   return movement(Collective::all_gather, in, in_count, in_type, out, out_count, out_type, comm);
-}
+};
 
-template <class N, class D>
-CollectiveArgs Allgatherv(const void* in, N in_count, Handle in_type, void* out, const N* counts,
-                          const D* displs, Handle out_type, Handle comm) {
+inline constexpr auto Allgatherv = [](const void* in, Count in_count, Handle in_type, void* out,
+                                      const auto* counts, const auto* displs, Handle out_type,
+                                      Handle comm) {
   CollectiveArgs call =
       movement(Collective::all_gather, in, in_count, in_type, out, 0, out_type, comm);
   call.counts = CountArray(counts);
   call.displs = CountArray(displs);
   return call;
-}
+};
 
-inline CollectiveArgs Alltoall(const void* in, Count in_count, Handle in_type, void* out,
-                               Count out_count, Handle out_type, Handle comm) {
+inline constexpr auto Alltoall = [](const void* in, Count in_count, Handle in_type, void* out,
+                                    Count out_count, Handle out_type, Handle comm) {
   return movement(Collective::all_to_all, in, in_count, in_type, out, out_count, out_type, comm);
-}
+};
 
 /// Counts and displacements may be null on ranks where MPI ignores the arguments.
-template <class N, class D>
-CollectiveArgs Alltoallv(const void* in, const N* in_counts, const D* in_displs, Handle in_type,
-                         void* out, const N* counts, const D* displs, Handle out_type,
-                         Handle comm) {
+inline constexpr auto Alltoallv = [](const void* in, const auto* in_counts, const auto* in_displs,
+                                     Handle in_type, void* out, const auto* counts,
+                                     const auto* displs, Handle out_type, Handle comm) {
   CollectiveArgs call = movement(Collective::all_to_all, in, 0, in_type, out, 0, out_type, comm);
   call.in_counts = CountArray(in_counts);
   call.in_displs = CountArray(in_displs);
@@ -150,22 +150,22 @@ CollectiveArgs Alltoallv(const void* in, const N* in_counts, const D* in_displs,
   call.displs = CountArray(displs);
   call.own_counts = true;
   return call;
-}
+};
 
-template <class N, class D>
-CollectiveArgs Gatherv(const void* in, N in_count, Handle in_type, void* out, const N* counts,
-                       const D* displs, Handle out_type, int root, Handle comm) {
+inline constexpr auto Gatherv = [](const void* in, Count in_count, Handle in_type, void* out,
+                                   const auto* counts, const auto* displs, Handle out_type,
+                                   int root, Handle comm) {
   CollectiveArgs call = movement(Collective::gather, in, in_count, in_type, out, 0, out_type, comm);
   call.counts = CountArray(counts);
   call.displs = CountArray(displs);
   call.own_counts = true;
   call.root = root;
   return call;
-}
+};
 
-template <class N, class D>
-CollectiveArgs Scatterv(const void* in, const N* in_counts, const D* in_displs, Handle in_type,
-                        void* out, N out_count, Handle out_type, int root, Handle comm) {
+inline constexpr auto Scatterv = [](const void* in, const auto* in_counts, const auto* in_displs,
+                                    Handle in_type, void* out, Count out_count, Handle out_type,
+                                    int root, Handle comm) {
   CollectiveArgs call =
       movement(Collective::scatter, in, 0, in_type, out, out_count, out_type, comm);
   call.in_counts = CountArray(in_counts);
@@ -173,23 +173,23 @@ CollectiveArgs Scatterv(const void* in, const N* in_counts, const D* in_displs, 
   call.own_counts = true;
   call.root = root;
   return call;
-}
+};
 
-inline CollectiveArgs Gather(const void* in, Count in_count, Handle in_type, void* out,
-                             Count out_count, Handle out_type, int root, Handle comm) {
+inline constexpr auto Gather = [](const void* in, Count in_count, Handle in_type, void* out,
+                                  Count out_count, Handle out_type, int root, Handle comm) {
   CollectiveArgs call =
       movement(Collective::gather, in, in_count, in_type, out, out_count, out_type, comm);
   call.root = root;
   return call;
-}
+};
 
-inline CollectiveArgs Scatter(const void* in, Count in_count, Handle in_type, void* out,
-                              Count out_count, Handle out_type, int root, Handle comm) {
+inline constexpr auto Scatter = [](const void* in, Count in_count, Handle in_type, void* out,
+                                   Count out_count, Handle out_type, int root, Handle comm) {
   CollectiveArgs call =
       movement(Collective::scatter, in, in_count, in_type, out, out_count, out_type, comm);
   call.root = root;
   return call;
-}
+};
 
 }  // namespace args_of
 }  // namespace plait::mpi

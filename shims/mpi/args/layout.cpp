@@ -54,7 +54,7 @@ class RowOfBytes {
 
 /// Copies an element whose bytes exceed the ints of MPI_Pack, by an allgather on MPI_COMM_SELF.
 void copy_one(const void* from, Handle from_type, void* to, Handle to_type) {
-  require(native().small.Allgather(from, 1, from_type, to, 1, to_type, native().abi.self),
+  require(native().Allgather(from, 1, from_type, to, 1, to_type, native().abi.self),
           "MPI_Allgather on MPI_COMM_SELF");
 }
 

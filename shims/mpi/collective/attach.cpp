@@ -142,7 +142,7 @@ std::array<int, kNumbers> min_over_ranks(const std::array<int, kNumbers>& mine, 
   const Abi& abi = native().abi;
   std::array<int, kNumbers> all{};
   require_native(
-      native().small.Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm));
+      native().Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm));
   return all;
 }
 
@@ -175,7 +175,7 @@ int node_of(Handle world) {
   const int size = settings().node_size;
   const NodeRecord mine{host_id(), me, size > 0 ? me / size : 0};
   std::vector<NodeRecord> all(static_cast<std::size_t>(ranks), mine);
-  native().small.Allgather(&mine, sizeof mine, abi.byte, all.data(), sizeof mine, abi.byte, shared);
+  native().Allgather(&mine, sizeof mine, abi.byte, all.data(), sizeof mine, abi.byte, shared);
   native().Comm_free(&shared);
   const auto first = std::find_if(all.begin(), all.end(), [&](const NodeRecord& one) {
     return one.host == mine.host && one.emulated == mine.emulated;
@@ -190,7 +190,7 @@ void exchange_nodes(Handle world, int ranks) {
   const Abi& abi = native().abi;
   mine.node = node_of(world);
   mine.nodes.assign(static_cast<std::size_t>(ranks), mine.node);
-  native().small.Allgather(&mine.node, 1, abi.int32, mine.nodes.data(), 1, abi.int32, world);
+  native().Allgather(&mine.node, 1, abi.int32, mine.nodes.data(), 1, abi.int32, world);
   native().Comm_group(world, &mine.world_group);
 }
 
@@ -277,8 +277,8 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
   const bool all_can = all_of(!failure, comm);
   if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
   if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot join");
-  require_native(native().small.Bcast(buffer.data(), static_cast<int>(buffer.size()),
-                                      native().abi.byte, 0, comm));
+  require_native(
+      native().Bcast(buffer.data(), static_cast<int>(buffer.size()), native().abi.byte, 0, comm));
   return buffer.data();
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "shims/mpi/abi/status.hpp"
-#include "shims/mpi/intercept/exports.hpp"
 #include "shims/mpi/requests/persistent.hpp"
 #include "shims/mpi/requests/requests.hpp"
 
@@ -173,15 +172,18 @@ int serve_after_init() {
 
 }  // namespace
 
-PLAIT_EXPORT MPI_Init(int* argc, char*** argv) {
+#pragma GCC visibility push(default)
+extern "C" {
+
+int MPI_Init(int* argc, char*** argv) {
   const int code = native().Init(argc, argv);
   return code != 0 ? code : serve_after_init();
 }
-PLAIT_EXPORT MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   const int code = native().Init_thread(argc, argv, required, provided);
   return code != 0 ? code : serve_after_init();
 }
-PLAIT_EXPORT MPI_Finalize() {
+int MPI_Finalize() {
   const int code = guarded(native().abi.world, [] {
     end_serving();
     return 0;
@@ -190,7 +192,7 @@ PLAIT_EXPORT MPI_Finalize() {
   return ended != 0 ? ended : code;
 }
 
-PLAIT_EXPORT MPI_Wait(void* request, void* status) {
+int MPI_Wait(void* request, void* status) {
   return guarded(native().abi.world, [&] {
     CompletionScope scope(request, 1, status, 1);
     void* const filled = scope.statuses().all();
@@ -198,13 +200,13 @@ PLAIT_EXPORT MPI_Wait(void* request, void* status) {
                                 [&] { return native().Wait(request, filled); }));
   });
 }
-PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
+int MPI_Waitall(int count, void* requests, void* statuses) {
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, statuses, count);
     return scope.all(wait_all(count, requests, scope.statuses()));
   });
 }
-PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
+int MPI_Waitany(int count, void* requests, int* index, void* status) {
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, status, 1);
     void* const filled = scope.statuses().all();
@@ -215,7 +217,7 @@ PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
     return scope.one(code, *index);
   });
 }
-PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
+int MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, statuses, count);
     void* const filled = scope.statuses().all();
@@ -230,7 +232,7 @@ PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, vo
     return scope.indexed(code, *some, indices);
   });
 }
-PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
+int MPI_Test(void* request, int* flag, void* status) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(request, 1, status, 1);
@@ -238,7 +240,7 @@ PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
     return code != 0 || *flag != 0 ? scope.one(code) : code;
   });
 }
-PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
+int MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(requests, count, statuses, count);
@@ -246,7 +248,7 @@ PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
     return code != 0 || *flag != 0 ? scope.all(code) : code;
   });
 }
-PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
+int MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(requests, count, status, 1);
@@ -255,7 +257,7 @@ PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void*
     return code != 0 || *flag != 0 ? scope.one(code, *index) : code;
   });
 }
-PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
+int MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(requests, count, statuses, count);
@@ -264,14 +266,13 @@ PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, vo
     return scope.indexed(code, *some, indices);
   });
 }
-PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
+int MPI_Request_get_status(Handle request, int* flag, void* status) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     return status_of(request, flag, status);
   });
 }
-PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* flag,
-                                        void* statuses) {
+int MPI_Request_get_status_all(int count, const void* requests, int* flag, void* statuses) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     const auto native_function = native().Request_get_status_all;
@@ -279,8 +280,8 @@ PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* fl
     return (mine ? status_of_all : native_function)(count, requests, flag, statuses);
   });
 }
-PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
-                                        void* status) {
+int MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
+                               void* status) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     const auto native_function = native().Request_get_status_any;
@@ -288,8 +289,8 @@ PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* in
     return (mine ? status_of_any : native_function)(count, requests, index, flag, status);
   });
 }
-PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* some, int* indices,
-                                         void* statuses) {
+int MPI_Request_get_status_some(int count, const void* requests, int* some, int* indices,
+                                void* statuses) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
     const auto native_function = native().Request_get_status_some;
@@ -298,7 +299,7 @@ PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* s
   });
 }
 
-PLAIT_EXPORT MPI_Startall(int count, void* requests) {
+int MPI_Startall(int count, void* requests) {
   return guarded(native().abi.world, [&] {
     for (int at = 0; has_persistent() && at < count; ++at)
       if (const int code = stage_persistent(native().abi.at(requests, at))) return code;
@@ -308,53 +309,53 @@ PLAIT_EXPORT MPI_Startall(int count, void* requests) {
     return code;
   });
 }
-PLAIT_EXPORT MPI_Start(void* request) { return MPI_Startall(1, request); }
-PLAIT_EXPORT MPI_Request_free(void* request) {
+int MPI_Start(void* request) { return MPI_Startall(1, request); }
+int MPI_Request_free(void* request) {
   return guarded(native().abi.world, [&] {
     if (has_persistent()) free_persistent(native().abi.at(request, 0));
     return native().Request_free(request);
   });
 }
-PLAIT_EXPORT MPI_Cancel(void* request) {
+int MPI_Cancel(void* request) {
   return guarded(native().abi.world, [&] {
     if (has_persistent() && cancel_persistent(native().abi.at(request, 0))) return 0;
     return native().Cancel(request);
   });
 }
 
-PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_ALIAS(MPI_Init);
-PLAIT_EXPORT PMPI_Init_thread(int*, char***, int, int*) PLAIT_ALIAS(MPI_Init_thread);
-PLAIT_EXPORT PMPI_Finalize() PLAIT_ALIAS(MPI_Finalize);
-PLAIT_EXPORT PMPI_Wait(void*, void*) PLAIT_ALIAS(MPI_Wait);
-PLAIT_EXPORT PMPI_Waitall(int, void*, void*) PLAIT_ALIAS(MPI_Waitall);
-PLAIT_EXPORT PMPI_Waitany(int, void*, int*, void*) PLAIT_ALIAS(MPI_Waitany);
-PLAIT_EXPORT PMPI_Waitsome(int, void*, int*, int*, void*) PLAIT_ALIAS(MPI_Waitsome);
-PLAIT_EXPORT PMPI_Test(void*, int*, void*) PLAIT_ALIAS(MPI_Test);
-PLAIT_EXPORT PMPI_Testall(int, void*, int*, void*) PLAIT_ALIAS(MPI_Testall);
-PLAIT_EXPORT PMPI_Testany(int, void*, int*, int*, void*) PLAIT_ALIAS(MPI_Testany);
-PLAIT_EXPORT PMPI_Testsome(int, void*, int*, int*, void*) PLAIT_ALIAS(MPI_Testsome);
-PLAIT_EXPORT PMPI_Start(void*) PLAIT_ALIAS(MPI_Start);
-PLAIT_EXPORT PMPI_Startall(int, void*) PLAIT_ALIAS(MPI_Startall);
-PLAIT_EXPORT PMPI_Request_free(void*) PLAIT_ALIAS(MPI_Request_free);
-PLAIT_EXPORT PMPI_Cancel(void*) PLAIT_ALIAS(MPI_Cancel);
-PLAIT_EXPORT PMPI_Request_get_status(Handle, int*, void*) PLAIT_ALIAS(MPI_Request_get_status);
-PLAIT_EXPORT PMPI_Request_get_status_all(int, const void*, int*, void*)
-    PLAIT_ALIAS(MPI_Request_get_status_all);
-PLAIT_EXPORT PMPI_Request_get_status_any(int, const void*, int*, int*, void*)
-    PLAIT_ALIAS(MPI_Request_get_status_any);
-PLAIT_EXPORT PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
-    PLAIT_ALIAS(MPI_Request_get_status_some);
+int PMPI_Init(int*, char***) __attribute__((alias("MPI_Init")));
+int PMPI_Init_thread(int*, char***, int, int*) __attribute__((alias("MPI_Init_thread")));
+int PMPI_Finalize() __attribute__((alias("MPI_Finalize")));
+int PMPI_Wait(void*, void*) __attribute__((alias("MPI_Wait")));
+int PMPI_Waitall(int, void*, void*) __attribute__((alias("MPI_Waitall")));
+int PMPI_Waitany(int, void*, int*, void*) __attribute__((alias("MPI_Waitany")));
+int PMPI_Waitsome(int, void*, int*, int*, void*) __attribute__((alias("MPI_Waitsome")));
+int PMPI_Test(void*, int*, void*) __attribute__((alias("MPI_Test")));
+int PMPI_Testall(int, void*, int*, void*) __attribute__((alias("MPI_Testall")));
+int PMPI_Testany(int, void*, int*, int*, void*) __attribute__((alias("MPI_Testany")));
+int PMPI_Testsome(int, void*, int*, int*, void*) __attribute__((alias("MPI_Testsome")));
+int PMPI_Start(void*) __attribute__((alias("MPI_Start")));
+int PMPI_Startall(int, void*) __attribute__((alias("MPI_Startall")));
+int PMPI_Request_free(void*) __attribute__((alias("MPI_Request_free")));
+int PMPI_Cancel(void*) __attribute__((alias("MPI_Cancel")));
+int PMPI_Request_get_status(Handle, int*, void*) __attribute__((alias("MPI_Request_get_status")));
+int PMPI_Request_get_status_all(int, const void*, int*, void*)
+    __attribute__((alias("MPI_Request_get_status_all")));
+int PMPI_Request_get_status_any(int, const void*, int*, int*, void*)
+    __attribute__((alias("MPI_Request_get_status_any")));
+int PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
+    __attribute__((alias("MPI_Request_get_status_some")));
 
 /// Programs pass GPU memory to MPI if this function returns 1.
-PLAIT_EXPORT MPIX_Query_cuda_support() {
+int MPIX_Query_cuda_support() {
   if (job_uses_gpus()) return 1;
   const auto native_function = native().Query_cuda_support;
   return native_function == nullptr ? 0 : native_function();
 }
 
 /// Number of calls that plait has served in this process, for tests and measurements.
-extern "C" [[gnu::visibility("default")]] std::uint64_t plait_mpi_calls_served() {
-  return calls_served.load();
-}
+std::uint64_t plait_mpi_calls_served() { return calls_served.load(); }
 
+}  // extern "C"
+#pragma GCC visibility pop
 }  // namespace plait::mpi

@@ -168,14 +168,14 @@ class Tokens {
   Handle receive(int tag) const {
     Handle request = 0;
     const Abi& abi = native().abi;
-    if (native().small_p2p.Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
+    if (native().Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
       throw Error(ErrorCode::unsupported,
                   text("the MPI refuses one more persistent request: ", tag, " exist; free some"));
     return abi.at(&request, 0);
   }
   void send(int tag) const {
     Handle request = 0;
-    native().small_p2p.Isend(nullptr, 0, native().abi.byte, 0, tag, comm_, &request);
+    native().Isend(nullptr, 0, native().abi.byte, 0, tag, comm_, &request);
     native().Request_free(&request);
   }
 
@@ -549,9 +549,9 @@ std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made
   made->header_message.resize(header_bytes(made->at));
   const RtsHeader header = rts_header(made->to, made->at);
   std::memcpy(made->header_message.data(), &header, sizeof header);
-  made->code = native().small_p2p.Isend(
-      made->header_message.data(), static_cast<int>(made->header_message.size()), native().abi.byte,
-      made->to_in_comm, tag, comm, &made->header);
+  made->code =
+      native().Isend(made->header_message.data(), static_cast<int>(made->header_message.size()),
+                     native().abi.byte, made->to_in_comm, tag, comm, &made->header);
   return made->code == 0 ? std::move(made) : nullptr;
 }
 

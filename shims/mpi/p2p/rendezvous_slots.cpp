@@ -66,7 +66,7 @@ RtsHeader header_between(int from, int to, unsigned slot) {
 bool all_can(bool mine, Handle comm) {
   const int can = mine ? 1 : 0;
   int all = 0;
-  return native().small.Allreduce(&can, &all, 1, native().abi.int32, native().abi.min, comm) == 0 &&
+  return native().Allreduce(&can, &all, 1, native().abi.int32, native().abi.min, comm) == 0 &&
          all == 1;
 }
 
@@ -77,7 +77,7 @@ std::vector<std::string> exchange(const std::string& mine, Handle comm, int rank
   std::memcpy(shown.data(), mine.data(), std::min(mine.size(), kMost - 1));
   std::vector<char> all(kMost * static_cast<std::size_t>(ranks));
   const Handle byte = native().abi.byte;
-  native().small.Allgather(shown.data(), kMost, byte, all.data(), kMost, byte, comm);
+  native().Allgather(shown.data(), kMost, byte, all.data(), kMost, byte, comm);
   std::vector<std::string> found;
   for (int rank = 0; rank < ranks; ++rank)
     found.emplace_back(all.data() + kMost * static_cast<std::size_t>(rank));
@@ -109,8 +109,8 @@ bool bootstrap_node(Handle comm, int world_rank) {
   const auto cookie_at = reinterpret_cast<std::uint64_t>(here.job.data());
   const ReachProbe mine{host_id(), cookie_at, here.job[0], ::getpid(), world_rank};
   std::vector<ReachProbe> all(static_cast<std::size_t>(here.ranks));
-  native().small.Allgather(&mine, sizeof mine, native().abi.byte, all.data(), sizeof mine,
-                           native().abi.byte, comm);
+  native().Allgather(&mine, sizeof mine, native().abi.byte, all.data(), sizeof mine,
+                     native().abi.byte, comm);
   if (!all_can(can_reach(all, here.rank), comm)) return false;
   const auto pairs =
       static_cast<std::uint64_t>(here.ranks) * static_cast<std::uint64_t>(here.ranks);
@@ -187,7 +187,7 @@ void begin_rendezvous(bool can) {
   here.node_rank_of_world.assign(static_cast<std::size_t>(ranks), -1);
   std::random_device random;
   for (std::uint64_t& cookie : here.job) cookie = std::uint64_t{random()} << 32 | random();
-  native().small.Bcast(here.job.data(), sizeof here.job, native().abi.byte, 0, world);
+  native().Bcast(here.job.data(), sizeof here.job, native().abi.byte, 0, world);
   Handle node_comm = 0;
   if (native().Comm_split_type(world, native().abi.shared_kind, rank, native().abi.no_info,
                                &node_comm) != 0)

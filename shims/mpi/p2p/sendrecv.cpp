@@ -2,6 +2,7 @@
 #include "shims/mpi/p2p/sendrecv.hpp"
 
 #include <climits>
+#include <type_traits>
 #include <vector>
 
 #include "shims/mpi/abi/status.hpp"
@@ -29,44 +30,49 @@ struct SendrecvRequest : PendingRequest {
   bool receive_ended = false, send_ended = false;
 };
 
-template <class Width>
-struct NativeP2P {
-  using N = typename Width::N;
-  static int send(const void* buffer, N count, Handle type, int to, int tag, Handle comm,
-                  void* request) {
-    if constexpr (sizeof(N) == 4)
-      return native().small_p2p.Isend(buffer, count, type, to, tag, comm, request);
-    else
-      return large_or_small(native().large_p2p.Isend, native().small_p2p.Isend, comm, buffer, count,
-                            type, to, tag, comm, request);
-  }
-  static int receive(void* buffer, N count, Handle type, int from, int tag, Handle comm,
-                     void* request) {
-    if constexpr (sizeof(N) == 4)
-      return native().small_p2p.Irecv(buffer, count, type, from, tag, comm, request);
-    else
-      return large_or_small(native().large_p2p.Irecv, native().small_p2p.Irecv, comm, buffer, count,
-                            type, from, tag, comm, request);
-  }
-};
+/// MPI_Isend and MPI_Irecv, by the type of the count.
+template <class N>
+auto native_isend(Handle comm) {
+  if constexpr (std::is_same_v<N, int>)
+    return Native<&NativeFunctions::Isend>()(comm);
+  else
+    return Native<&NativeFunctions::Isend_c, &NativeFunctions::Isend>()(comm);
+}
+template <class N>
+auto native_irecv(Handle comm) {
+  if constexpr (std::is_same_v<N, int>)
+    return Native<&NativeFunctions::Irecv>()(comm);
+  else
+    return Native<&NativeFunctions::Irecv_c, &NativeFunctions::Irecv>()(comm);
+}
 
 /// Sends rows of `row` bytes each. If the total exceeds an int, the datatype is a row.
 std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows, std::uint64_t row,
                                                   const SendrecvPeers& ends, int& code) {
   const Handle byte = native().abi.byte;
   const Count bytes = rows * static_cast<Count>(row);
-  if (bytes <= INT_MAX || native().large_p2p.Isend != nullptr || row > INT_MAX)
-    return start_send<LargeCounts>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
+  if (bytes <= INT_MAX || native().Isend_c != nullptr || row > INT_MAX)
+    return start_send<Count>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
   if (auto one = start_rendezvous_send({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm))
     return one;
   Handle type = 0, native_request = 0;
   code = native().Type_contiguous(static_cast<int>(row), byte, &type);
   if (code == 0) code = native().Type_commit(&type);
   if (code != 0) return nullptr;
-  code = native().small_p2p.Isend(buffer, static_cast<int>(rows), native().abi.at(&type, 0),
-                                  ends.to, ends.out_tag, ends.comm, &native_request);
+  code = native().Isend(buffer, static_cast<int>(rows), native().abi.at(&type, 0), ends.to,
+                        ends.out_tag, ends.comm, &native_request);
   native().Type_free(&type);
   return code == 0 ? make_native_request(native().abi.at(&native_request, 0), CallStaging())
+                   : nullptr;
+}
+
+template <class N>
+std::unique_ptr<PendingRequest> start_recv(void* buffer, N count, Handle type, int from, int tag,
+                                           Handle comm, int& code) {
+  auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type});
+  Handle native_request = 0;
+  code = native_irecv<N>(comm)(recv->posted(), count, type, from, tag, comm, &native_request);
+  return code == 0 ? make_recv_request(native().abi.at(&native_request, 0), std::move(recv))
                    : nullptr;
 }
 
@@ -77,49 +83,36 @@ void cancel_and_wait(PendingRequest& receive) {
 
 }  // namespace
 
-template <class Width>
-std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N count, Handle type,
-                                           int to, int tag, Handle comm, int& code) {
+template <class N>
+std::unique_ptr<PendingRequest> start_send(const void* buffer, N count, Handle type, int to,
+                                           int tag, Handle comm, int& code) {
   if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm)) return one;
   CallStaging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   Handle native_request = 0;
-  code = NativeP2P<Width>::send(staging.substitute(buffer), count, type, to, tag, comm,
-                                &native_request);
+  code = native_isend<N>(comm)(staging.substitute(buffer), count, type, to, tag, comm,
+                               &native_request);
   return code == 0 ? make_native_request(native().abi.at(&native_request, 0), std::move(staging))
                    : nullptr;
 }
 
-template <class Width>
-std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count, Handle type,
-                                           int from, int tag, Handle comm, int& code) {
-  auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type});
-  Handle native_request = 0;
-  code = NativeP2P<Width>::receive(recv->posted(), count, type, from, tag, comm, &native_request);
-  return code == 0 ? make_recv_request(native().abi.at(&native_request, 0), std::move(recv))
-                   : nullptr;
-}
-
 /// Starts the receive first, so that a message to this rank itself finds it.
-template <class Width>
-std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
-                                               Handle in_type, void* out,
-                                               typename Width::N out_count, Handle out_type,
+template <class N>
+std::unique_ptr<PendingRequest> start_sendrecv(const void* in, N in_count, Handle in_type,
+                                               void* out, N out_count, Handle out_type,
                                                const SendrecvPeers& ends, int& code) {
   auto made = std::make_unique<SendrecvRequest>();
-  made->receive =
-      start_recv<Width>(out, out_count, out_type, ends.from, ends.in_tag, ends.comm, code);
+  made->receive = start_recv<N>(out, out_count, out_type, ends.from, ends.in_tag, ends.comm, code);
   if (made->receive == nullptr) return nullptr;
-  made->send = start_send<Width>(in, in_count, in_type, ends.to, ends.out_tag, ends.comm, code);
+  made->send = start_send<N>(in, in_count, in_type, ends.to, ends.out_tag, ends.comm, code);
   if (made->send != nullptr) return made;
   cancel_and_wait(*made->receive);
   return nullptr;
 }
 
-template <class Width>
-std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Width::N count,
-                                                       Handle type, const SendrecvPeers& ends,
-                                                       int& code) {
+template <class N>
+std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, N count, Handle type,
+                                                       const SendrecvPeers& ends, int& code) {
   auto made = std::make_unique<SendrecvRequest>();
   const Layout layout = layout_of(type);
   const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
@@ -128,7 +121,7 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Wi
   made->packed.resize(bytes);
   pack(staging.substitute(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
        made->packed.data());
-  made->receive = start_recv<Width>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
+  made->receive = start_recv<N>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
   if (made->receive == nullptr) return nullptr;
   made->send = start_packed_send(made->packed.data(), count, layout.bytes, ends, code);
   if (made->send != nullptr) return made;
@@ -136,37 +129,37 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Wi
   return nullptr;
 }
 
-#define PLAIT_MPI_WIDTH(Width)                                                                   \
-  template std::unique_ptr<PendingRequest> start_send<Width>(const void*, Width::N, Handle, int, \
-                                                             int, Handle, int&);                 \
-  template std::unique_ptr<PendingRequest> start_recv<Width>(void*, Width::N, Handle, int, int,  \
-                                                             Handle, int&);                      \
-  template std::unique_ptr<PendingRequest> start_sendrecv<Width>(                                \
-      const void*, Width::N, Handle, void*, Width::N, Handle, const SendrecvPeers&, int&);       \
-  template std::unique_ptr<PendingRequest> start_sendrecv_replace<Width>(                        \
-      void*, Width::N, Handle, const SendrecvPeers&, int&);
-PLAIT_MPI_WIDTH(IntCounts)
-PLAIT_MPI_WIDTH(LargeCounts)
-#undef PLAIT_MPI_WIDTH
+template std::unique_ptr<PendingRequest> start_send<int>(const void*, int, Handle, int, int, Handle,
+                                                         int&);
+template std::unique_ptr<PendingRequest> start_sendrecv<int>(const void*, int, Handle, void*, int,
+                                                             Handle, const SendrecvPeers&, int&);
+template std::unique_ptr<PendingRequest> start_sendrecv_replace<int>(void*, int, Handle,
+                                                                     const SendrecvPeers&, int&);
+template std::unique_ptr<PendingRequest> start_send<Count>(const void*, Count, Handle, int, int,
+                                                           Handle, int&);
+template std::unique_ptr<PendingRequest> start_sendrecv<Count>(const void*, Count, Handle, void*,
+                                                               Count, Handle, const SendrecvPeers&,
+                                                               int&);
+template std::unique_ptr<PendingRequest> start_sendrecv_replace<Count>(void*, Count, Handle,
+                                                                       const SendrecvPeers&, int&);
 
 namespace {
 
 /// The same with the signatures of MPI_Isendrecv and MPI_Isendrecv_replace.
-template <class Width>
+template <class N>
 struct IsendrecvFunctions {
-  using N = typename Width::N;
   static int both(const void* in, N in_count, Handle in_type, int to, int out_tag, void* out,
                   N out_count, Handle out_type, int from, int in_tag, Handle comm, void* request) {
     return *start_request(comm, request, [&](int& code) {
-      return start_sendrecv<Width>(in, in_count, in_type, out, out_count, out_type,
-                                   {to, out_tag, from, in_tag, comm}, code);
+      return start_sendrecv<N>(in, in_count, in_type, out, out_count, out_type,
+                               {to, out_tag, from, in_tag, comm}, code);
     });
   }
   static int in_place(void* buffer, N count, Handle type, int to, int out_tag, int from, int in_tag,
                       Handle comm, void* request) {
     return *start_request(comm, request, [&](int& code) {
-      return start_sendrecv_replace<Width>(buffer, count, type, {to, out_tag, from, in_tag, comm},
-                                           code);
+      return start_sendrecv_replace<N>(buffer, count, type, {to, out_tag, from, in_tag, comm},
+                                       code);
     });
   }
 };
@@ -175,12 +168,12 @@ struct IsendrecvFunctions {
 
 void add_isendrecv(NativeMpi& table) {
   const bool has_counts = table.abi.family == MpiFamily::open_mpi;
-  if (has_counts && table.small_p2p.Isendrecv != nullptr) return;
-  table.small_p2p.Isendrecv = IsendrecvFunctions<IntCounts>::both;
-  table.small_p2p.Isendrecv_replace = IsendrecvFunctions<IntCounts>::in_place;
-  if (table.large_p2p.Isendrecv == nullptr) return;  // large counts are narrowed
-  table.large_p2p.Isendrecv = IsendrecvFunctions<LargeCounts>::both;
-  table.large_p2p.Isendrecv_replace = IsendrecvFunctions<LargeCounts>::in_place;
+  if (has_counts && table.Isendrecv != nullptr) return;
+  table.Isendrecv = IsendrecvFunctions<int>::both;
+  table.Isendrecv_replace = IsendrecvFunctions<int>::in_place;
+  if (table.Isendrecv_c == nullptr) return;  // large counts are narrowed
+  table.Isendrecv_c = IsendrecvFunctions<Count>::both;
+  table.Isendrecv_replace_c = IsendrecvFunctions<Count>::in_place;
 }
 
 }  // namespace plait::mpi

@@ -3,8 +3,8 @@
 #pragma once
 #include <memory>
 
-#include "shims/mpi/intercept/forward.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
+#include "shims/mpi/requests/native_call.hpp"
 
 namespace plait::mpi {
 
@@ -14,24 +14,16 @@ struct SendrecvPeers {
 };
 
 /// Return null and set `code` if the MPI refuses.
-template <class Width>
-std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N count, Handle type,
-                                           int to, int tag, Handle comm, int& code);
-template <class Width>
-std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count, Handle type,
-                                           int from, int tag, Handle comm, int& code);
-template <class Width>
-std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
-                                               Handle in_type, void* out,
-                                               typename Width::N out_count, Handle out_type,
+template <class N>
+std::unique_ptr<PendingRequest> start_send(const void* buffer, N count, Handle type, int to,
+                                           int tag, Handle comm, int& code);
+template <class N>
+std::unique_ptr<PendingRequest> start_sendrecv(const void* in, N in_count, Handle in_type,
+                                               void* out, N out_count, Handle out_type,
                                                const SendrecvPeers& ends, int& code);
 /// Copies the data to send first, since the receive overwrites the buffer.
-template <class Width>
-std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Width::N count,
-                                                       Handle type, const SendrecvPeers& ends,
-                                                       int& code);
-
-/// Puts both functions into the table if the MPI needs a replacement.
-void add_isendrecv(NativeMpi& table);
+template <class N>
+std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, N count, Handle type,
+                                                       const SendrecvPeers& ends, int& code);
 
 }  // namespace plait::mpi

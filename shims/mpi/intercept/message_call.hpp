@@ -1,0 +1,275 @@
+// How an exported function for messages runs: passed on at once to the native MPI, by rendezvous,
+// or by the native MPI with staging buffers in the place of GPU memory.
+#pragma once
+#include "shims/mpi/intercept/staged_call.hpp"
+#include "shims/mpi/p2p/rendezvous.hpp"
+#include "shims/mpi/p2p/sendrecv.hpp"
+
+namespace plait::mpi {
+
+/// Returns whether messages are passed on at once: none goes by rendezvous, and no buffer is on a
+/// GPU.
+[[gnu::always_inline]] inline bool are_messages_native() {
+  return !uses_rendezvous() && !may_hold_gpu_memory();
+}
+
+/// Returns whether the native call suffices: no RTS header may arrive, no GPU memory is involved.
+inline bool is_native_only(const void* buffer, Count count, Handle type) {
+  return !(uses_rendezvous() && may_match_header(type, count)) &&
+         !(job_uses_gpus() && is_on_gpu(buffer, type, count));
+}
+/// Runs the request that make(code) returns to completion. Returns nothing if make() returned null
+/// without an error.
+template <class Make>
+std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
+  try {
+    int code = 0;
+    const std::unique_ptr<PendingRequest> made = make(code);
+    if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
+    code = wait_for(*made);
+    if (status != nullptr && status != native().abi.status_ignore) {
+      const int error = error_in(status);  // unchanged by MPI here
+      made->fill(status);
+      error_in(status) = error;
+    }
+    return made->is_reported ? code : call_errhandler(comm, code);
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+/// function(posted, status) is the native receive.
+template <class Function>
+int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& function) {
+  try {
+    RendezvousRecv recv(to);
+    const Statuses filled(status, 1, true);
+    const int code = function(recv.posted(), filled.at(0));
+    if (error_class(code) == native().abi.err_truncate) recv.on_truncated(filled.at(0));
+    return code != 0 ? code : call_errhandler(comm, recv.end(filled.at(0)));
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+/// function(posted, request) is the native receive; make_result(native_request, recv) stores the
+/// program's request.
+template <class Function, class Taken>
+int start_recv_as(Handle comm, const P2PArgs& to, const Function& function,
+                  const Taken& make_result) {
+  try {
+    auto recv = std::make_unique<RendezvousRecv>(to);
+    Handle native_request = 0;
+    const int code = function(recv->posted(), static_cast<void*>(&native_request));
+    return code != 0 ? code : make_result(native().abi.at(&native_request, 0), std::move(recv));
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+struct MakeRequest {
+  Handle comm;
+  void* request;
+  int operator()(Handle native_request, std::unique_ptr<RendezvousRecv> recv) const {
+    return start_grequest(make_recv_request(native_request, std::move(recv)), RetainedComm(comm),
+                          request);
+  }
+};
+
+struct MakePersistent {
+  Handle comm;
+  void* request;
+  int operator()(Handle native_request, std::unique_ptr<RendezvousRecv> recv) const {
+    PersistentOp* const made = make_persistent_recv(native_request, std::move(recv), comm);
+    add_persistent(*made, request);
+    return 0;
+  }
+};
+
+// The functions below are never inlined, so that a message that is passed on takes a few
+// instructions and a jump. mpi: the native function (Native).
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_send(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
+                               int tag, Handle comm) {
+  const auto offer = [&](int&) {
+    return start_rendezvous_send({buf, count, datatype}, dest, tag, comm);
+  };
+  if (uses_rendezvous())
+    if (const std::optional<int> code = run_blocking(comm, nullptr, offer)) return *code;
+  return staged(
+      comm, [&](CallStaging& staging) { staging.add_input(buf, datatype, count); }, mpi(comm), buf,
+      count, datatype, dest, tag, comm);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_isend(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
+                                int tag, Handle comm, void* request) {
+  const auto offer = [&](int&) {
+    return start_rendezvous_send({buf, count, datatype}, dest, tag, comm);
+  };
+  if (uses_rendezvous())
+    if (const std::optional<int> code = start_request(comm, request, offer)) return *code;
+  return start_staged(
+      comm, request, [&](CallStaging& staging) { staging.add_input(buf, datatype, count); },
+      mpi(comm), buf, count, datatype, dest, tag, comm);
+}
+
+/// Makes a persistent send that may go by rendezvous. The native function checks the arguments;
+/// each start tries to claim a slot. Returns nothing if all starts are native.
+template <class Mpi, class N>
+std::optional<int> init_rendezvous_send(Mpi mpi, const void* buf, N count, Handle datatype,
+                                        int dest, int tag, Handle comm, void* request) {
+  try {
+    if (tag < 0 || !may_use_rendezvous({buf, count, datatype}, dest, comm)) return std::nullopt;
+    Handle native_request = 0;
+    void* const made_natively = &native_request;
+    if (const int code = mpi(comm)(buf, count, datatype, dest, tag, comm, made_natively))
+      return code;
+    native().Request_free(&native_request);
+    PersistentOp* const made = make_persistent_call(
+        [=](int& code) { return start_send<N>(buf, count, datatype, dest, tag, comm, code); },
+        comm);
+    add_persistent(*made, request);
+    return 0;
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_send_init(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
+                                    int tag, Handle comm, void* request) {
+  if (uses_rendezvous()) {
+    if (const std::optional<int> code =
+            init_rendezvous_send(mpi, buf, count, datatype, dest, tag, comm, request))
+      return *code;
+    note_native_send(buf, count, datatype, dest, tag, comm);
+  }
+  return init_staged(
+      comm, request, [&](CallStaging& staging) { staging.add_input(buf, datatype, count); },
+      mpi(comm), buf, count, datatype, dest, tag, comm);
+}
+
+/// from: the arguments after the type, as the native function takes them.
+template <class Call, class N, class... From>
+int recv_message(const Call& call, void* buf, N count, Handle datatype, void* status,
+                 From... from) {
+  const auto into = [&](void* posted, void* filled) {
+    return call(posted, count, datatype, from..., filled);
+  };
+  const P2PArgs args{buf, count, datatype};
+  if (!is_native_only(buf, count, datatype)) return blocking_recv(call.comm, args, status, into);
+  return recv_natively(call.comm, args, status, [&](void* filled) { return into(buf, filled); });
+}
+
+/// make_result(native_request, recv) stores the program's request.
+template <class Call, class N, class MakeResult, class... From>
+int start_recv_message(const Call& call, void* buf, N count, Handle datatype, void* request,
+                       const MakeResult& make_result, From... from) {
+  if (is_native_only(buf, count, datatype)) return call(buf, count, datatype, from..., request);
+  const auto into = [&](void* posted, void* made) {
+    return call(posted, count, datatype, from..., made);
+  };
+  return start_recv_as(call.comm, {buf, count, datatype}, into, make_result);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_recv(Mpi mpi, void* buf, N count, Handle datatype, int source, int tag,
+                               Handle comm, void* status) {
+  return recv_message(mpi(comm), buf, count, datatype, status, source, tag, comm);
+}
+
+/// MPI_Mrecv.
+template <class Mpi, class N>
+[[gnu::noinline]] int run_recv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
+                               void* status) {
+  return recv_message(mpi(native().abi.world), buf, count, datatype, status, message);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_irecv(Mpi mpi, void* buf, N count, Handle datatype, int source, int tag,
+                                Handle comm, void* request) {
+  return start_recv_message(mpi(comm), buf, count, datatype, request, MakeRequest{comm, request},
+                            source, tag, comm);
+}
+
+/// MPI_Imrecv.
+template <class Mpi, class N>
+[[gnu::noinline]] int run_irecv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
+                                void* request) {
+  const Handle world = native().abi.world;
+  return start_recv_message(mpi(world), buf, count, datatype, request, MakeRequest{world, request},
+                            message);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_recv_init(Mpi mpi, void* buf, N count, Handle datatype, int source,
+                                    int tag, Handle comm, void* request) {
+  return start_recv_message(mpi(comm), buf, count, datatype, request, MakePersistent{comm, request},
+                            source, tag, comm);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_sendrecv(Mpi mpi, const void* sendbuf, N sendcount, Handle sendtype,
+                                   int dest, int sendtag, void* recvbuf, N recvcount,
+                                   Handle recvtype, int source, int recvtag, Handle comm,
+                                   void* status) {
+  if (is_native_only(sendbuf, sendcount, sendtype) && is_native_only(recvbuf, recvcount, recvtype))
+    return recv_natively(comm, {recvbuf, recvcount, recvtype}, status, [&](void* filled) {
+      return mpi(comm)(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
+                       source, recvtag, comm, filled);
+    });
+  const auto made = [&](int& code) {
+    return start_sendrecv<N>(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
+                             {dest, sendtag, source, recvtag, comm}, code);
+  };
+  return run_blocking(comm, status, made).value_or(0);
+}
+
+/// MPI_Sendrecv_replace.
+template <class Mpi, class N>
+[[gnu::noinline]] int run_sendrecv(Mpi mpi, void* buf, N count, Handle datatype, int dest,
+                                   int sendtag, int source, int recvtag, Handle comm,
+                                   void* status) {
+  if (is_native_only(buf, count, datatype))
+    return recv_natively(comm, {buf, count, datatype}, status, [&](void* filled) {
+      return mpi(comm)(buf, count, datatype, dest, sendtag, source, recvtag, comm, filled);
+    });
+  const auto made = [&](int& code) {
+    return start_sendrecv_replace<N>(buf, count, datatype, {dest, sendtag, source, recvtag, comm},
+                                     code);
+  };
+  return run_blocking(comm, status, made).value_or(0);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int run_isendrecv(Mpi mpi, const void* sendbuf, N sendcount, Handle sendtype,
+                                    int dest, int sendtag, void* recvbuf, N recvcount,
+                                    Handle recvtype, int source, int recvtag, Handle comm,
+                                    void* request) {
+  if (is_native_only(sendbuf, sendcount, sendtype) && is_native_only(recvbuf, recvcount, recvtype))
+    return mpi(comm)(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
+                     source, recvtag, comm, request);  // the completion checks for truncation
+  const auto made = [&](int& code) {
+    return start_sendrecv<N>(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
+                             {dest, sendtag, source, recvtag, comm}, code);
+  };
+  return start_request(comm, request, made).value_or(0);
+}
+
+/// MPI_Isendrecv_replace.
+template <class Mpi, class N>
+[[gnu::noinline]] int run_isendrecv(Mpi mpi, void* buf, N count, Handle datatype, int dest,
+                                    int sendtag, int source, int recvtag, Handle comm,
+                                    void* request) {
+  if (is_native_only(buf, count, datatype))
+    return mpi(comm)(buf, count, datatype, dest, sendtag, source, recvtag, comm, request);
+  const auto made = [&](int& code) {
+    return start_sendrecv_replace<N>(buf, count, datatype, {dest, sendtag, source, recvtag, comm},
+                                     code);
+  };
+  return start_request(comm, request, made).value_or(0);
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,48 @@
+// Exports probes: the status of a large message has the size that its RTS header names.
+#include "shims/mpi/p2p/rendezvous.hpp"
+
+namespace plait::mpi {
+namespace {
+
+/// Corrects the status of a probe that found an RTS header.
+int fix_probe(int code, Handle comm, int found, void* status) {
+  const Abi& abi = native().abi;
+  if (code != 0 || found == 0 || !uses_rendezvous()) return code;
+  if (status == nullptr || status == abi.status_ignore) return code;
+  const std::uint64_t bytes = received_bytes(status);
+  const auto* const source =
+      reinterpret_cast<const int*>(static_cast<std::byte*>(status) + abi.source_at);
+  const std::uint64_t whole = probed_bytes(comm, source[0], source[1], bytes);
+  if (whole != bytes) set_received_bytes(status, whole);
+  return code;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int MPI_Probe(int source, int tag, Handle comm, void* status) {
+  return fix_probe(native().Probe(source, tag, comm, status), comm, 1, status);
+}
+int MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
+  complete_ended();  // not every MPI has a progress hook
+  const int code = native().Iprobe(source, tag, comm, flag, status);
+  return fix_probe(code, comm, *flag, status);
+}
+int MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
+  return fix_probe(native().Mprobe(source, tag, comm, message, status), comm, 1, status);
+}
+int MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {
+  complete_ended();
+  const int code = native().Improbe(source, tag, comm, flag, message, status);
+  return fix_probe(code, comm, *flag, status);
+}
+int PMPI_Probe(int, int, Handle, void*) __attribute__((alias("MPI_Probe")));
+int PMPI_Iprobe(int, int, Handle, int*, void*) __attribute__((alias("MPI_Iprobe")));
+int PMPI_Mprobe(int, int, Handle, void*, void*) __attribute__((alias("MPI_Mprobe")));
+int PMPI_Improbe(int, int, Handle, int*, void*, void*) __attribute__((alias("MPI_Improbe")));
+
+}  // extern "C"
+#pragma GCC visibility pop
+}  // namespace plait::mpi
