@@ -303,24 +303,30 @@ void first_of_threads() {
            "an exchange of a thread");
 }
 
-/// Parts of the same size, given by an array of counts.
-void even_parts(bool reduces) {
+/// MPI_Reduce_scatter or MPI_Allgatherv; rank r's part is kPart + r * more elements.
+void parts(bool reduces, int more) {
   constexpr int kPart = 1 << 14;
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
-  const DeviceInts in(reduces ? kPart * ranks : kPart, rank + 1);
-  const DeviceInts out(reduces ? kPart : kPart * ranks, -1);
-  const std::vector<int> counts(static_cast<std::size_t>(ranks), kPart);
-  std::vector<int> displs;
-  for (int one = 0; one < ranks; ++one) displs.push_back(one * kPart);
+  std::vector<int> counts, displs;
+  int whole = 0;
+  for (int one = 0; one < ranks; ++one) {
+    displs.push_back(whole);
+    counts.push_back(kPart + one * more);
+    whole += counts.back();
+  }
+  const auto mine = static_cast<std::size_t>(rank);
+  const DeviceInts in(reduces ? whole : counts[mine], rank + 1);
+  const DeviceInts out(reduces ? counts[mine] : whole, -1);
   if (reduces)
     MPI_Reduce_scatter(in.device_ptr(), out.device_ptr(), counts.data(), MPI_INT, MPI_SUM,
                        MPI_COMM_WORLD);
   else
-    MPI_Allgatherv(in.device_ptr(), kPart, MPI_INT, out.device_ptr(), counts.data(), displs.data(),
-                   MPI_INT, MPI_COMM_WORLD);
+    MPI_Allgatherv(in.device_ptr(), counts[mine], MPI_INT, out.device_ptr(), counts.data(),
+                   displs.data(), MPI_INT, MPI_COMM_WORLD);
   if (reduces) expect(out.holds(ranks * (ranks + 1) / 2), "a part of a sum");
-  for (int one = 0; !reduces && one < ranks; ++one)
-    expect(out.holds(one + 1, one * kPart, (one + 1) * kPart), "a rank's part");
+  for (std::size_t one = 0; !reduces && one < counts.size(); ++one)
+    expect(out.holds(static_cast<int>(one) + 1, displs[one], displs[one] + counts[one]),
+           "a rank's part");
 }
 
 /// Before MPI_Init no other query works.
@@ -346,7 +352,8 @@ int main(int argc, char** argv) {
   if (name == "truncated") truncated();
   if (name == "too_long") too_long();
   if (name == "untouched") untouched();
-  if (name == "even_sums" || name == "even_parts") even_parts(name == "even_sums");
+  if (name == "even_sums" || name == "even_parts") parts(name == "even_sums", 0);
+  if (name == "uneven_sums" || name == "uneven_parts") parts(name == "uneven_sums", 16);
   if (name == "persistent_freed") persistent_freed();
   if (name == "forgotten") forgotten();
   if (late) loaded_late();
