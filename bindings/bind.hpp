@@ -24,6 +24,7 @@ void bind_report(nb::module_& module);
 void bind_timeline(nb::module_& module);
 void bind_copy_plans(nb::module_& module);
 void bind_communicator(nb::module_& module);
+void bind_messages(nb::module_& module);
 void bind_gpu(nb::module_& module);
 void bind_copies(nb::module_& module);
 void bind_exit(nb::module_& module);

@@ -14,6 +14,7 @@ NB_MODULE(_core, module) {
   bind_timeline(module);
   bind_copy_plans(module);
   bind_communicator(module);
+  bind_messages(module);
   bind_gpu(module);
   bind_copies(module);
   bind_exit(module);

@@ -1,0 +1,44 @@
+// Reads the memory of another process on this host (process_vm_readv), without the owner's help.
+// Containers and Yama may forbid the read, so both ends test it once.
+#pragma once
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace plait::p2p {
+
+/// Returns false if the kernel forbids the read or the process has ended.
+bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
+
+/// Reads large ranges by two threads: the owner waits for its message, so its core is free.
+class TwoThreadPull {
+ public:
+  TwoThreadPull() = default;
+  ~TwoThreadPull();
+  TwoThreadPull(const TwoThreadPull&) = delete;
+  TwoThreadPull& operator=(const TwoThreadPull&) = delete;
+  /// Same as pull_from. One call at a time.
+  bool pull(int process, std::uint64_t address, std::byte* to, std::uint64_t bytes);
+  /// Forgets the thread in a forked child, which lacks it.
+  void forget_thread() noexcept;
+
+ private:
+  struct Part {
+    int process;
+    std::uint64_t address;
+    std::byte* to;
+    std::uint64_t bytes;
+  };
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Part> todo_;
+  std::optional<bool> result_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace plait::p2p
