@@ -21,8 +21,7 @@ from plait.torch.callbacks import Callbacks
 from plait.torch.calls import CollectiveCalls
 from plait.torch.gpu import GpuBackend
 from plait.torch.host import HostBackend
-from plait.torch.mailbox import Mailbox
-from plait.torch.messages import BARRIER, Message
+from plait.torch.messages import BARRIER, Mailbox
 from plait.torch.types import as_contiguous, copy_back
 from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d
 
@@ -245,7 +244,7 @@ class Group(CollectiveCalls):
                 f"faulty rank: {error}"
             ) from error
 
-    def _barrier_message(self, peer: int, is_send: bool, seconds: float) -> Message:
+    def _barrier_message(self, peer: int, is_send: bool, seconds: float) -> Any:
         assert self._mail is not None
         post = self._mail.send if is_send else self._mail.receive
         return post(torch.zeros(1, dtype=torch.uint8), peer, 0, seconds, BARRIER)

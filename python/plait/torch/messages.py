@@ -1,130 +1,236 @@
-"""Messages of a mailbox (mailbox.py): posted sends and receives, unexpected messages, and
-errors."""
+"""Point-to-point messages in host memory: works over the core's mailbox (src/comm/p2p).
+
+The core matches, moves and fails messages. Here ranks find each other through torch's store, and
+errors become those of c10d.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import struct
+import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Work
 
 import plait
+from plait.torch.bootstrap import host_name, read_store
 from plait.torch.callbacks import Callbacks
-from plait.torch.works import PendingWork
+from plait.torch.works import CompletedWork, InterruptibleFuture, timed_out
 
-USER, BARRIER = 0, 1  # kinds of messages; a receive matches the same kind only
-HEADER = struct.Struct("<qqQQ")  # kind, tag, bytes, sender's address (0 = the bytes follow)
-Key = tuple[int, int]  # kind, tag
-
-_view = ctypes.pythonapi.PyMemoryView_FromMemory
-_view.argtypes, _view.restype = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int), ctypes.py_object
-_TO_WRITE = 0x200  # PyBUF_WRITE
+USER, BARRIER = 0, -1  # contexts: a receive matches the same one only; those below 0 are internal
+_FOREVER_S = 1e9
 
 
-def memory_of(tensor: Any) -> memoryview:
-    """Returns the bytes of a contiguous tensor in host memory, writable. The caller keeps the
-    tensor alive."""
-    length = tensor.nbytes
-    return memoryview(b"") if length == 0 else _view(tensor.data_ptr(), length, _TO_WRITE)
+def c10d_error(failure: tuple[int, str, str], seconds: float) -> BaseException:
+    """Returns c10d's error for a failed message. seconds: limit of the wait."""
+    code, what, reason = failure
+    if code == plait.DeadlineError.code:
+        return timed_out(what, seconds)
+    if code == plait.PeerLostError.code:
+        return dist.DistNetworkError(f"[plait] {what}: Connection closed by peer: {reason}")
+    if code == plait.AbortedError.code:
+        return _closed(what, reason)
+    return plait.MismatchError(f"{what}: {reason}")
 
 
-def send_text(nbytes: int, peer: int, tag: int) -> str:
-    """Returns the name of a send in error messages."""
-    return f"send of {nbytes} bytes to rank {peer} (tag {tag})"
+def _closed(what: str, why: str) -> BaseException:
+    return dist.DistBackendError(f"[plait] {what}: the process group was closed : {why}")
 
 
-class Message(PendingWork):
-    """A posted send or receive, and its Work. peer: None = any source; keep: owner of the
-    memory."""
+class MessageWork(Work):
+    """Work of a posted send or receive. seconds: limit of wait() without a timeout."""
 
     def __init__(
-        self,
-        what: str,
-        peer: int | None,
-        key: Key,
-        keep: Any,
-        seconds: float,
-        callbacks: Callbacks,
+        self, core: Any, message: Any, result: Any, seconds: float, callbacks: Callbacks
     ) -> None:
-        super().__init__(keep, what, callbacks)
-        self.what, self.peer, self.key, self.seconds = what, peer, key, seconds
-        self.parts: list[memoryview] = []  # send: bytes still to be written
-        self.nbytes = 0  # size of a send
-        self.is_rendezvous = False  # a send whose receiver reads the sender's memory
-        self.memory = memoryview(b"")  # buffer of a receive
-        self.is_waited_for = False
-        self.progress: Callable[[Message, float], None] | None = None  # set by the mailbox
-        self.on_completion: Callable[[], None] | None = None  # runs before completion
+        super().__init__()
+        self._core, self._message, self._result = core, message, result
+        self._seconds, self._callbacks = seconds, callbacks
+        self._turn = callbacks.current_turn()
+        self._error: BaseException | None = None
+        self._before: Callable[[], None] | None = None
+        self._guard = threading.Lock()  # guards _before and _future
+        self._future: Any = None
         self.on_wait: Callable[[], None] | None = None  # runs in the thread that calls wait()
 
-    def before_completion(self, call: Callable[[], None]) -> None:
-        """Runs `call` before the message completes, or at once if it has completed without an
-        error."""
-        with self._guard:
-            if not self._is_over:
-                self.on_completion = call
-                return
-        if self._error is None:
-            call()
+    def __del__(self) -> None:
+        """Keeps the memory of a message that is under way until its end."""
+        message = getattr(self, "_message", None)
+        if message is not None and not message.is_done:
+            self._core.on_done(message, partial(_forget, self._result))
 
-    def end(self, error: BaseException | None = None, source: int = -1) -> None:
-        """Completes the message, with `error` if given. Later calls do nothing."""
-        if self._is_over:
-            return
-        if error is None and self.on_completion is not None:
-            self.on_completion()
-        self.parts, self.memory, self.on_completion = [], memoryview(b""), None
-        self.finish(error, source)
+    def before_completion(self, call: Callable[[], None]) -> None:
+        """Runs `call` once, before any function shows that the message arrived."""
+        self._before = call
+
+    def _ended_well(self) -> bool:
+        """Of a done message: whether it arrived."""
+        if self._message.failure is not None:
+            return False
+        if self._before is not None:
+            with self._guard:
+                call, self._before = self._before, None
+                if call is not None:
+                    call()
+        return True
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits for completion and makes progress meanwhile, unless another thread does.
 
         timeout: None or zero = the message's own limit.
         """
-        if not self._is_over and self.progress is not None:
+        if not self._message.is_done:
             seconds = timeout.total_seconds() if timeout is not None else 0.0
-            self.progress(self, seconds if seconds > 0 else self.seconds)
-        super().wait()
+            seconds = seconds if seconds > 0 else self._seconds
+            self._core.wait(self._message, seconds)
+            self._seconds = seconds
+        if not self._ended_well():
+            error = self.exception()
+            assert error is not None
+            raise error
         if self.on_wait is not None:
             self.on_wait()
             self.on_wait = None
         return True
 
+    def is_completed(self) -> bool:
+        if not self._message.is_done:
+            return False
+        self._ended_well()
+        return True
 
-class UnexpectedMessage:
-    """A message, complete or not, that arrived before its receive. matched_by: the receive, once
-    posted."""
+    def is_success(self) -> bool:
+        return bool(self._message.is_done and self._ended_well())
 
-    def __init__(self, key: Key, length: int) -> None:
-        self.key, self.memory = key, memoryview(bytearray(length))
-        self.is_complete = False
-        self.matched_by: Message | None = None
+    def exception(self) -> BaseException | None:
+        if self._error is None and self._message.is_done and self._message.failure is not None:
+            self._error = c10d_error(self._message.failure, self._seconds)
+        return self._error
 
-    def deliver(self, peer: int) -> None:
-        """Copies the complete message into the matching receive and completes that one."""
-        message = self.matched_by
-        assert message is not None
-        if len(message.memory) != len(self.memory):
-            message.end(wrong_size(message, peer, len(self.memory)))
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> Any:
+        return self._result
+
+    def _source_rank(self) -> int:
+        return int(self._message.source)
+
+    source_rank = _source_rank
+
+    def get_future(self) -> Any:
+        with self._guard:
+            is_new = self._future is None
+            if is_new:
+                self._future = InterruptibleFuture(
+                    partial(self._core.wait, self._message, _FOREVER_S)
+                )
+            future = self._future
+        if is_new:
+            self._core.on_done(self._message, partial(self._schedule, future))
+        return future
+
+    def _schedule(self, future: Any) -> None:
+        self._callbacks.run(partial(self._resolve, future), self._turn)
+
+    def _resolve(self, future: Any) -> None:
+        if self._ended_well():
+            future.set_result(self._result)
+        else:
+            future.set_exception(self.exception())
+
+
+def _forget(_: Any) -> None:
+    pass
+
+
+class Mailbox:
+    """Mailbox of a rank of a group. Thread-safe."""
+
+    def __init__(self, store: Any, rank: int, ranks: int, callbacks: Callbacks) -> None:
+        self._store, self._callbacks = store, callbacks
+        self._others = set(range(ranks)) - {rank}
+        self._targets: set[int] = set()  # peers that a send reaches
+        self._sources: set[int] = set()  # peers that a receive hears
+        self._core = plait._core.Mailbox(rank, ranks)
+        store.set(f"mail/{rank}", f"{host_name()} {self._core.address}")
+
+    def send(self, whole: Any, peer: int, tag: int, seconds: float, context: int = USER) -> Work:
+        """Posts a send of a contiguous tensor in host memory; returns its Work. Large messages are
+        read from the tensor.
+
+        seconds: limit of wait(). Raises DistBackendError if the mailbox is closed; a peer that has
+        ended fails the Work.
+        """
+        if peer not in self._targets:
+            self._connect(peer, seconds)
+        try:
+            message = self._core.send(peer, context, tag, whole.data_ptr(), whole.nbytes)
+        except plait.AbortedError as error:
+            raise self._closed_error(f"send to rank {peer}", error) from None
+        if message is None:
+            return CompletedWork([whole])
+        return MessageWork(self._core, message, [whole], seconds, self._callbacks)
+
+    def receive(
+        self, whole: Any, peer: int | None, tag: int, seconds: float, context: int = USER
+    ) -> MessageWork:
+        """Posts a receive into a contiguous tensor in host memory. peer: None = any source."""
+        if peer is None:
+            for one in self._others - self._sources:
+                self._hear(one, seconds)
+            peer = plait._core.ANY_SOURCE
+        elif peer not in self._sources:
+            self._hear(peer, seconds)
+        try:
+            message = self._core.receive(peer, context, tag, whole.data_ptr(), whole.nbytes)
+        except plait.AbortedError as error:
+            raise self._closed_error("recv", error) from None
+        return MessageWork(self._core, message, [whole], seconds, self._callbacks)
+
+    def shut_down(self, why: str, seconds: float) -> None:
+        """Closes the mailbox once all peers have received all messages.
+
+        Posted receives fail at once. Raises the first error if a peer does not receive within
+        `seconds`; the mailbox is closed in any case.
+        """
+        failure = self._core.shut_down(why, seconds)
+        if failure is None:
             return
-        message.memory[:] = self.memory
-        message.end(None, peer)
+        code, what, reason = failure
+        if code == plait.DeadlineError.code:
+            raise timed_out(what, seconds, reason)
+        raise c10d_error((code, what, reason), seconds)
 
+    def close(self, why: str) -> None:
+        """Fails all posted messages and closes at once."""
+        self._core.close(why)
 
-def wrong_size(message: Message, peer: int, length: int) -> BaseException:
-    return plait.MismatchError(
-        f"{message.what}: wanted {len(message.memory)} bytes, found a message of {length} bytes "
-        f"from rank {peer}; receive into a tensor of that size and type"
-    )
+    def _closed_error(self, what: str, error: plait.Error) -> BaseException:
+        return _closed(what, str(error).rpartition("closed: ")[2])
 
+    def _connect(self, peer: int, seconds: float) -> None:
+        """Opens the stream to a peer, if not yet open."""
+        if not self._core.is_connected(peer):
+            what = f"rank {peer} to join the group"
+            host, address = read_store(self._store, f"mail/{peer}", what, seconds).split(" ", 1)
+            if host != host_name():
+                raise plait.UnsupportedError(
+                    f"wanted rank {peer} on this host, found it on another; use gloo or nccl for "
+                    "groups of several hosts"
+                )
+            try:
+                self._core.connect(peer, address)
+            except plait.AbortedError as error:
+                raise self._closed_error(f"reaching rank {peer}", error) from None
+        self._targets.add(peer)
 
-def closed(what: str, why: str) -> BaseException:
-    return dist.DistBackendError(f"[plait] {what}: the process group was closed : {why}")
-
-
-def peer_gone(what: str, peer: int) -> BaseException:
-    text = f"[plait] {what}: Connection closed by peer: rank {peer} has ended"
-    return dist.DistNetworkError(text)
+    def _hear(self, peer: int, seconds: float) -> None:
+        """Opens a stream to a peer that has not sent yet: its end of that stream shows if it
+        ends."""
+        if not self._core.is_connected_from(peer):
+            self._connect(peer, seconds)
+        self._sources.add(peer)

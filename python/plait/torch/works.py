@@ -113,14 +113,17 @@ class CompletionLatch:
 
 
 class InterruptibleFuture(torch.futures.Future):
-    """Future whose wait() reacts to Ctrl-C, unlike torch's."""
+    """Future whose wait() reacts to Ctrl-C, unlike torch's.
 
-    def __init__(self, end: CompletionLatch) -> None:
+    wait_for_call: returns once the call has ended, and reacts to Ctrl-C.
+    """
+
+    def __init__(self, wait_for_call: Callable[[], object]) -> None:
         super().__init__()
-        self._end = end
+        self._wait_for_call = wait_for_call
 
     def wait(self) -> Any:
-        self._end.wait()
+        self._wait_for_call()
         return super().wait()  # another thread is about to set the result
 
 
@@ -199,7 +202,7 @@ class PendingWork(Work):
         with self._guard:
             if self._future is not None:
                 return self._future
-            self._future = InterruptibleFuture(self._end)
+            self._future = InterruptibleFuture(self._end.wait)
             is_over = self._is_over
         if is_over:
             self._resolve(self._future)
