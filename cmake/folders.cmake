@@ -40,9 +40,10 @@ function(plait_folder name)
     target_link_libraries(plait_${name} ${scope} plait_${dependency})
   endforeach()
   if(name STREQUAL "topo" AND sources)
-    include(${PROJECT_SOURCE_DIR}/cmake/topologies.cmake)  # topologies/*.json -> embedded data
+    plait_embed(plait_topo topologies topo/shipped.hpp plait::shipped_files)
   endif()
   if(name STREQUAL "gpu")
+    plait_embed(plait_gpu tuning gpu/select/shipped_tuning.hpp plait::cuda::shipped_tuning)
     include(${PROJECT_SOURCE_DIR}/cmake/kernels.cmake OPTIONAL)  # gpu/*/*.cu -> embedded fatbin
   endif()
 endfunction()

@@ -1,4 +1,4 @@
-"""Makes the tables of docs/ from lists in the code and from bench/results.
+"""Makes the tables of docs/ from lists in the code, tuning/ and bench/results.
 
 A table stands between two marks on a page. performance_tables.py makes the tables of
 docs/performance.md.
@@ -13,17 +13,20 @@ The opening comment of a .def file names the fields of its rows, as in `PLAIT_EN
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import performance_tables  # noqa: E402
 
 FOLDERS = ("include", "src", "shims", "tests")
+DEFAULT_TUNING = "hgx-h200"  # of GPUs without a table: gpu_tables.cpp
 ARGUMENT = re.compile(r'\s*("(?:\\.|[^"\\])*"|[^,"]*)\s*(?:,|$)')
 Row = dict[str, str]
 
@@ -74,17 +77,26 @@ def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> list[str]:
     return [said[0], rule, *said[1:]]
 
 
-# --- choices.def: the engine of each size, with rows that precede others resolved.
+# --- tuning/*.json: the engine of each size, with rows that precede others resolved.
 
 
-def size_of(words: str) -> float:
-    """Returns the bytes of `96ull << 20`, or of kAnySize."""
-    if words == "kAnySize":
-        return float("inf")
-    found = re.fullmatch(r"(\d+)ull << (\d+)", words)
+def tuning_tables() -> list[dict[str, Any]]:
+    """Returns the tables of GPU kinds: the default table, then the others by name."""
+    tables = [json.loads(file.read_text()) for file in sorted((ROOT / "tuning").glob("*.json"))]
+    return sorted(tables, key=lambda one: one["name"] != DEFAULT_TUNING)
+
+
+def size_of(words: str) -> int:
+    """Returns the bytes of `96M`."""
+    found = re.fullmatch(r"(\d+)([KMG]?)", words)
     if found is None:
-        raise SystemExit(f"doc_tables: wanted a size as in 96ull << 20, found {words!r}")
-    return int(found[1]) << int(found[2])
+        raise SystemExit(f"doc_tables: wanted a size as in 96M, found {words!r}")
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
+
+
+def upto(row: dict[str, Any]) -> float:
+    """Returns the largest size of a row; infinite without one."""
+    return size_of(row["upto_bytes"]) if "upto_bytes" in row else float("inf")
 
 
 def in_words(size: float) -> str:
@@ -103,20 +115,37 @@ def span(least: float, most: float) -> str:
     return f"{in_words(least)} to {in_words(most)}"
 
 
-def engine_of(row: Row) -> str:
+def engine_of(row: dict[str, Any]) -> str:
     """Returns an engine with parameters: `tiled` with fold=1, shift=1."""
-    params = row["params"].replace(" = ", "=").replace(".", "")
+    params = ", ".join(f"{name}={value}" for name, value in row.get("params", {}).items())
     return f"`{row['engine']}`" + (f" with {params}" if params else "")
 
 
-def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
+def against(row: dict[str, Any]) -> str:
+    """Returns the comparison with NCCL, and that the row is a guess if it is."""
+    said = "no slower" if row["ahead_of_nccl"] else "slower somewhere"
+    return f"{said} (guess)" if row["source"].startswith("guess") else said
+
+
+def used(when: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Returns the tables with rows of a use, and these rows. A table that is not the default table
+    lacks rows for more ranks than measured: those rows are guesses from another table."""
+    found = []
+    for one in tuning_tables():
+        most = one["gpu"]["upto_ranks"] if one["name"] != DEFAULT_TUNING else 1 << 10
+        listed = [row for row in one["rows"] if row.get("when", "") == when]
+        found.append((one, [row for row in listed if row["upto_ranks"] <= most]))
+    return found
+
+
+def spans_of(choices: list[dict[str, Any]], ranks: int) -> list[list[str]]:
     """Returns [sizes, engines, against NCCL] for a number of ranks, in order of size."""
     found: list[tuple[float, float, dict[str, str]]] = []
     least = 0.0
     for row in choices:
-        most = size_of(row["upto_bytes"])
-        said = {engine_of(row): AGAINST[row["beats_nccl"]]}
-        if ranks > int(row["ranks"]) or most < least:
+        most = upto(row)
+        said = {engine_of(row): against(row)}
+        if ranks > row["upto_ranks"] or most < least:
             continue
         if most == least:  # serves calls that the previous row's engine refuses
             found[-1][2].update(said | found[-1][2])
@@ -129,52 +158,74 @@ def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
     ]
 
 
+def by_kind(head: Iterable[str], when: str, body_of: Callable[[list[Any]], list[Any]]) -> list[str]:
+    """Makes a table with a heading for each GPU kind that has rows of a use."""
+    lines: list[str] = []
+    for one, rows_of_use in used(when):
+        if rows_of_use:
+            most = f"up to {one['gpu']['upto_ranks']} of {one['gpu']['model']} were measured"
+            lines += ["", f"**`{one['name']}`** ({most})", ""]
+            lines += table(head, body_of(rows_of_use))
+    return lines[1:]
+
+
 def alone() -> list[str]:
-    """Makes the table of engines for calls that may use the whole GPU."""
-    body: list[list[str]] = []
-    choices = rows("choices.def", "PLAIT_CHOICE")
-    for collective in dict.fromkeys(row["collective"] for row in choices):
-        about = [row for row in choices if row["collective"] == collective]
-        fewest = 2
-        for most in sorted({int(row["ranks"]) for row in about}):
-            ranks = str(most) if most == fewest else f"{fewest} to {most}"
-            body += [[f"`{collective}`", ranks, *line] for line in spans_of(about, most)]
-            fewest = most + 1
-    return table(("collective", "ranks", "size", "engine", "against NCCL"), body)
+    """Makes the tables of engines for calls that may use the whole GPU."""
+
+    def body_of(choices: list[dict[str, Any]]) -> list[list[str]]:
+        body: list[list[str]] = []
+        for collective in dict.fromkeys(row["collective"] for row in choices):
+            about = [row for row in choices if row["collective"] == collective]
+            fewest = 2
+            for most in sorted({row["upto_ranks"] for row in about}):
+                ranks = str(most) if most == fewest else f"{fewest} to {most}"
+                body += [[f"`{collective}`", ranks, *line] for line in spans_of(about, most)]
+                fewest = most + 1
+        return body
+
+    return by_kind(("collective", "ranks", "size", "engine", "against NCCL"), "", body_of)
 
 
 def with_overlap() -> list[str]:
-    """Makes the table of engines for calls that leave multiprocessors to other work, the largest
+    """Makes the tables of engines for calls that leave multiprocessors to other work, the largest
     sizes first."""
-    body = []
-    for row in rows("choices.def", "PLAIT_BUDGET_CHOICE"):
-        ranks, blocks = row["ranks"], row["most_blocks"]
-        body.append(
+
+    def ranks_of(row: dict[str, Any]) -> str:
+        return str(row["upto_ranks"]) if row["upto_ranks"] < 4 else f"3 to {row['upto_ranks']}"
+
+    def body_of(choices: list[dict[str, Any]]) -> list[list[str]]:
+        return [
             [
                 f"`{row['collective']}`",
-                ranks if ranks == "2" else f"3 to {ranks}",
-                "any" if blocks == "kAnyBudget" else f"at most {blocks}",
-                f"from {in_words(size_of(row['from_bytes']))}",
-                f"`{row['engine']}`",
-                AGAINST[row["beats_nccl"]],
+                ranks_of(row),
+                f"at most {row['upto_blocks']}" if "upto_blocks" in row else "any",
+                f"from {in_words(size_of(row.get('from_bytes', '0')))}",
+                engine_of(row),
+                against(row),
             ]
-        )
-    return table(("collective", "ranks", "blocks", "size", "engine", "against NCCL"), body)
+            for row in choices
+        ]
+
+    head = ("collective", "ranks", "blocks", "size", "engine", "against NCCL")
+    return by_kind(head, "leaving_sms", body_of)
 
 
 def in_graphs() -> list[str]:
-    """Makes the table of engines for captured calls."""
-    body = [
-        [
-            f"`{row['collective']}`",
-            row["ranks"],
-            f"from {in_words(size_of(row['from_bytes']))}",
-            engine_of(row),
-            AGAINST[row["beats_nccl"]],
+    """Makes the tables of engines for captured calls."""
+
+    def body_of(choices: list[dict[str, Any]]) -> list[list[str]]:
+        return [
+            [
+                f"`{row['collective']}`",
+                str(row["upto_ranks"]),
+                f"from {in_words(size_of(row.get('from_bytes', '0')))}",
+                engine_of(row),
+                against(row),
+            ]
+            for row in choices
         ]
-        for row in rows("choices.def", "PLAIT_GRAPH_CHOICE")
-    ]
-    return table(("collective", "ranks", "size", "engine", "against NCCL"), body)
+
+    return by_kind(("collective", "ranks", "size", "engine", "against NCCL"), "captured", body_of)
 
 
 # --- errors.def and env.def.
@@ -311,7 +362,6 @@ def mutants() -> list[str]:
     )
 
 
-AGAINST = {"1": "no slower", "0": "slower somewhere"}
 TABLES: dict[str, Callable[[], list[str]]] = {
     "choices, alone": alone,
     "choices, in graphs": in_graphs,

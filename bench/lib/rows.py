@@ -17,7 +17,7 @@ from typing import IO, Any
 Row = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
-KIND = "kind: "  # begins the comment that names the GPUs, spelled as in PLAIT_MEASURED_ON
+KIND = "kind: "  # begins the comment that names the GPUs, spelled as plait.gpu.kind() does
 
 
 def read(file: str | Path) -> list[dict[str, str]]:

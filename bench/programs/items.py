@@ -50,7 +50,7 @@ TUNED = {
 }
 # Memory of communicators in the section "slots". A budget of blocks (all multiprocessors of an
 # H200) gives copy engines slots, as large as these engines want. Communicators of other sections
-# have the usual memory, so that their rows may become rows of choices.def.
+# have the usual memory, so that their rows may become rows of tuning tables.
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
 LARGER = {"tiled": ({"fold": 1}, {"order": 3}, TUNED["tiled"][-2])}  # schedules of larger tiles
 WITH_SLOTS = ("tiled", "copy_exchange", "copy_rotation", "copy_ring", "scatter_ring")

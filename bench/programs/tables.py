@@ -1,11 +1,12 @@
 """Prints the tables of a run, and writes its rows and choices into the repository.
 
---write copies the run's files to bench/results and puts its rows into src/gpu/select/choices.def;
-`renew` goes on from there, docs/performance.md included.
+--write copies the run's files to bench/results and puts its rows into the table of the run's GPUs,
+tuning/*.json; `renew` goes on from there, docs/performance.md included.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -22,11 +23,11 @@ from bench.programs import goals, predictions
 from bench.programs.calls import HOW, Calls, VariantTimes, busbw, calls_of, mean, of_both
 from bench.programs.items import KIB, MIB, RunItem
 from plait._core import engine_plan
-from plait.bench import engines
+from plait.bench import engines, tuning_tables
 from plait.bench.engines import parted
 from plait.outputs import human_bytes
 
-CHOICES = ROOT / "src" / "gpu" / "select" / "choices.def"
+TUNING = ROOT / "tuning"
 
 
 def wrong_rows(folder: Path) -> Iterator[str]:
@@ -99,13 +100,13 @@ def link_table(folder: Path) -> Iterator[str]:
         yield f"{pattern} {k}, {variant}, {blocks} blocks: {said}{more}"
 
 
-# --- rows of choices.def.
+# --- rows of tuning tables.
 
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """A row of choices.def: up to `upto` bytes, or all larger calls (None). variant: an engine, or
-    engine:params."""
+    """A row of a tuning table: up to `upto` bytes, or all larger calls (None). variant: an engine,
+    or engine:params."""
 
     collective: str
     ranks: int
@@ -113,20 +114,24 @@ class ChoiceRow:
     variant: str
     beats_nccl: bool
 
-    def line(self) -> str:
-        size = "kAnySize"
-        if self.upto is not None:
-            shift = 20 if self.upto % MIB == 0 else 10
-            size = f"{self.upto >> shift}ull << {shift}"
+    def entry(self, source: str) -> tuning_tables.Row:
+        """Returns the row as the table has it."""
         engine, params = parted(self.variant)
+        upto = {} if self.upto is None else {"upto_bytes": tuning_tables.size_text(self.upto)}
         order = [one.name for one in plait.engine_params() if one.name in params]
-        said = "".join(f", .{name} = {params[name]}" for name in order)
-        return (
-            f"PLAIT_CHOICE({self.collective + ',':<15} {self.ranks:>2}, {size:>13}, "
-            f"{engine}, {int(self.beats_nccl)}{said})"
-        )
+        return {
+            "collective": self.collective,
+            "from_ranks": 2,
+            "upto_ranks": self.ranks,
+            **upto,
+            "engine": engine,
+            **({"params": {name: params[name] for name in order}} if params else {}),
+            "ahead_of_nccl": self.beats_nccl,
+            "source": source,
+        }
 
 
+SOURCES = re.compile("gpu_run_(table|schedules)_")
 NOISE = 0.98  # another variant replaces today's choice if its time is below this share of it
 # Calls that need a row: sums of these types, and ranks that are threads of one process. A fold
 # takes no bf16, and copy engines want a process for each rank.
@@ -136,7 +141,7 @@ COMMON = ("fp32", "bf16", "fp64", "int32", THREADS)
 
 @dataclass(frozen=True)
 class SizedRequest:
-    """A collective, a number of ranks and a size: the key of rows of choices.def."""
+    """A collective, a number of ranks and a size: the key of rows of a tuning table."""
 
     collective: str
     ranks: int
@@ -223,7 +228,7 @@ def rows_of(
 
 
 def choices(calls: Calls, ranks: int) -> list[ChoiceRow]:
-    """Returns the rows of choices.def for sums of fp32 and for moves. A row equal to the next one
+    """Returns the rows of a table for sums of fp32 and for moves. A row equal to the next one
     is left out, since the first row that takes a call counts."""
     found: list[ChoiceRow] = []
     for collective in dict.fromkeys(name for name, _, _ in sorted(calls) if " " not in name):
@@ -242,37 +247,48 @@ def choices(calls: Calls, ranks: int) -> list[ChoiceRow]:
     return found
 
 
-def with_choices(text: str, made: list[ChoiceRow]) -> str:
-    """Returns choices.def with these rows in place of those of the same collectives and ranks."""
-    lines = text.splitlines()
+def with_choices(
+    table: tuning_tables.Table, made: list[ChoiceRow], source: str
+) -> tuning_tables.Table:
+    """Returns a table with these rows in place of those of the same collectives and ranks. Rows for
+    some calls only (`when`) stay."""
+    rows = list(table["rows"])
     for collective in dict.fromkeys(one.collective for one in made):
         mine = [one for one in made if one.collective == collective]
-        row = re.compile(rf"PLAIT_CHOICE\({collective},\s*(\d+),")
         ranks = mine[0].ranks
-        lines = [line for line in lines if not ((m := row.match(line)) and int(m[1]) == ranks)]
-        later = [i for i, line in enumerate(lines) if (m := row.match(line)) and int(m[1]) > ranks]
-        earlier = [i for i, line in enumerate(lines) if row.match(line)]
-        at = later[0] if later else earlier[-1] + 1 if earlier else len(lines)
-        lines[at:at] = [one.line() for one in mine]
-    return "\n".join(lines) + "\n"
+
+        def is_like(row: tuning_tables.Row, named: str = collective) -> bool:
+            return row["collective"] == named and "when" not in row
+
+        rows = [row for row in rows if not (is_like(row) and row["upto_ranks"] == ranks)]
+        later = [i for i, row in enumerate(rows) if is_like(row) and row["upto_ranks"] > ranks]
+        earlier = [i for i, row in enumerate(rows) if is_like(row)]
+        at = later[0] if later else earlier[-1] + 1 if earlier else len(rows)
+        rows[at:at] = [one.entry(source) for one in mine]
+    return table | {"rows": rows}
 
 
-def measured_kinds() -> list[str]:
-    """Returns the kinds of GPUs of choices.def that were measured with all numbers of ranks."""
-    found = re.findall(r'^PLAIT_MEASURED_ON\("(.*)", (\d+)\)$', CHOICES.read_text(), re.M)
-    most = max(int(ranks) for _, ranks in found)
-    return [kind for kind, ranks in found if int(ranks) == most]
-
-
-def unlike(folder: Path) -> list[str]:
-    """Returns files of the run with GPUs of another kind: 'gpu_run_table_h100x8.csv: on KIND'."""
+def table_of(folder: Path) -> Path:
+    """Returns the tuning table of the GPUs of a run's files; raises SystemExit if there is none."""
     kinds = {file.name: kind_of(file) for file in sorted(folder.glob("gpu_run_*.csv"))}
-    known = measured_kinds()
-    return [
+    tables = {
+        kind: file
+        for file in sorted(TUNING.glob("*.json"))
+        for kind in tuning_tables.kinds_of(json.loads(file.read_text()))
+    }
+    others = [
         f"{name}: on {kind or 'GPUs of no stated kind'}"
         for name, kind in kinds.items()
-        if kind not in known
+        if kind not in tables
     ]
+    files = {tables[kind] for kind in kinds.values() if kind in tables}
+    if others or len(files) != 1:
+        raise SystemExit(
+            f"tables: wanted rows measured on GPUs of one table, {'; '.join(sorted(tables))}, "
+            f"found {'; '.join(others or map(str, sorted(files)))}: write tuning/KIND.json for "
+            "other GPUs first (docs/tune.md). Nothing was written"
+        )
+    return files.pop()
 
 
 def of_others(folder: Path, ranks: int) -> list[str]:
@@ -291,13 +307,12 @@ def report(folder: Path, ranks: int) -> str:
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
     lines = [*link_table(folder), *schedule_table(swept, ranks)]
     lines += schedule_table(calls_of(folder, "slots"), ranks)
-    lines += [f"not of a kind that choices.def was measured on: {one}" for one in unlike(folder)]
     if ranks in predictions.GPUS:
         lines += ["### predictions", *predictions.errors(folder, ranks)]
         for file in sorted(folder.glob("gpu_links_*.csv")):
             lines += predictions.link_errors(read(file), ranks)
     made = choices(of_both(table, swept), ranks)
-    lines += ["### rows of choices.def", *(one.line() for one in made)]
+    lines += ["### rows of the tuning table", *(json.dumps(one.entry("")) for one in made)]
     for file in sorted(folder.glob("gpu_symmetric_*.csv")):
         lines += [f"### {file.name}", *file.read_text().splitlines()]
     for section in ("pinned_ring", "pinned_tree"):
@@ -308,17 +323,17 @@ def report(folder: Path, ranks: int) -> str:
 
 
 def write(folder: Path, ranks: int) -> None:
-    """Writes rows and choices into the repository; refuses a run on another kind of GPUs."""
-    if others := unlike(folder):
-        raise SystemExit(
-            "tables: wanted rows measured on one of "
-            f"{'; '.join(measured_kinds())}, found {'; '.join(others)}: rows of choices.def count "
-            "for the kinds that it names. Nothing was written; keep this run's files by themselves"
-        )
-    for file in sorted(folder.glob("gpu_*.csv")):
-        shutil.copy(file, ROOT / "bench" / "results" / file.name)
+    """Writes rows and choices into the repository; refuses a run on GPUs without a table."""
+    file = table_of(folder)
+    for run in sorted(folder.glob("gpu_*.csv")):
+        shutil.copy(run, ROOT / "bench" / "results" / run.name)
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
-    CHOICES.write_text(with_choices(CHOICES.read_text(), choices(of_both(table, swept), ranks)))
+    source = ", ".join(
+        run.name for run in sorted(folder.glob("gpu_run_*.csv")) if SOURCES.search(run.name)
+    )
+    made = choices(of_both(table, swept), ranks)
+    known = json.loads(file.read_text())
+    file.write_text(tuning_tables.text_of(with_choices(known, made, source)))
 
 
 def run(given: SimpleNamespace) -> None:

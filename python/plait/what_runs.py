@@ -1,7 +1,7 @@
 """Finds the engine on GPUs or the plan by lanes that a request would run, the reason, and the time.
 
 Request and machine are values: no GPU is needed. Communicators choose by the same core, in this
-order: caller, tuning table of the machine, table measured on HGX H200, simulation. An engine is
+order: caller, tuning table of the machine, table of the GPU kind, simulation. An engine is
 considered if GPUs of the machine's model run its kernels.
 """
 

@@ -10,7 +10,7 @@
 #include "gpu/device/device_code.hpp"
 #include "gpu/device/event_marker.hpp"
 #include "gpu/device/gpu_kind.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/settings.hpp"

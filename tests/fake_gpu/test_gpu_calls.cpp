@@ -12,7 +12,7 @@
 #include "base/text.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "fake_gpu/fake_gpu.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 
@@ -51,7 +51,7 @@ GpuCallsOptions drop_in() {
 /// GPUs of the ranks, their kind and links.
 struct Machine {
   plait_test::FakeGpu gpu;
-  std::string kind{cuda::measured_kinds().front().kind};
+  std::string kind = cuda::default_table().gpus().kind();
   std::string topology = "hgx-h200";
 };
 

@@ -16,7 +16,7 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "fake_gpu/order.hpp"
 #include "gpu/abi/call_args.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 
@@ -57,7 +57,7 @@ struct Side {
     group.rank = nodes.place;
     group.ranks = nodes.size();
     group.ordinals.assign(static_cast<std::size_t>(nodes.size()), 0);
-    group.kind = cuda::measured_kinds().front().kind;
+    group.kind = cuda::default_table().gpus().kind();
     group.in_processes = true;
     group.topology = load_topology("hgx-h200");
     GpuCallsOptions options;

@@ -39,11 +39,20 @@ FLOAT_BYTES = 4
 
 def table(ranks: int) -> dict[str, Any]:
     """ROWS in the format of `plait tune`, for fp32."""
-    facts = {"machine": "made up", "fingerprint": "", "gpu": "", "cuda_driver": 0, "nccl": ""}
-    common = {"setting": "overlap_compute", "type": "fp32", "ranks": ranks, "blocks": 0}
-    names = ("collective", "max_bytes", "kernel", "us", "nccl_us")
-    rows = [common | dict(zip(names, row, strict=True)) for row in ROWS]
-    return {"schema": "plait.tuning/3", **facts, "plait": "", "date": "", "rows": rows}
+    gpu = {"model": "*", "multiprocessors": 132, "links": ["NVLinks hidden"], "upto_ranks": ranks}
+    common = {"when": "overlap_compute", "type": "fp32", "from_ranks": ranks, "upto_ranks": ranks}
+    rows = []
+    for collective, size, engine, plait_us, nccl_us in ROWS:
+        row = common | {"collective": collective, "upto_bytes": str(size), "engine": engine}
+        ahead = {"ahead_of_nccl": plait_us <= 0.99 * nccl_us} if nccl_us else {}
+        rows.append(row | ahead | {"source": "made up"})
+    return {
+        "schema": "plait.tuning/4",
+        "name": "made up",
+        "gpu": gpu,
+        "nccl": "",
+        "rows": rows,
+    }
 
 
 def run(collective: str, size: int) -> bool:

@@ -59,13 +59,13 @@ TEST_CASE("a new engine is chosen by all words that there are") {
   CHECK(chosen(built_in.best(large)) != "toy, built in");
   CHECK(chosen(built_in.best(large, {"toy", {{"tile_units", 8192}}})) == "toy, caller");
   const TuningTable table(
-      R"({"schema":"plait.tuning/3","machine":"m","fingerprint":"f","gpu":"g","cuda_driver":13000,)"
-      R"("nccl":"2.28.9","plait":"0","date":"d","rows":[{"setting":"alone","collective":)"
-      R"("all_gather","type":"fp32","ranks":4,"max_bytes":1073741824,"engine":"toy",)"
-      R"("blocks":8,"us":2.5,"nccl_us":3.0}]})");
-  REQUIRE(table.find(large, TuningSetting::alone) != nullptr);
-  CHECK(table.find(large, TuningSetting::alone)->engine == &toy_engine());
-  CHECK(table.find(large, TuningSetting::alone)->tuning.blocks == 8);
+      R"({"schema":"plait.tuning/4","name":"m","gpu":{"model":"g","multiprocessors":132,)"
+      R"("links":["no NVLink"],"upto_ranks":4},"nccl":"2.28.9","rows":[{"collective":"all_gather",)"
+      R"("from_ranks":4,"upto_ranks":4,"when":"alone","upto_bytes":"1G","type":"fp32",)"
+      R"("engine":"toy","params":{"blocks":8},"ahead_of_nccl":true,"source":"plait tune"}]})");
+  REQUIRE(table.find(large, RowUse::alone) != nullptr);
+  CHECK(table.find(large, RowUse::alone)->engine == &toy_engine());
+  CHECK(table.find(large, RowUse::alone)->tuning.blocks == 8);
   const Predict fastest = [](const Engine& engine, const Request&) {
     return &engine == &toy_engine() ? 1.0 : 2.0;
   };

@@ -129,7 +129,7 @@ def test_dry_runs_name_subcommands_that_exist(program, tmp_path):
 
 def test_a_dry_run_ends_with_tables():
     said = printed("run", "--gpus", "8", "--dry")
-    assert "### rows of choices.def" in said and "### goals" in said
+    assert "### rows of the tuning table" in said and "### goals" in said
     assert re.findall(r"/bench (\w+)", said).count("section") == 5
 
 

@@ -1,40 +1,37 @@
-"""Compares the built-in choices of choices.def with the best of all recorded variants.
+"""Compares the choices of tuning/*.json with the best of all recorded variants.
 
 Rows of bench/results hold every variant of an all_reduce (gpu_sweep_*.csv: kernels, blocks,
 threads), the choices (gpu_fused_*.csv), and every kernel of two ranks' remaining collectives
-(gpu_hop_h200x2.csv, gpu_hop_own_h200x2.csv, gpu_gather_h200x2.csv). The kernel that choices.def
+(gpu_hop_h200x2.csv, gpu_hop_own_h200x2.csv, gpu_gather_h200x2.csv). The kernel that a GPU's table
 names must be within 15 % of the best variant at each size.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import recorded
 
+from plait.bench import engines, tuning_tables
 from plait.engine_names import FORMER
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
-CHOICES = (ROOT / "src" / "gpu" / "select" / "choices.def").read_text()
-CHOICE = re.compile(
-    r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),\s*([01])(?:,[^)]*)?\)", re.M
-)
-BESIDE = re.compile(
-    r"^PLAIT_BUDGET_CHOICE\((\w+),\s*2, kAnyBudget,\s*([^,]+), (\w+),\s*([01])\)", re.M
-)
+TABLES = {file.stem: json.loads(file.read_text()) for file in (ROOT / "tuning").glob("*.json")}
 
 
-def upto(words: str) -> float:
-    """Returns the bytes of a row: `96ull << 20`, or kAnySize."""
-    if words == "kAnySize":
-        return float("inf")
-    number, shift = re.fullmatch(r"(\d+)ull << (\d+)", words).groups()
-    return int(number) << int(shift)
+def first_row(
+    gpus: str, collective: str, ranks: int, size: int, when: str = ""
+) -> dict[str, Any] | None:
+    """Returns the first row of a table for a call of ranks that are processes; None = no row."""
+    for row in TABLES[gpus]["rows"]:
+        is_used = row.get("when", "") == when and "upto_blocks" not in row
+        if is_used and tuning_tables.covers(row, collective, ranks, size):
+            return row
+    return None
 
 
 def variant_of(engine: str) -> str:
@@ -44,21 +41,20 @@ def variant_of(engine: str) -> str:
     return "rotation" if engine.startswith("copy_") else former.get(engine, engine)
 
 
-def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]:
-    """Returns the kernel of choices.def for ranks that are processes, and whether the row says that
-    NCCL is slower."""
-    for collective, most_ranks, words, kernel, ahead in CHOICE.findall(CHOICES):
-        if collective == asked and ranks <= int(most_ranks) and size <= upto(words):
-            return variant_of(kernel), ahead == "1"
-    raise AssertionError(f"no kernel for {size} bytes over {ranks} ranks")
+def chosen(
+    ranks: int, size: int, asked: str = "all_reduce", gpus: str = "hgx-h200", when: str = ""
+) -> tuple[str, bool]:
+    """Returns the kernel of the table, and whether the row says that NCCL is slower."""
+    row = first_row(gpus, asked, ranks, size, when)
+    assert row is not None, f"{gpus} has no row for {size} bytes over {ranks} ranks"
+    return variant_of(row["engine"]), row["ahead_of_nccl"]
 
 
 def chosen_with_overlap(size: int, asked: str) -> tuple[str, bool]:
     """Returns the same for two ranks that leave multiprocessors to other work."""
-    for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
-        if collective == asked and size >= upto(words):
-            return variant_of(kernel), ahead == "1"
-    return chosen(2, size, asked)
+    row = first_row("hgx-h200", asked, 2, size, "leaving_sms")
+    has_row = row is not None and row["upto_ranks"] == 2
+    return chosen(2, size, asked, when="leaving_sms" if has_row else "")
 
 
 def times(
@@ -117,16 +113,16 @@ def test_where_calls_leave_sms_engines_are_no_slower_than_nccl():
     assert compared >= 6
 
 
-GRAPH = re.compile(r"^PLAIT_GRAPH_CHOICE\((\w+),\s*(\d+),\s*([^,]+), (\w+), 0(?:, (.*))?\)$", re.M)
-
-
 def graph_row(collective: str) -> tuple[float, str]:
     """Returns the least bytes of the row for graphs, and the row's variant."""
     (row,) = [
-        row for row in GRAPH.findall(CHOICES) if row[0] == collective and row[3] != "two_shot"
+        row
+        for row in TABLES["hgx-h200"]["rows"]
+        if row.get("when") == "captured"
+        and row["collective"] == collective
+        and row["engine"] != "two_shot"
     ]
-    params = row[4].replace(" ", "").replace(".", "")
-    return upto(row[2]), f"{row[3]}:{params}" if params else row[3]
+    return tuning_tables.from_bytes(row), engines.variant_of(row["engine"], row.get("params", {}))
 
 
 def test_all_reduces_of_four_are_faster_by_rings_in_graphs_and_slower_eagerly():
@@ -254,7 +250,7 @@ def test_under_nccl_two_ranks_other_collectives_are_ahead_of_it(collective):
 def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
     compared = 0
     for size, variants in times("gpu_run_table_h100x2.csv", collective).items():
-        _, ahead = chosen(2, size, collective)
+        _, ahead = chosen(2, size, collective, "hgx-h100")
         ours = min(us for variant, us in variants.items() if variant != "nccl")  # as chosen
         if ahead:
             assert ours <= variants["nccl"], (size, variants)
@@ -262,11 +258,41 @@ def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
     assert compared >= 16
 
 
+@pytest.mark.parametrize("gpus", sorted(TABLES))
+def test_each_row_names_its_source(gpus):
+    table = TABLES[gpus]
+    assert table["name"] == gpus
+    for row in table["rows"]:
+        if row["source"].startswith("guess from "):
+            assert row["source"].removeprefix("guess from ") in TABLES, row
+        elif not row["source"].startswith("guess: "):
+            for name in row["source"].split(", "):
+                assert (RESULTS / name).exists(), row
+    measured = {row["upto_ranks"] for row in table["rows"] if "guess" not in row["source"]}
+    assert max(measured) == table["gpu"]["upto_ranks"]
+
+
+def test_guesses_from_another_table_are_its_rows():
+    def facts(row: dict[str, Any]) -> dict[str, Any]:
+        return {key: row[key] for key in row.keys() - {"source", "note"}}
+
+    for table in TABLES.values():
+        for row in table["rows"]:
+            if row["source"].startswith("guess from "):
+                origin = TABLES[row["source"].removeprefix("guess from ")]["rows"]
+                assert facts(row) in [facts(one) for one in origin]
+
+
+def test_files_are_one_row_a_line():
+    for name, table in TABLES.items():
+        assert (ROOT / "tuning" / f"{name}.json").read_text() == tuning_tables.text_of(table)
+
+
 def test_where_rows_say_so_nccl_was_slower_than_three_ranks_all_reduces():
     compared = 0
     for gpu in ("h100", "h200"):
         for size, variants in times(f"gpu_three_ranks_{gpu}x3.csv").items():
-            kernel, ahead = chosen(3, size)
+            kernel, ahead = chosen(3, size, gpus=f"hgx-{gpu}")
             if ahead and kernel in variants:
                 assert variants[kernel] <= variants["nccl"], (gpu, size, variants)
                 compared += 1

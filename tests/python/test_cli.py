@@ -190,11 +190,10 @@ def test_plan_of_what_the_caller_names_or_no_engine_takes():
 
 
 def test_plan_goes_by_this_machines_tuning_table(monkeypatch, tmp_path):
-    recorded = Path(__file__).parents[2] / "bench" / "results" / "gpu_tuning_h200_2gpus.json"
-    table = json.loads(recorded.read_text())
-    kind = ("alone", "all_reduce")
-    row = next(row for row in table["rows"] if (row["setting"], row["collective"]) == kind)
-    table["rows"] = [row | {"kernel": "hop", "blocks": 16, "max_bytes": 1 << 60}]
+    table = json.loads((Path(__file__).parents[2] / "tuning" / "hgx-h200.json").read_text())
+    row = {"collective": "all_reduce", "upto_ranks": 2, "when": "alone", "type": "bf16"}
+    row |= {"engine": "direct_ll", "params": {"blocks": 16}, "source": "plait tune"}
+    table["rows"] = [row]
     (tmp_path / "table.json").write_text(json.dumps(table))
     (tmp_path / "table.json").chmod(0o600)
     monkeypatch.setenv("PLAIT_TUNING", str(tmp_path / "table.json"))

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import recorded
@@ -36,43 +37,37 @@ def test_generated_tables_are_up_to_date():
 
 
 def test_a_row_of_choices_may_say_how_its_engine_does_it():
-    common = {"collective": "all_reduce", "ranks": "16", "beats_nccl": "1"}
-    fold = common | {
-        "upto_bytes": "64ull << 20",
-        "engine": "tiled",
-        "params": ".fold = 1, .shift = 1",
-    }
-    plain = common | {"upto_bytes": "64ull << 20", "engine": "two_shot", "params": ""}
+    common = {"collective": "all_reduce", "upto_ranks": 16, "ahead_of_nccl": True, "source": "x"}
+    common |= {"upto_bytes": "64M"}
+    fold = common | {"engine": "tiled", "params": {"fold": 1, "shift": 1}}
+    plain = common | {"engine": "two_shot"}
     assert doc_tables.spans_of([fold, plain], 8) == [
         ["up to 64 MiB", "`tiled` with fold=1, shift=1, else `two_shot`", "no slower"]
     ]
 
 
-def first_row(collective: str, ranks: int, size: int) -> str:
-    """Returns the engine of the first row of choices.def for the call."""
-    for row in doc_tables.rows("choices.def", "PLAIT_CHOICE"):
-        about = row["collective"] == collective and ranks <= int(row["ranks"])
-        if about and size <= doc_tables.size_of(row["upto_bytes"]):
+def first_row(rows: list[dict[str, Any]], ranks: int, size: int) -> str:
+    """Returns the engine of the first row for a call of a collective's rows."""
+    for row in rows:
+        if ranks <= row["upto_ranks"] and size <= doc_tables.upto(row):
             return doc_tables.engine_of(row)
-    raise AssertionError((collective, ranks, size))
+    raise AssertionError((rows[0]["collective"], ranks, size))
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 16])
 def test_the_page_of_choices_says_what_the_first_row_says(ranks):
-    rows = doc_tables.rows("choices.def", "PLAIT_CHOICE")
+    rows = doc_tables.used("")[0][1]
     for collective in {row["collective"] for row in rows}:
         about = [row for row in rows if row["collective"] == collective]
         spans = doc_tables.spans_of(about, ranks)
-        sizes = [doc_tables.size_of(row["upto_bytes"]) for row in about]
+        sizes = [doc_tables.upto(row) for row in about]
         for size in {int(size) for size in sizes if size < 1 << 60} | {1 << 40}:
             inside = [
                 engines
                 for (low, high), (_, engines, _) in zip(bounds(spans), spans, strict=True)
                 if low < size <= high
             ]
-            assert [one.split(", else ")[0] for one in inside] == [
-                first_row(collective, ranks, size)
-            ]
+            assert [one.split(", else ")[0] for one in inside] == [first_row(about, ranks, size)]
 
 
 def bounds(spans: list[list[str]]) -> list[tuple[float, float]]:

@@ -199,7 +199,7 @@ def test_the_tuning_table_in_use(monkeypatch, tmp_path):
     assert (check.state, check.advice) == ("missing", "plait tune measures one")
     file = Path(_core.tuning_file(plait.discover().fingerprint(), 2))
     file.parent.mkdir()
-    file.write_text((RESULTS / "gpu_tuning_h200_2gpus.json").read_text())
+    file.write_text((RESULTS.parents[1] / "tuning" / "hgx-h200.json").read_text())
     assert doctor._tuning() == doctor.Check("tuning table", "ok", str(file))
     file.write_text(json.dumps({"schema": "plait.tuning/9"}))
     assert doctor._tuning().state == "broken"

@@ -307,7 +307,7 @@ def test_measured_figures_become_a_topology():
 FACTS = {
     "machine": "hgx",
     "fingerprint": "00",
-    "gpu": "H200",
+    "kind": "NVIDIA H200, 132 multiprocessors, 18 NVLinks to switches",
     "cuda_driver": 13000,
     "nccl": "2.28.9",
     "plait": "0",
@@ -325,15 +325,21 @@ def tuned(
 def test_tuned_neighbours_become_one_row():
     rows = [tuned(1024, "one_shot"), tuned(4096, "one_shot", 4.0), tuned(16384, "tiled", 5.0, 16)]
     content = tune.table(FACTS, [*rows, tuned(65536, "")])
-    assert [(row["max_bytes"], row["engine"], row["blocks"]) for row in content["rows"]] == [
-        (8192, "one_shot", 0),
-        (32768, "tiled", 16),
+    assert [(row["upto_bytes"], row["engine"], row.get("params")) for row in content["rows"]] == [
+        ("8K", "one_shot", None),
+        ("32K", "tiled", {"blocks": 16}),
     ]
+    assert content["gpu"] == {
+        "model": "NVIDIA H200",
+        "multiprocessors": 132,
+        "links": ["18 NVLinks to switches"],
+        "upto_ranks": 2,
+    }
     last = tune.SIZES["alone"][-1]
     ended = tune.table(FACTS, [*rows, tuned(last, "copy_exchange", 9.0)])["rows"]
-    assert ended[-1]["max_bytes"] == tune.WITHOUT_END
+    assert "upto_bytes" not in ended[-1]
     # Time is up: unmeasured sizes are not in the table.
-    assert tune.table(FACTS, rows)["rows"][-1]["max_bytes"] == 32768
+    assert tune.table(FACTS, rows)["rows"][-1]["upto_bytes"] == "32K"
     large = plait.Request("all_reduce", 4 << 20, "fp32", "sum", 2)
     copied = [one for one in tune.candidates(large, "alone", "", True) if one[0] == "copy_exchange"]
     assert copied == [("copy_exchange", 0)]
@@ -414,13 +420,13 @@ def test_rows_where_nccl_is_faster_stay_apart():
     rows = [row | {"setting": "overlap_compute"} for row in rows]
     alone = [tuned(1024, "direct_ll"), tuned(4096, "direct_ll", 4.0)]
     kept = tune.table(FACTS, [*alone, *rows])["rows"]
-    found = [(row["setting"], row["max_bytes"], row["us"], row["nccl_us"]) for row in kept]
-    assert found == [
-        ("overlap_compute", 1024, 3.0, 5.0),  # between the two NCCL may be ahead
-        ("overlap_compute", 16383, 4.0, 4.02),
-        ("overlap_compute", 32768, 5.0, 6.0),
-        ("overlap_compute", 131072, 7.0, 9.0),
-        ("alone", 8192, 4.0, 0.0),
+    names = ("when", "upto_bytes", "us", "nccl_us", "ahead_of_nccl")
+    assert [tuple(row.get(name) for name in names) for row in kept] == [
+        ("overlap_compute", "1K", 3.0, 5.0, True),  # between the two NCCL may be ahead
+        ("overlap_compute", "16383", 4.0, 4.02, False),
+        ("overlap_compute", "32K", 5.0, 6.0, True),
+        ("overlap_compute", "128K", 7.0, 9.0, True),
+        ("alone", "8K", 4.0, 0.0, None),
     ]
     _core.check_tuning(json.dumps(tune.table(FACTS, [*alone, *rows])))
 
@@ -532,20 +538,24 @@ def test_tuning_looks_at_no_table(monkeypatch):
     assert found == ["none", "none"]
 
 
+TABLE = tune.table(FACTS, [tuned(1024, "tiled")])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema": "plait.tuning/9"}, "schema"),
+        ({"schema": "plait.tuning/3"}, "schema: .*run `plait tune` again"),
         ({"surprise": 1}, "surprise"),
         ({"rows": [{"collective": "all_reduce"}]}, "rows"),
-        ({"rows": [tuned(1024, "tiled") | {"size": 1}]}, "rows"),
+        ({"rows": [TABLE["rows"][0] | {"size": 1}]}, r"rows\[0\]: .*size"),
+        ({"rows": [TABLE["rows"][0] | {"engine": "tilde"}]}, r"rows\[0\].engine: .*tilde"),
+        ({"gpu": "H200"}, "gpu"),
     ],
 )
 def test_tables_that_are_none(change, said):
-    content = {"schema": "plait.tuning/3", **FACTS, "rows": []}
-    _core.check_tuning(json.dumps(content))
+    _core.check_tuning(json.dumps(TABLE))
     with pytest.raises(plait.ParseError, match=said):
-        _core.check_tuning(json.dumps(content | change))
+        _core.check_tuning(json.dumps(TABLE | change))
     with pytest.raises(plait.ParseError):
         _core.check_tuning("{")
 
@@ -555,7 +565,7 @@ def test_where_the_table_lies(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = _core.tuning_file("abc", 4)
     assert file == str(tmp_path / "plait" / "tuning-abc-4.json")
-    tune.write(file, {"schema": 1})
+    tune.write(file, TABLE)
     facts = Path(file).stat()
     assert facts.st_mode & 0o777 == 0o600 and list(Path(file).parent.iterdir()) == [Path(file)]
     monkeypatch.setenv("PLAIT_TUNING", "none")
@@ -563,7 +573,7 @@ def test_where_the_table_lies(monkeypatch, tmp_path):
     monkeypatch.setenv("PLAIT_TUNING", "/x/y.json")
     assert _core.tuning_file("abc", 4) == "/x/y.json"
     with pytest.raises(plait.FileError, match="tuning table"):
-        tune.write("/proc/no/such.json", {})
+        tune.write("/proc/no/such.json", TABLE)
 
 
 def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):
@@ -587,16 +597,6 @@ def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):
         assert tune.merged(str(file), newer | change)["rows"] == newer["rows"]
     file.write_text("{")
     assert tune.merged(str(file), newer) == newer
-
-
-def test_merged_tables_have_the_present_name_of_a_setting(tmp_path):
-    file = tmp_path / "table.json"
-    newer = tune.table(FACTS, [tuned(4096, "one_shot")])
-    older = tune.table(FACTS, [tuned(1024, "tiled")])
-    older["rows"][0]["setting"] = "beside_computing"
-    file.write_text(json.dumps(older))
-    settings = [row["setting"] for row in tune.merged(str(file), newer)["rows"]]
-    assert settings == ["alone", "overlap_compute"]
 
 
 @without_gpu

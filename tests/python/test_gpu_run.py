@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import ctypes
 import importlib
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,8 @@ from unittest.mock import MagicMock
 import pytest
 
 import plait
-from plait.bench import tuner
+from plait import _core
+from plait.bench import tuner, tuning_tables
 from plait.bench.engines import parted
 from plait.run import has_kernels
 
@@ -410,17 +412,22 @@ def test_a_build_that_lacks_a_drop_in_is_not_staged(build, tmp_path):
 
 
 def test_choices_replace_the_rows_of_their_ranks_alone(made_up):
-    old = tables.CHOICES.read_text()
+    old = json.loads((tables.TUNING / "hgx-h200.json").read_text())
     made = tables.choices(tables.calls_of(made_up, "table"), 8)
-    new = tables.with_choices(old, made)
-    row = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),", re.M)
-    assert "8" in {ranks for _, ranks in row.findall(new)}
-    kept = [one for one in old.splitlines() if not re.match(r"PLAIT_CHOICE\(\w+,\s*8,", one)]
-    assert [one for one in new.splitlines() if one in kept or one == ""] == kept
+    new = tables.with_choices(old, made, "x.csv")
+    listed = [row for row in new["rows"] if "when" not in row]
+    assert 8 in {row["upto_ranks"] for row in listed}
+    measured = {one.collective for one in made}
+    kept = [
+        row
+        for row in old["rows"]
+        if "when" in row or row["upto_ranks"] != 8 or row["collective"] not in measured
+    ]
+    assert [row for row in new["rows"] if row in kept] == kept
     for name in ("all_reduce", "all_gather"):
-        ranks = [int(count) for collective, count in row.findall(new) if collective == name]
+        ranks = [row["upto_ranks"] for row in listed if row["collective"] == name]
         assert ranks == sorted(ranks)
-    assert tables.with_choices(new, made) == new
+    assert tables.with_choices(new, made, "x.csv") == new
 
 
 def calls_at(sizes, us_by_variant, chosen="tiled"):
@@ -437,12 +444,14 @@ def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it()
     )
     pull = calls_at([64 * MIB], {"tiled": 400, "tiled:pull=1": 300, "two_shot": 395, "nccl": 310})
     plain = calls_at([GIB], {"tiled": 6000, "tiled:fold=1": 5990, "nccl": 5000})
-    made = [one.line() for one in tables.choices(fold | pull | plain, 8)]
+    made = [one.entry("x.csv") for one in tables.choices(fold | pull | plain, 8)]
+    common = {"collective": "all_reduce", "from_ranks": 2, "upto_ranks": 8, "source": "x.csv"}
+    tiled, two_shot = common | {"engine": "tiled"}, common | {"engine": "two_shot"}
     assert made == [
-        "PLAIT_CHOICE(all_reduce,      8,   32ull << 20, tiled, 1, .fold = 1, .shift = 1)",
-        "PLAIT_CHOICE(all_reduce,      8,   32ull << 20, two_shot, 0)",
-        "PLAIT_CHOICE(all_reduce,      8,   64ull << 20, tiled, 1, .pull = 1)",
-        "PLAIT_CHOICE(all_reduce,      8,      kAnySize, tiled, 0)",
+        tiled | {"upto_bytes": "32M", "params": {"fold": 1, "shift": 1}, "ahead_of_nccl": True},
+        two_shot | {"upto_bytes": "32M", "ahead_of_nccl": False},
+        tiled | {"upto_bytes": "64M", "params": {"pull": 1}, "ahead_of_nccl": True},
+        tiled | {"ahead_of_nccl": False},
     ]
 
 
@@ -477,34 +486,42 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     assert [one.variant for one in tables.choices(fastest, 8)] == ["tiled"]
     fastest = calls_at([GIB], {"tiled": 6000, "scatter_ring": 3100, "nccl": 1})
     assert [one.variant for one in tables.choices(fastest, 8)] == ["scatter_ring"]
-    # Rows with larger slots are a separate section, which makes no row of choices.def.
+    # Rows with larger slots are a separate section, which makes no row of a tuning table.
     assert {one.section for one in items_module.items("slots", 8, GIB)} == {"slots"}
     rows = result_rows.read(made_up / "gpu_run_slots_h200x8.csv")
     assert rows
     for name in ("table", "schedules"):
         shutil.copy(made_up / f"gpu_run_{name}_h200x8.csv", tmp_path)
-    without = tables.report(tmp_path, 8).partition("### rows of choices.def\n")[2]
-    said = tables.report(made_up, 8).partition("### rows of choices.def\n")[2]
-    row = re.compile(r"^PLAIT_CHOICE.*$", re.M)
+    without = tables.report(tmp_path, 8).partition("### rows of the tuning table\n")[2]
+    said = tables.report(made_up, 8).partition("### rows of the tuning table\n")[2]
+    row = re.compile(r'^{"collective".*$', re.M)
     assert row.findall(said) == row.findall(without) != []
 
 
 def test_rows_of_other_gpus_are_not_written(made_up, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "CHOICES", Path(shutil.copy(tables.CHOICES, tmp_path)))
+    copies = Path(shutil.copytree(tables.TUNING, tmp_path / "tuning"))
+    monkeypatch.setattr(tables, "TUNING", copies)
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     (tmp_path / "bench" / "results").mkdir(parents=True)
-    with pytest.raises(SystemExit, match=r"wanted rows measured on one of NVIDIA H200.* on none"):
+    with pytest.raises(SystemExit, match=r"wanted rows .* of one table, .*NVIDIA H200.* on none"):
         tables.write(made_up, 8)
     assert not list((tmp_path / "bench" / "results").iterdir())
     same = tmp_path / "same"
     shutil.copytree(made_up, same)
     for file in same.glob("gpu_run_*.csv"):
-        kind = tables.measured_kinds()[0]
+        kind = tuning_tables.kinds_of(json.loads((copies / "hgx-h200.json").read_text()))[0]
         text = file.read_text().replace(f"{result_rows.KIND}none", f"{result_rows.KIND}{kind}")
         file.write_text(text)
-    before = tables.CHOICES.read_text()
+    before = {file.name: json.loads(file.read_text())["rows"] for file in copies.iterdir()}
     tables.write(same, 8)
-    assert tables.CHOICES.read_text() != before
+    after = {file.name: json.loads(file.read_text())["rows"] for file in copies.iterdir()}
+    assert after["hgx-h100.json"] == before["hgx-h100.json"]
+    made = [row for row in after["hgx-h200.json"] if row not in before["hgx-h200.json"]]
+    assert made and all("gpu_run_table_h200x8.csv" in row["source"] for row in made)
+    assert [row for row in after["hgx-h200.json"] if "when" in row] == [
+        row for row in before["hgx-h200.json"] if "when" in row
+    ]
+    _core.check_tuning((copies / "hgx-h200.json").read_text())
     assert (tmp_path / "bench" / "results" / "gpu_run_table_h200x8.csv").exists()
     (same / "gpu_run_table_h100x8.csv").write_text("# kind: NVIDIA H100 80GB HBM3, 132\na\n1\n")
     with pytest.raises(SystemExit, match=r"gpu_run_table_h100x8.csv: on NVIDIA H100"):

@@ -1,6 +1,6 @@
 """Tests that `plait plan` chooses the engine with the best prediction on every shipped machine.
 
-Measurements take precedence over predictions if choices.def has measurements.
+Measurements take precedence over predictions if a tuning table has measurements.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@
 #include "gpu/arena/arena_layout.hpp"
 #include "gpu/consensus/lazy_arena.hpp"
 #include "gpu/device/gpu_kind.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/settings.hpp"
@@ -214,10 +214,9 @@ class HostEngine : public CommEngine {
   }
   void cancel_reservation() noexcept override { lazy_arena_->cancel_last(); }
   bool takes(const Request& request) const override {
-    const cuda::TunedRow* const row =
-        group_.tuning.find(request, cuda::TuningSetting::overlap_compute);
+    const cuda::TuningRow* const row = group_.tuning.find(request, cuda::RowUse::overlap_compute);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
-      return row->beats_nccl() != false;
+      return row->ahead_of_nccl != false;
     const GpuCallsOptions& options = shared_->options;
     return (options.bitwise || cuda::is_measured(group_.kind, group_.ranks)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
@@ -418,9 +417,9 @@ class HostPlatform : public Platform {
     const char* host = std::getenv("STANDIN_HOST");
     if (wished("STANDIN_ELSEWHERE", device)) host = "another machine";
     const char* gpu = std::getenv("STANDIN_GPU");
-    if (gpu == nullptr) gpu = cuda::measured_kinds().front().kind.data();
-    if (wished("STANDIN_OTHER_GPU", device)) gpu = "NVIDIA H100 PCIe";
-    return {host == nullptr ? "here" : host, text("device ", device), gpu};
+    std::string kind = gpu == nullptr ? cuda::default_table().gpus().kind() : gpu;
+    if (wished("STANDIN_OTHER_GPU", device)) kind = "NVIDIA H100 PCIe";
+    return {host == nullptr ? "here" : host, text("device ", device), kind};
   }
   /// Devices 0 and 1 are joined by NVLink; all remaining devices have the largest distance.
   cuda::Distance distance(const std::string& device, const std::string& other) override {

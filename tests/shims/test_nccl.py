@@ -302,10 +302,10 @@ def test_one_refusal_keeps_all_on_nccl(run_case, env, reason, mode):
 
 
 def _table(tmp_path, *rows):
-    names = ("machine", "fingerprint", "gpu", "plait", "date")
-    facts = dict.fromkeys(names, "") | {"cuda_driver": 0, "nccl": "2.1.0"}
+    gpu = {"model": "*", "multiprocessors": 132, "links": ["NVLinks hidden"], "upto_ranks": 2}
+    facts = {"schema": "plait.tuning/4", "name": "made up", "gpu": gpu, "nccl": "2.1.0"}
     file = tmp_path / "table.json"
-    file.write_text(json.dumps({"schema": "plait.tuning/3", **facts, "rows": rows}))
+    file.write_text(json.dumps(facts | {"rows": rows}))
     file.chmod(0o600)
     return str(file)
 
@@ -422,8 +422,8 @@ def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):
 
 
 def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
-    row = {"setting": "overlap_compute", "collective": "all_gather", "type": "bf16", "ranks": 2}
-    row |= {"max_bytes": 1 << 40, "engine": "direct_ll", "blocks": 0, "us": 2.0, "nccl_us": 1.0}
+    row = {"when": "overlap_compute", "collective": "all_gather", "type": "bf16", "upto_ranks": 2}
+    row |= {"engine": "direct_ll", "ahead_of_nccl": False, "source": "plait tune"}
     file = Path(_table(tmp_path, row, row | {"collective": "all_to_all"}))
     rows = run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", "PLAIT_TUNING": str(file)})
     said = run_case.stderr
@@ -447,7 +447,7 @@ def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_measured_elsewhere_says_nothing_here(run_case, mode, gpu, ranks, named):
-    """Choices measured on the GPUs of choices.def do not hold for different GPUs or mixed ones."""
+    """Choices of tuning tables do not hold for different GPUs or mixed ones."""
     for row in run_case("all_reduce", ranks, mode, env={"PLAIT_DEBUG": "WARN", **gpu}):
         assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
     assert named in run_case.stderr and "`plait tune`" in run_case.stderr
@@ -468,14 +468,8 @@ def test_many_communicators_stay_on_nccl_with_one_warning(run_case):
 
 
 def test_on_other_gpus_this_machines_table_lets_calls_in(run_case, tmp_path):
-    row = {"setting": "overlap_compute", "type": "bf16", "ranks": 2, "max_bytes": 1 << 40}
-    row |= {
-        "engine": "direct_ll",
-        "blocks": 0,
-        "collective": "all_gather",
-        "us": 1.0,
-        "nccl_us": 2.0,
-    }
+    row = {"when": "overlap_compute", "collective": "all_gather", "type": "bf16", "upto_ranks": 2}
+    row |= {"engine": "direct_ll", "ahead_of_nccl": True, "source": "plait tune"}
     env = {"STANDIN_GPU": "NVIDIA A100-SXM4-80GB", "PLAIT_TUNING": _table(tmp_path, row)}
     rows = run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", **env})
     assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)

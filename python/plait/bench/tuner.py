@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import plait
+from plait import gpu
 from plait._core import beats_nccl
-from plait.bench import engines, nccl
+from plait.bench import engines, nccl, tuning_tables
 from plait.bench.gpu_ranks import BenchRank, Call
 from plait.bench.oracle import Oracle
 from plait.bench.reductions import REDUCING
@@ -198,7 +199,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     file = plait._core.tuning_file(bench.topology.fingerprint(), bench.ranks)
     if bench.rank == 0:
         version = bench.nccl.version if bench.nccl is not None else ""
-        facts = {"gpu": bench.gpu.name, **provenance(bench.topology)}
+        facts = {"kind": gpu.kind(bench.device), **provenance(bench.topology)}
         emit({"total": len(wanted), "file": file, "nccl": version, **facts})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
@@ -263,17 +264,40 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
         for _, group in groupby(measured, key=lambda row: (row["collective"], row["type"])):
             series = list(group)
             for row, following in zip_longest(series, series[1:]):
-                names = ("setting", "collective", "type", "ranks", "kernel", "blocks", "us")
-                entry = {name: row[name] for name in (*names, "nccl_us")}
-                entry["max_bytes"] = _upto(row, following)
+                entry = _entry(row, _upto(row, following))
                 if retained and _alike(retained[-1]) == _alike(entry):
                     retained.pop()
                 retained.append(entry)
-    for entry in retained:
-        entry["engine"], params = engines.parted(entry.pop("kernel"))
-        entry |= {"params": params} if params else {}
-    names = ("machine", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date")
-    return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": retained}
+    ranks = max((row["upto_ranks"] for row in retained), default=2)
+    names = ("fingerprint", "cuda_driver", "nccl", "plait", "date")
+    return {
+        "schema": tuning_tables.SCHEMA,
+        "name": facts["machine"],
+        "gpu": tuning_tables.gpus_of(facts["kind"], ranks),
+        **{name: facts[name] for name in names},
+        "rows": retained,
+    }
+
+
+def _entry(row: dict[str, Any], upto: int) -> dict[str, Any]:
+    """Returns the table's row of a measured request."""
+    engine, params = engines.parted(row["kernel"])
+    params |= {"blocks": row["blocks"]} if row["blocks"] else {}
+    ahead = beats_nccl(row["us"], row["nccl_us"])
+    return {
+        "collective": row["collective"],
+        "from_ranks": row["ranks"],
+        "upto_ranks": row["ranks"],
+        "when": row["setting"],
+        **({} if upto == WITHOUT_END else {"upto_bytes": tuning_tables.size_text(upto)}),
+        "type": row["type"],
+        "engine": engine,
+        **({"params": params} if params else {}),
+        **({} if ahead is None else {"ahead_of_nccl": ahead}),
+        "us": row["us"],
+        "nccl_us": row["nccl_us"],
+        "source": "plait tune",
+    }
 
 
 def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
@@ -296,8 +320,8 @@ def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
 
 def _alike(row: dict[str, Any]) -> list[Any]:
     """Returns the fields that two rows must share to be merged."""
-    names = ("setting", "collective", "type", "kernel", "blocks")
-    return [beats_nccl(row["us"], row["nccl_us"]), *(row[name] for name in names)]
+    names = ("when", "collective", "type", "engine", "params", "ahead_of_nccl")
+    return [row.get(name) for name in names]
 
 
 def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -308,22 +332,18 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError, plait.Error):
         return content  # no table, or an unreadable table
     same = ("fingerprint", "gpu", "cuda_driver", "nccl", "plait")
-    if any(older[name] != content[name] for name in same):
+    if any(older.get(name) != content[name] for name in same):
         return content
-    names = ("setting", "collective", "type", "ranks")
-    for row in older["rows"]:
-        row["setting"] = row["setting"].replace("beside_computing", "overlap_compute")
+    names = ("when", "collective", "type", "upto_ranks")
     measured = [[row[name] for name in names] for row in content["rows"]]
-    retained = [row for row in older["rows"] if [row[name] for name in names] not in measured]
-    for row in retained:  # "kernel" in tables of earlier versions
-        row["engine"] = plait.engine_name(row.pop("kernel", row.get("engine")))
+    retained = [row for row in older["rows"] if [row.get(name) for name in names] not in measured]
     return content | {"rows": content["rows"] + retained}
 
 
 def write(file: str, content: dict[str, Any]) -> None:
     """Writes the table atomically, with mode 0600."""
     target = Path(file)
-    text = json.dumps(content, indent=1) + "\n"
+    text = tuning_tables.text_of(content)
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = target.with_name(f"{target.name}.{os.getpid()}")

@@ -100,15 +100,16 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
 
 
 def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    words = ("setting", "collective", "type")
+    words = ("when", "collective", "type")
     columns = (*words, ">up to bytes", ">engine", ">blocks", ">us there", ">NCCL's")
-    title = f"{facts['gpu']}, CUDA driver {facts['cuda_driver']}, {facts['date']}"
+    title = f"{facts['kind']}, CUDA driver {facts['cuda_driver']}, {facts['date']}"
     shown = table(*columns, title=title)
     for row in rows:
-        size = "any" if row["max_bytes"] == tuner.WITHOUT_END else str(row["max_bytes"])
-        blocks = str(row["blocks"] or "its own")
+        size = row.get("upto_bytes", "any")
+        params = dict(row.get("params", {}))
+        blocks = str(params.pop("blocks", "its own"))
         by_nccl = f"{row['nccl_us']:.2f}" if row["nccl_us"] > 0 else ""
-        said = ", ".join(f"{name}={value}" for name, value in row.get("params", {}).items())
+        said = ", ".join(f"{name}={value}" for name, value in params.items())
         engine = f"{row['engine']} ({said})" if said else row["engine"]
         figures = (size, engine, blocks, f"{row['us']:.2f}", by_nccl)
         shown.add_row(*(row[name] for name in words), *figures)

@@ -6,7 +6,6 @@
 #include "plait/error.hpp"
 
 namespace plait {
-namespace {
 
 std::vector<std::string> models_of(const Topology& topology, const Request& request) {
   std::vector<std::string> models;
@@ -14,8 +13,6 @@ std::vector<std::string> models_of(const Topology& topology, const Request& requ
     models.push_back(topology.devices[static_cast<std::size_t>(device)].model);
   return models;
 }
-
-}  // namespace
 
 cuda::Group described_group(const Topology& topology, const Request& given,
                             std::uint64_t memory_bytes, int pair_of) {

@@ -13,14 +13,6 @@
 namespace plait {
 namespace {
 
-/// Whether choices.def has rows for the topology's GPUs.
-bool is_measured(const Topology& topology, const Request& request) {
-  return std::all_of(request.devices.begin(), request.devices.end(), [&](int device) {
-    return cuda::is_measured_model(topology.devices[static_cast<std::size_t>(device)].model,
-                                   request.ranks);
-  });
-}
-
 /// Engines access peers' memory, impossible across nodes.
 bool are_linked_in_a_node(const Topology& topology, const Request& request) {
   const auto node = [&](int device) {
@@ -94,9 +86,10 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
       !are_linked_in_a_node(topology, placed))
     return std::nullopt;
   const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of);
+  const std::vector<std::string> models = models_of(topology, placed);
   const cuda::Selector selector(
-      group, std::move(table), is_measured(topology, placed), predictor(topology, group),
-      cuda::choices(),
+      group, std::move(table), cuda::are_measured_models(models, placed.ranks),
+      predictor(topology, group), cuda::table_of_models(models),
       plan_predictor(topology, [&](const Request& one) { return taken_by_calls(topology, one); }));
   const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});

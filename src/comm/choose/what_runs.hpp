@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gpu/select/select.hpp"
 #include "plait/report.hpp"
@@ -29,6 +30,8 @@ std::string print(const WhatRuns& found);
 /// Describes the call by the engine of `choice`. request: checked.
 WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
                    const Request& request, const cuda::Group& group, Launch launch);
+/// Returns the model of each rank's GPU.
+std::vector<std::string> models_of(const Topology& topology, const Request& request);
 /// Returns the group that ranks on the topology's GPUs agree on, a process each, without memory
 /// budget or masks: no kernels that a GPU of the model cannot run (gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,

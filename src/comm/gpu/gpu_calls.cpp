@@ -15,7 +15,7 @@
 #include "driver/cuda/api.hpp"
 #include "gpu/copy/exchange_cut.hpp"
 #include "gpu/device/call_buffers.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -56,8 +56,8 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
   const auto selector = [&](const cuda::Group& of, cuda::PredictPlan predict_plan) {
     return std::make_unique<const cuda::Selector>(
         of, group_.tuning, as_measured,
-        predicts ? predictor(group_.topology, of, group_.devices) : nullptr, cuda::choices(),
-        std::move(predict_plan));
+        predicts ? predictor(group_.topology, of, group_.devices) : nullptr,
+        cuda::table_of(group_.kind), std::move(predict_plan));
   };
   first_ =
       selector(cuda_->small_arena_group(), nullptr);  // the small arena has no memory for plans

@@ -16,7 +16,7 @@
 #include "comm/bootstrap/vote.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/device/gpu_kind.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -113,15 +113,13 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
 }
 
 void require_measured(const GpuGroup& group, const std::string& why_no_table) {
-  if (group.tuning.has(cuda::TuningSetting::overlap_compute, group.ranks) ||
+  if (group.tuning.has(cuda::RowUse::overlap_compute, group.ranks) ||
       cuda::is_measured(group.kind, group.ranks))
     return;
-  const cuda::MeasuredKind& first = cuda::measured_kinds().front();
-  throw Error(
-      ErrorCode::unsupported,
-      text("plait was measured beside NCCL on up to ", first.ranks, " of ", first.kind, ", not on ",
-           group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind), "; ",
-           why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
+  throw Error(ErrorCode::unsupported,
+              text("plait was measured beside NCCL on ", cuda::measured_gpus(), ", not on ",
+                   group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind), "; ",
+                   why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 
 Topology discovered() {

@@ -1,5 +1,5 @@
 // Kind of a GPU, as a line that ranks compare: model, multiprocessors, and NVLinks as reported by
-// NVML. Measurements (choices.def, tuning tables) hold for a kind.
+// NVML. Tuning tables hold for a kind.
 #pragma once
 #include <string>
 #include <vector>

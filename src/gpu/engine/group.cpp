@@ -78,7 +78,7 @@ std::uint64_t Group::ring_bytes() const {
 
 namespace {
 
-/// Reserves slots for copy engines only if choices.def would use the slots: with more than two
+/// Reserves slots for copy engines only if shipped tables would use the slots: with more than two
 /// ranks for rotations under an SM budget, otherwise for rings of up to eight ranks.
 ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
   const bool copies = group.ranks > 1 && group.runs(KernelFamily::engines);

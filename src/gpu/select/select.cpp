@@ -70,30 +70,35 @@ const char* name_of(EngineChoice::By by) {
 }
 
 Selector::Selector(const Group& group, TuningTable table, bool as_measured, Predict predict,
-                   std::span<const BuiltInChoice> rows, PredictPlan predict_plan)
+                   const TuningTable& built_in, PredictPlan predict_plan)
     : group_(group),
       table_(std::move(table)),
       as_measured_(as_measured),
       predict_(std::move(predict)),
-      rows_(rows),
+      built_in_(built_in),
       predict_plan_(std::move(predict_plan)) {}
 
 /// Returns the first row for the request with an engine that accepts the request with the row's
 /// tuning. Rows were measured with even blocks, so a request with a count per block uses rows only
 /// if it is long; otherwise plans serve it. Rows for graphs apply only to the GPUs measured.
-const BuiltInChoice* Selector::built_in(const Request& request, bool captured) const {
+const TuningRow* Selector::built_in(const Request& request, bool captured) const {
   constexpr std::uint64_t kLongBytes = 128ull << 20;
   if (!request.counts.empty() && message_bytes(request) < kLongBytes) return nullptr;
-  for (const BuiltInChoice& row : rows_) {
-    const bool is_for_budget =
-        row.most_blocks == 0 || (group_.leaves_sms() && group_.blocks() <= row.most_blocks);
-    const bool is_launched_so =
-        !row.in_graphs_alone || (captured && as_measured_ && !group_.leaves_sms());
-    if (!row.is_about(request) || !is_for_budget || !is_launched_so) continue;
-    if (request.counts.empty() && !has_ring_as_measured(row.engine())) continue;
-    if (takes(row.engine(), request, row.tuning, group_)) return &row;
+  return built_in_.find(request, [&](const TuningRow& row) {
+    return is_for_calls(row, captured) &&
+           (!request.counts.empty() || has_ring_as_measured(*row.engine)) &&
+           takes(*row.engine, request, row.tuning, group_);
+  });
+}
+
+bool Selector::is_for_calls(const TuningRow& row, bool captured) const {
+  switch (row.when) {
+    case RowUse::alone: return !group_.leaves_sms();
+    case RowUse::overlap_compute: return group_.overlap_compute && group_.most_blocks == 0;
+    case RowUse::leaving_sms: return group_.leaves_sms() && group_.blocks() <= row.upto_blocks;
+    case RowUse::captured: return captured && as_measured_ && !group_.leaves_sms();
+    default: return true;
   }
-  return nullptr;
 }
 
 /// Prefers an engine unless a plan is faster by more than the error of predictions. Plans are not
@@ -122,23 +127,22 @@ bool Selector::prefers_plan(const Request& request) const {
 }
 
 bool Selector::has_row_for_graphs(const Request& request) const {
-  const BuiltInChoice* const row = built_in(request, true);
-  return row != nullptr && row->in_graphs_alone;
+  const TuningRow* const row = built_in(request, true);
+  return row != nullptr && row->when == RowUse::captured;
 }
 
 /// Returns the tuning table's row. The table was not measured under an SM budget. A row holds for
 /// eager and captured calls alike, so no row counts if eager and captured calls use different
 /// engines.
-const TunedRow* Selector::measured(const Request& request) const {
-  const TuningSetting setting =
-      group_.overlap_compute ? TuningSetting::overlap_compute : TuningSetting::alone;
-  const TunedRow* const row = table_.find(request, setting);
+const TuningRow* Selector::measured(const Request& request) const {
+  const RowUse use = group_.overlap_compute ? RowUse::overlap_compute : RowUse::alone;
+  const TuningRow* const row = table_.find(request, use);
   if (row == nullptr || has_row_for_graphs(request) ||
       !takes(*row->engine, request, row->tuning, group_))
     return nullptr;
   if (group_.overlap_compute) return group_.most_blocks == 0 ? row : nullptr;
-  const BuiltInChoice* const choice = built_in(request, false);
-  return choice != nullptr && choice->most_blocks != 0 ? nullptr : row;
+  const TuningRow* const choice = built_in(request, false);
+  return choice != nullptr && choice->when == RowUse::leaving_sms ? nullptr : row;
 }
 
 EngineChoice Selector::by_caller(const Request& request, const EngineRequest& wanted) const {
@@ -170,9 +174,9 @@ bool Selector::is_within_budget(const Request& request) const {
 std::optional<EngineChoice> Selector::by_itself(const Request& request, bool captured) const {
   EngineChoice choice;
   const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
-  if (const TunedRow* const row = measured(request)) {
+  if (const TuningRow* const row = measured(request)) {
     choice = {row->engine, row->tuning, EngineChoice::By::table, std::nullopt};
-    if (is_sum) choice.beats_nccl = row->beats_nccl();
+    if (is_sum) choice.beats_nccl = row->ahead_of_nccl;
     if (choice.beats_nccl || !as_measured_) return choice;
   }
   if (goes_by_simulation(request)) {
@@ -182,17 +186,17 @@ std::optional<EngineChoice> Selector::by_itself(const Request& request, bool cap
     choice.by = EngineChoice::By::simulated;
     if (choice.engine != nullptr) return choice;
   }
-  const BuiltInChoice* const row = built_in(request, captured);
+  const TuningRow* const row = built_in(request, captured);
   if (choice.engine == nullptr) {
     choice.by = EngineChoice::By::built_in;
-    choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
+    choice.engine = row != nullptr ? row->engine : without_slots(request, group_);
     if (choice.engine == nullptr) return std::nullopt;
     if (row != nullptr) choice.tuning = row->tuning;
     if (!as_measured_) choice.tuning.send_gb_per_s = 0;  // Links may be faster.
   }
   // A row's comparison with NCCL holds for the row's engine and tuning only.
   if (as_measured_ && row != nullptr)
-    choice.beats_nccl = row->beats_nccl && choice.engine == &row->engine() &&
+    choice.beats_nccl = row->ahead_of_nccl.value_or(false) && choice.engine == row->engine &&
                         are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
                         request.counts.empty();
   return choice;

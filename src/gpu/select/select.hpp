@@ -1,5 +1,5 @@
 // Chooses the engine of a request for every entry point. Order: 1. caller, 2. this machine's tuning
-// table, 3. choices.def (built-in table of the GPU kind), 4. simulator. The choice is the same on
+// table, 3. the table of the GPU kind (tuning/*.json), 4. simulator. The choice is the same on
 // all ranks: request, group, rank 0's table and topology are the same, and all ranks capture a call
 // or none does.
 #pragma once
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "gpu/engine/engine.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "gpu/select/tuning_table.hpp"
 
 namespace plait::cuda {
@@ -49,11 +49,11 @@ using PredictPlan = std::function<double(const Request&)>;
 class Selector {
  public:
   /// table: empty = no measurements on this machine. as_measured: GPUs and links of all ranks are
-  /// of a kind that choices.def was measured on; if not, `predict` decides, and a null `predict`
-  /// falls back to choices.def. rows: choices.def, or a test's rows. predict_plan: null = plans
-  /// serve only requests that no engine takes.
+  /// of the kind that `built_in` was measured on; if not, `predict` decides, and a null `predict`
+  /// falls back to `built_in`. built_in: the table of the GPU kind, which outlives the selector.
+  /// predict_plan: null = plans serve only requests that no engine takes.
   Selector(const Group& group, TuningTable table, bool as_measured, Predict predict = nullptr,
-           std::span<const BuiltInChoice> rows = choices(), PredictPlan predict_plan = nullptr);
+           const TuningTable& built_in = default_table(), PredictPlan predict_plan = nullptr);
 
   /// Returns the fastest known choice; none = no engine takes the request, or a plan is predicted
   /// to be faster. Error(unsupported) if the engine named by the caller refuses, invalid_argument
@@ -70,9 +70,10 @@ class Selector {
   std::string explain(const Request& request, const EngineRequest& wanted = {}) const;
 
  private:
-  const BuiltInChoice* built_in(const Request& request, bool captured) const;
+  const TuningRow* built_in(const Request& request, bool captured) const;
+  bool is_for_calls(const TuningRow& row, bool captured) const;
   bool has_row_for_graphs(const Request& request) const;
-  const TunedRow* measured(const Request& request) const;
+  const TuningRow* measured(const Request& request) const;
   EngineChoice by_caller(const Request& request, const EngineRequest& wanted) const;
   std::optional<EngineChoice> by_itself(const Request& request, bool captured) const;
   struct Simulated {
@@ -88,7 +89,7 @@ class Selector {
   const TuningTable table_;
   const bool as_measured_;
   const Predict predict_;
-  const std::span<const BuiltInChoice> rows_;
+  const TuningTable& built_in_;
   const PredictPlan predict_plan_;
 };
 

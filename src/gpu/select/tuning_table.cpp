@@ -1,5 +1,8 @@
-// Reads a tuning table, a strict JSON file writable by this user alone, and looks up rows.
+// Reads a tuning table, a strict JSON file, and looks up rows. A user's file must be writable by
+// that user alone.
 #include "gpu/select/tuning_table.hpp"
+
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <limits>
@@ -15,12 +18,21 @@ namespace plait::cuda {
 namespace {
 
 constexpr const char* kDocument = "tuning table";
-constexpr const char* kSchema = "plait.tuning/3";
-/// Name of TuningSetting::overlap_compute in tables of earlier versions.
-constexpr const char* kFormerSetting = "beside_computing";
+constexpr const char* kSchema = "plait.tuning/4";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
+constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
+constexpr int kMostBlocks = 4096;
 
-/// Parameters of the engine, without the number of blocks.
+/// "26M", as in PLAIT_MIN_BYTES.
+std::uint64_t size_at(const JsonPlace& place) {
+  const std::string words = place.string();
+  try {
+    return parse_bytes(place.name(), words, 0, std::numeric_limits<std::int64_t>::max());
+  } catch (const Error&) {
+    place.refuse("bytes, as in \"64K\", \"64M\" or \"1G\"");
+  }
+}
+
 Tuning tuning_at(const JsonPlace& place, const std::string& engine) {
   std::map<std::string, std::int64_t> given;
   for (const auto& [name, value] : place.members())
@@ -32,32 +44,82 @@ Tuning tuning_at(const JsonPlace& place, const std::string& engine) {
   }
 }
 
-TunedRow row_at(const JsonPlace& place, Collective collective) {
-  // Tables written before the word "engine" say "kernel".
-  const char* const engine = place.has("kernel") ? "kernel" : "engine";
-  if (place.has("params"))
-    place.object({"setting", "collective", "type", "ranks", "max_bytes", engine, "params", "blocks",
-                  "us", "nccl_us"});
-  else
-    place.object(
-        {"setting", "collective", "type", "ranks", "max_bytes", engine, "blocks", "us", "nccl_us"});
-  TunedRow row;
-  row.type = place.at("type").name_in<DataType>(kTypes);
-  row.ranks = static_cast<int>(place.at("ranks").integer(2, kMaxRanks));
-  row.max_bytes = place.at("max_bytes").bytes();
+const Engine* engine_at(const JsonPlace& place, const TuningRow& row) {
   Request request;
-  request.collective = collective;
-  request.ranks = row.ranks;
-  row.engine = engine_named(place.at(engine).string(), request);
-  if (row.engine == nullptr) place.at(engine).refuse(text("one of ", engine_names()));
+  request.collective = row.collective;
+  request.ranks = row.upto_ranks;
+  const Engine* const engine = engine_named(place.string(), request);
+  if (engine == nullptr) place.refuse(text("one of ", engine_names()));
+  const std::vector<Collective>& served = engine->info().collectives;
+  if (std::find(served.begin(), served.end(), row.collective) == served.end())
+    place.refuse(text("an engine that serves ", name_of(row.collective)));
+  return engine;
+}
+
+TuningRow row_at(const JsonPlace& place) {
+  place.object_of_some({"collective", "from_ranks", "upto_ranks", "when", "upto_blocks",
+                        "from_bytes", "upto_bytes", "type", "engine", "params", "ahead_of_nccl",
+                        "us", "nccl_us", "source", "note"});
+  TuningRow row;
+  row.collective = place.at("collective").name_in<Collective>(kCollectives);
+  row.upto_ranks = static_cast<int>(place.at("upto_ranks").integer(2, kMaxRanks));
+  if (place.has("from_ranks"))
+    row.from_ranks = static_cast<int>(place.at("from_ranks").integer(2, row.upto_ranks));
+  if (place.has("when")) row.when = place.at("when").name_in<RowUse>(kRowUses);
+  if (place.has("upto_blocks")) {
+    if (row.when != RowUse::leaving_sms)
+      place.at("upto_blocks")
+          .refuse(text("a row with \"when\": \"", name_of(RowUse::leaving_sms), "\""));
+    row.upto_blocks = static_cast<unsigned>(place.at("upto_blocks").integer(1, kMostBlocks));
+  }
+  if (place.has("from_bytes")) row.from_bytes = size_at(place.at("from_bytes"));
+  if (place.has("upto_bytes")) row.upto_bytes = size_at(place.at("upto_bytes"));
+  if (row.upto_bytes < row.from_bytes)
+    place.at("upto_bytes").refuse(text("at least from_bytes, ", row.from_bytes));
+  if (place.has("type")) row.type = place.at("type").name_in<DataType>(kTypes);
+  row.engine = engine_at(place.at("engine"), row);
   if (place.has("params")) row.tuning = tuning_at(place.at("params"), row.engine->info().name);
-  row.tuning.blocks = static_cast<int>(place.at("blocks").integer(0, 4096));
-  row.us = place.at("us").number(true);
-  row.nccl_us = place.at("nccl_us").number(true);
+  if (place.has("ahead_of_nccl")) row.ahead_of_nccl = place.at("ahead_of_nccl").boolean();
+  for (const char* const time : {"us", "nccl_us"})
+    if (place.has(time)) static_cast<void>(place.at(time).number(true));
+  for (const char* const words : {"source", "note"})
+    if (place.has(words)) static_cast<void>(place.at(words).string());
+  static_cast<void>(place.at("source"));
   return row;
 }
 
+MeasuredGpus gpus_at(const JsonPlace& place) {
+  place.object({"model", "multiprocessors", "links", "upto_ranks"});
+  MeasuredGpus gpus;
+  gpus.model = place.at("model").string();
+  gpus.multiprocessors = static_cast<int>(place.at("multiprocessors").integer(1, kMostBlocks));
+  for (const JsonPlace& link : place.at("links").items()) gpus.links.push_back(link.string());
+  if (gpus.links.empty()) place.at("links").refuse("at least one kind of links");
+  gpus.upto_ranks = static_cast<int>(place.at("upto_ranks").integer(2, kMaxRanks));
+  return gpus;
+}
+
+bool is_of_type(const TuningRow& row, const Request& request) {
+  return !row.type || *row.type == request.type;
+}
+
+bool is_near_type(const TuningRow& row, const Request& request) {
+  return !row.type || !reduces(request.collective) ||
+         (bytes_of(*row.type) == bytes_of(request.type) &&
+          is_float(*row.type) == is_float(request.type));
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
 }  // namespace
+
+std::string name_of(RowUse use) {
+  constexpr const char* kNames[] = {"any", "alone", "overlap_compute", "leaving_sms", "captured"};
+  static_assert(std::size(kNames) == kRowUses);
+  return kNames[static_cast<int>(use)];
+}
 
 std::optional<bool> beats_nccl(double us, double nccl_us) {
   constexpr double kNoise = 0.99;
@@ -65,54 +127,57 @@ std::optional<bool> beats_nccl(double us, double nccl_us) {
   return us <= kNoise * nccl_us;
 }
 
-std::string name_of(TuningSetting setting) {
-  return setting == TuningSetting::alone ? "alone" : "overlap_compute";
+bool TuningRow::covers(const Request& request) const {
+  const std::uint64_t bytes = message_bytes(request);
+  return collective == request.collective && from_ranks <= request.ranks &&
+         request.ranks <= upto_ranks && from_bytes <= bytes && bytes <= upto_bytes;
 }
 
-TuningTable::TuningTable(std::string_view json) {
+bool MeasuredGpus::are(const std::string& kind) const {
+  return std::any_of(links.begin(), links.end(), [&](const std::string& link) {
+    return matches(text(model, ", ", multiprocessors, " multiprocessors, ", link), kind);
+  });
+}
+
+bool MeasuredGpus::are_model(const std::string& name) const { return matches(model, name); }
+
+std::string MeasuredGpus::kind() const {
+  return text(model, ", ", multiprocessors, " multiprocessors, ", links.front());
+}
+
+TuningTable::TuningTable(std::string_view json, const std::string& file) {
   if (json.empty()) return;
-  const Json document = parse_json(json, kDocument);
-  const JsonPlace whole(document, "", kDocument);
-  whole.object(
-      {"schema", "machine", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date", "rows"});
-  if (whole.at("schema").string() != kSchema) whole.at("schema").refuse(kSchema);
+  const std::string named = file.empty() ? kDocument : text(kDocument, " ", file);
+  const Json document = parse_json(json, named.c_str());
+  const JsonPlace whole(document, "", named.c_str());
+  const JsonPlace schema = whole.at("schema");
+  if (schema.string() != kSchema)
+    schema.refuse(kSchema, text(schema.string(), ": run `plait tune` again"));
+  whole.object_of_some(
+      {"schema", "name", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date", "rows"});
+  name_ = whole.at("name").string();
+  gpus_ = gpus_at(whole.at("gpu"));
   nccl_ = whole.at("nccl").string();
-  for (const JsonPlace& place : whole.at("rows").items()) {
-    const JsonPlace named = place.at("setting");
-    const auto setting = named.string() == kFormerSetting ? TuningSetting::overlap_compute
-                                                          : named.name_in<TuningSetting>(kSettings);
-    const auto collective = place.at("collective").name_in<Collective>(kCollectives);
-    rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(collective)].push_back(
-        row_at(place, collective));
-  }
+  for (const JsonPlace& place : whole.at("rows").items()) rows_.push_back(row_at(place));
 }
 
-const TunedRow* TuningTable::smallest(const Rows& rows, const Request& request, bool same_type) {
-  const TunedRow* best = nullptr;
-  for (const TunedRow& row : rows) {
-    const bool is_near =
-        same_type ? row.type == request.type
-                  : !reduces(request.collective) || (bytes_of(row.type) == bytes_of(request.type) &&
-                                                     is_float(row.type) == is_float(request.type));
-    const bool fits =
-        is_near && row.ranks == request.ranks && row.max_bytes >= message_bytes(request);
-    if (fits && (best == nullptr || row.max_bytes < best->max_bytes)) best = &row;
-  }
-  return best;
+const TuningRow* TuningTable::find(const Request& request, const Applies& applies) const {
+  for (const auto& is_for : {&is_of_type, &is_near_type})
+    for (const TuningRow& row : rows_)
+      if (row.covers(request) && is_for(row, request) && applies(row)) return &row;
+  return nullptr;
 }
 
-const TunedRow* TuningTable::find(const Request& request, TuningSetting setting) const {
-  const Rows& rows =
-      rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(request.collective)];
-  const TunedRow* row = smallest(rows, request, true);
-  return row != nullptr ? row : smallest(rows, request, false);
+const TuningRow* TuningTable::find(const Request& request, RowUse use) const {
+  return find(request,
+              [use](const TuningRow& row) { return row.when == RowUse::any || row.when == use; });
 }
 
-bool TuningTable::has(TuningSetting setting, int ranks) const {
-  for (const Rows& rows : rows_[static_cast<std::size_t>(setting)])
-    for (const TunedRow& row : rows)
-      if (row.ranks == ranks) return true;
-  return false;
+bool TuningTable::has(RowUse use, int ranks) const {
+  return std::any_of(rows_.begin(), rows_.end(), [&](const TuningRow& row) {
+    return (row.when == RowUse::any || row.when == use) && row.from_ranks <= ranks &&
+           ranks <= row.upto_ranks;
+  });
 }
 
 std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks) {
@@ -140,7 +205,7 @@ std::string read_tuning(const Env& env, const std::string& file) {
 std::string offered_tuning(const Env& env, const std::string& file, int rank) {
   try {
     std::string table = read_tuning(env, file);
-    static_cast<void>(TuningTable(table));
+    static_cast<void>(TuningTable(table, file));
     return table;
   } catch (const Error& error) {
     if (!env.tuning.empty()) throw;

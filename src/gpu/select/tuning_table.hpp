@@ -1,8 +1,8 @@
-// Tuning table measured by `plait tune`: engine and parameters of a request, alone or alongside
-// compute, and NCCL's time. Rank 0 reads the file and sends the text to all ranks, so all choose
-// alike.
+// Tuning tables: the engine and parameters of requests, measured on a kind of GPU (tuning/*.json)
+// or on one machine (`plait tune`). Both have one format (docs/tune.md) and one loader. Rank 0
+// reads a machine's file and sends the text to all ranks, so all choose alike.
 #pragma once
-#include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,47 +14,78 @@
 
 namespace plait::cuda {
 
-/// Resources of a call: all that is fastest, or few SMs as under NCCL.
-enum class TuningSetting { alone, overlap_compute };
-inline constexpr int kSettings = 2;
-std::string name_of(TuningSetting setting);
+/// Calls that a row is for: all, calls that may use the whole GPU, calls with `overlap_compute` and
+/// no budget, calls that leave SMs to other work for either reason, captured calls that may use the
+/// whole GPU.
+enum class RowUse { any, alone, overlap_compute, leaving_sms, captured };
+inline constexpr int kRowUses = 5;
+std::string name_of(RowUse use);
 
 /// True if faster by at least 1 %, so that noise decides nothing; none if NCCL was not measured
 /// (nccl_us is 0).
 std::optional<bool> beats_nccl(double us, double nccl_us);
 
-/// Row for messages of at most max_bytes, and larger than the next smaller row's.
-struct TunedRow {
-  DataType type = DataType::fp32;
-  int ranks = 2;
-  std::uint64_t max_bytes = 0;
+/// Engine of the requests that the row covers. Of several rows the first counts.
+struct TuningRow {
+  Collective collective = Collective::all_reduce;
+  int from_ranks = 2;
+  int upto_ranks = 2;
+  RowUse when = RowUse::any;
+  unsigned upto_blocks = ~0u;  ///< Largest budget of a row of RowUse::leaving_sms.
+  std::uint64_t from_bytes = 0;
+  std::uint64_t upto_bytes = ~std::uint64_t{0};
+  std::optional<DataType> type;  ///< none = any type
   const Engine* engine = nullptr;
   Tuning tuning;
-  double us = 0;       ///< Time of the largest message measured in the row.
-  double nccl_us = 0;  ///< NCCL's time; 0 = not measured.
+  /// True if NCCL was slower or equal all over the row; none = not compared.
+  std::optional<bool> ahead_of_nccl;
 
-  std::optional<bool> beats_nccl() const { return cuda::beats_nccl(us, nccl_us); }
+  bool covers(const Request& request) const;
+};
+
+/// GPUs that a table was measured on.
+struct MeasuredGpus {
+  std::string model;  ///< Pattern of the name, as in a shell: "NVIDIA H200".
+  int multiprocessors = 0;
+  std::vector<std::string> links;  ///< As gpu_kind() words links: "18 NVLinks to switches".
+  int upto_ranks = 0;              ///< Most ranks measured.
+
+  /// True for GPUs of this kind (gpu_kind.hpp), of any number.
+  bool are(const std::string& kind) const;
+  /// True for this model, with any links.
+  bool are_model(const std::string& name) const;
+  /// The kind with the first of the links.
+  std::string kind() const;
 };
 
 class TuningTable {
  public:
+  using Applies = std::function<bool(const TuningRow&)>;
+
   TuningTable() = default;
-  /// Error(parse_error) names the position; an empty text is an empty table.
-  explicit TuningTable(std::string_view json);
-  /// Returns the smallest row that covers the request; null if no row does. Calls that only move
-  /// data use rows of any type. A reduction of a type not measured uses rows of the measured type
-  /// of the same size.
-  const TunedRow* find(const Request& request, TuningSetting setting) const;
-  /// True if any row is for this setting and number of ranks.
-  bool has(TuningSetting setting, int ranks) const;
+  /// Error(parse_error) names `file`, the row, what was wanted and what was found. An empty text is
+  /// an empty table.
+  explicit TuningTable(std::string_view json, const std::string& file = "");
+  explicit TuningTable(std::vector<TuningRow> rows) : rows_(std::move(rows)) {}
+
+  /// Returns the first row that covers the request and applies; null if none does. Rows of the
+  /// request's type precede others. Calls that only move data use rows of any type. A reduction of
+  /// a type not measured uses rows of a measured type of the same size.
+  const TuningRow* find(const Request& request, const Applies& applies) const;
+  /// The same for rows of a use, and rows of any use.
+  const TuningRow* find(const Request& request, RowUse use) const;
+  /// True if any row is for this use and number of ranks.
+  bool has(RowUse use, int ranks) const;
+  const std::vector<TuningRow>& rows() const { return rows_; }
+  const std::string& name() const { return name_; }
+  const MeasuredGpus& gpus() const { return gpus_; }
   /// NCCL version of the comparison; empty = none.
   const std::string& nccl() const { return nccl_; }
 
  private:
-  static constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
-  using Rows = std::vector<TunedRow>;
-  static const TunedRow* smallest(const Rows& rows, const Request& request, bool same_type);
-  std::array<std::array<Rows, kCollectives>, kSettings> rows_;
+  std::vector<TuningRow> rows_;
+  std::string name_;
+  MeasuredGpus gpus_;
   std::string nccl_;
 };
 

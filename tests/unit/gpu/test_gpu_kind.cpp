@@ -1,8 +1,8 @@
-// Kinds of GPUs and links as a single line, and the kinds on which choices.def was measured.
+// Kinds of GPUs and links as a single line, and the kinds on which tuning tables were measured.
 #include <doctest/doctest.h>
 
 #include "gpu/device/gpu_kind.hpp"
-#include "gpu/select/choices.hpp"
+#include "gpu/select/gpu_tables.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
@@ -22,7 +22,7 @@ std::string kind(const std::string& model, int multiprocessors, const GpuFacts& 
 
 }  // namespace
 
-TEST_CASE("rows of choices.def count for the GPUs and links they were measured on, and no others") {
+TEST_CASE("a table counts for the GPUs and links that it was measured on, and no others") {
   const GpuFacts whole = linked(18, NvlinkEnd::nvswitch);
   CHECK(is_measured(kind("NVIDIA H200", 132, whole), 2));
   CHECK(is_measured(kind("NVIDIA H200", 132, linked(18, NvlinkEnd::unknown)), 2));
@@ -39,17 +39,18 @@ TEST_CASE("rows of choices.def count for the GPUs and links they were measured o
   CHECK_FALSE(is_measured("", 2));
 }
 
-TEST_CASE("rows of choices.def count for as many ranks as were measured on a kind") {
+TEST_CASE("a table counts for as many ranks as were measured") {
   const std::string h100 = kind("NVIDIA H100 80GB HBM3", 132, linked(18, NvlinkEnd::nvswitch));
   const std::string h200 = kind("NVIDIA H200", 132, linked(18, NvlinkEnd::nvswitch));
   CHECK(is_measured(h100, 4));
   CHECK_FALSE(is_measured(h100, 5));
   CHECK(is_measured(h200, 8));
   CHECK_FALSE(is_measured(h200, 9));
-  CHECK(is_measured_model("NVIDIA H100 80GB HBM3", 4));
-  CHECK_FALSE(is_measured_model("NVIDIA H100 80GB HBM3", 8));
-  CHECK_FALSE(is_measured_model("NVIDIA H100", 2));
-  CHECK_FALSE(is_measured_model("", 2));
+  CHECK(are_measured_models({"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"}, 4));
+  CHECK_FALSE(are_measured_models({"NVIDIA H100 80GB HBM3"}, 8));
+  CHECK_FALSE(are_measured_models({"NVIDIA H100"}, 2));
+  CHECK_FALSE(are_measured_models({""}, 2));
+  CHECK_FALSE(are_measured_models({"NVIDIA H100 80GB HBM3", "NVIDIA H200"}, 2));
 }
 
 TEST_CASE("links of several kinds are kept apart") {

@@ -4,7 +4,6 @@
 
 #include "base/text.hpp"
 #include "gpu/engine/group.hpp"
-#include "gpu/select/choices.hpp"
 #include "gpu/select/select.hpp"
 
 using namespace plait;
@@ -14,17 +13,28 @@ namespace {
 
 constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 
+/// Row for up to eight ranks.
+TuningRow row_of(const Engine& engine, bool ahead, std::uint64_t upto_bytes = kAnySize,
+                 const Tuning& tuning = {}, Collective collective = Collective::all_reduce) {
+  TuningRow row;
+  row.collective = collective;
+  row.upto_ranks = 8;
+  row.upto_bytes = upto_bytes;
+  row.engine = &engine;
+  row.tuning = tuning;
+  row.ahead_of_nccl = ahead;
+  return row;
+}
+
 /// Rows: a fold, else pulls, else two_shot; NCCL is slower than the fold.
-const std::vector<BuiltInChoice>& rows() {
-  static const std::vector<BuiltInChoice> made = [] {
+const TuningTable& rows() {
+  static const TuningTable made = [] {
     Tuning fold, pull;
     fold.fold = fold.shift = 1;
     pull.pull = 1;
-    return std::vector<BuiltInChoice>{
-        {Collective::all_reduce, 8, 0, 64 << 20, tiled_engine, true, 0, fold},
-        {Collective::all_reduce, 8, 0, 64 << 20, two_shot_engine, false, 0, {}},
-        {Collective::all_reduce, 8, 0, kAnySize, tiled_engine, false, 0, pull},
-    };
+    return TuningTable(std::vector<TuningRow>{row_of(tiled_engine(), true, 64 << 20, fold),
+                                              row_of(two_shot_engine(), false, 64 << 20),
+                                              row_of(tiled_engine(), false, kAnySize, pull)});
   }();
   return made;
 }
@@ -52,10 +62,10 @@ std::string chosen(const Request& request) {
 }
 
 std::string tuned(const std::string& more) {
-  return text(R"({"schema":"plait.tuning/3","machine":"m","fingerprint":"f","gpu":"g",)",
-              R"("cuda_driver":13000,"nccl":"","plait":"0","date":"d","rows":[{"setting":"alone",)",
-              R"("collective":"all_reduce","type":"fp32","ranks":8,"max_bytes":1073741824,)",
-              R"("engine":"tiled",)", more, R"("blocks":0,"us":2.5,"nccl_us":0}]})");
+  return text(R"({"schema":"plait.tuning/4","name":"m","gpu":{"model":"g","multiprocessors":132,)",
+              R"("links":["no NVLink"],"upto_ranks":8},"nccl":"","rows":[{"when":"alone",)",
+              R"("collective":"all_reduce","type":"fp32","from_ranks":8,"upto_ranks":8,)",
+              R"("upto_bytes":"1G","engine":"tiled",)", more, R"("source":"plait tune"}]})");
 }
 
 }  // namespace
@@ -78,20 +88,10 @@ TEST_CASE("a caller's parameters replace the row's, and keep a budget of blocks"
   CHECK(bounded.best(request)->tuning.fold == 1);
 }
 
-TEST_CASE("a table of an earlier version, with kernel in its rows, is read") {
-  const Request request = request_of(DataType::fp32, 16 << 20);
-  std::string older = tuned("");
-  const std::string now = R"("engine":)";
-  older.replace(older.find(now), now.size(), R"("kernel":)");
-  CHECK(TuningTable(tuned("")).find(request, TuningSetting::alone)->engine == &tiled_engine());
-  CHECK(TuningTable(older).find(request, TuningSetting::alone)->engine == &tiled_engine());
-}
-
 TEST_CASE("a pace serves only measured links") {
   Tuning paced;
   paced.send_gb_per_s = 350;
-  const std::vector<BuiltInChoice> row{
-      {Collective::all_reduce, 8, 0, kAnySize, tiled_engine, true, 0, paced}};
+  const TuningTable row(std::vector<TuningRow>{row_of(tiled_engine(), true, kAnySize, paced)});
   const Request request = request_of(DataType::fp32, 16 << 20);
   for (const bool as_measured : {true, false}) {
     const Selector selector(usual_group(8), {}, as_measured, nullptr, row);
@@ -101,9 +101,9 @@ TEST_CASE("a pace serves only measured links") {
 }
 
 TEST_CASE("a ring is chosen if its pieces are as long as measured") {
-  const std::vector<BuiltInChoice> rows{
-      {Collective::all_gather, 8, 0, kAnySize, copy_ring_engine, true, 0, {}},
-      {Collective::all_gather, 8, 0, kAnySize, direct_ll_engine, false, 0, {}}};
+  const TuningTable rows(std::vector<TuningRow>{
+      row_of(copy_ring_engine(), true, kAnySize, {}, Collective::all_gather),
+      row_of(direct_ll_engine(), false, kAnySize, {}, Collective::all_gather)});
   Request request;
   request.collective = Collective::all_gather;
   request.ranks = 8;
@@ -115,10 +115,13 @@ TEST_CASE("a ring is chosen if its pieces are as long as measured") {
 }
 
 TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
-  std::vector<BuiltInChoice> both = rows();
-  both.insert(
-      both.begin(),
-      {Collective::all_reduce, 8, 32 << 20, kAnySize, scatter_ring_engine, true, 0, {}, true});
+  std::vector<TuningRow> with_graphs = rows().rows();
+  TuningRow in_graphs = row_of(scatter_ring_engine(), true);
+  in_graphs.when = RowUse::captured;
+  in_graphs.from_ranks = 8;
+  in_graphs.from_bytes = 32 << 20;
+  with_graphs.insert(with_graphs.begin(), in_graphs);
+  const TuningTable both(with_graphs);
   const Request long_one = request_of(DataType::fp32, 128 << 20);
   const Selector selector(usual_group(8), {}, true, nullptr, both);
   CHECK(said(*selector.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
@@ -200,10 +203,31 @@ TEST_CASE("a row's comparison with NCCL holds for its own variant only") {
   CHECK(said(*selector(tuned(R"("params":{"pull":1},)")).best(request)) == "tiled pull=1");
 }
 
-TEST_CASE("rows of choices.def have parameters of their own engines only") {
-  for (const BuiltInChoice& row : choices()) {
-    const std::string& name = row.engine().info().name;
-    CAPTURE(name);
-    CHECK(tuning_from(name, params_of(row.tuning)) == row.tuning);
+TEST_CASE("each shipped table serves every collective with any number of ranks and bytes") {
+  CHECK(gpu_tables().size() >= 2);
+  for (const TuningTable& table : gpu_tables()) {
+    CAPTURE(table.name());
+    CHECK(&table_of(table.gpus().kind()) == &table);
+    CHECK(&table_of_models({table.gpus().model}) == &table);
+    for (const Collective collective : all_collectives())
+      for (const int ranks : {2, 3, 5, 8, 9, 16})
+        for (const std::uint64_t count : {1ull, 1ull << 40}) {
+          Request request;
+          request.collective = collective;
+          request.ranks = ranks;
+          request.count = count;
+          CHECK(table.find(request, RowUse::any) != nullptr);
+        }
   }
+}
+
+TEST_CASE("GPUs without a table of their own go by the default table") {
+  CHECK(default_table().name() == "hgx-h200");
+  CHECK(&table_of("NVIDIA B200, 148 multiprocessors, 18 NVLinks to switches") == &default_table());
+  CHECK(&table_of("") == &default_table());
+  CHECK(table_of("NVIDIA H100 80GB HBM3, 132 multiprocessors, NVLinks hidden").name() ==
+        "hgx-h100");
+  CHECK(&table_of_models({"NVIDIA H200 NVL"}) == &default_table());
+  CHECK(&table_of_models({"NVIDIA H100 80GB HBM3", "NVIDIA H200"}) == &default_table());
+  CHECK(table_of_models({"NVIDIA H100 80GB HBM3"}).name() == "hgx-h100");
 }

@@ -15,19 +15,27 @@ using namespace plait::cuda;
 
 namespace {
 
-std::string row(const std::string& collective, const std::string& type, std::uint64_t max_bytes,
-                const std::string& kernel, int blocks = 0, const std::string& setting = "alone",
-                double nccl_us = 0) {
-  return text("{\"setting\":\"", setting, "\",\"collective\":\"", collective, "\",\"type\":\"",
-              type, "\",\"ranks\":2,\"max_bytes\":", max_bytes, ",\"kernel\":\"", kernel,
-              "\",\"blocks\":", blocks, ",\"us\":2.5,\"nccl_us\":", nccl_us, "}");
+std::string row(const std::string& collective, const std::string& type, std::uint64_t upto_bytes,
+                const std::string& engine, int blocks = 0, const std::string& when = "alone",
+                const std::string& more = "") {
+  return text("{\"when\":\"", when, "\",\"collective\":\"", collective, "\",\"type\":\"", type,
+              "\",\"upto_ranks\":2,\"upto_bytes\":\"", upto_bytes, "\",\"engine\":\"", engine,
+              "\",\"params\":{\"blocks\":", blocks, "},", more, "\"source\":\"plait tune\"}");
 }
 
 std::string table(const std::string& rows) {
-  return text("{\"schema\":\"plait.tuning/3\",\"machine\":\"m\",\"fingerprint\":\"f\",",
-              "\"gpu\":\"g\",\"cuda_driver\":13000,\"nccl\":\"2.28.9\",\"plait\":\"0\",\"date\":"
-              "\"d\",\"rows\":[",
-              rows, "]}");
+  return text(R"({"schema":"plait.tuning/4","name":"m","fingerprint":"f","gpu":{"model":"g",)",
+              R"("multiprocessors":132,"links":["no NVLink"],"upto_ranks":2},"cuda_driver":13000,)",
+              R"("nccl":"2.28.9","plait":"0","date":"d","rows":[)", rows, "]}");
+}
+
+std::string refusal(const std::string& json) {
+  try {
+    static_cast<void>(TuningTable(json, "t.json"));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 Request request_of(DataType type, std::uint64_t count, int ranks = 2) {
@@ -39,8 +47,8 @@ Request request_of(DataType type, std::uint64_t count, int ranks = 2) {
 }
 
 std::string kernel_for(const TuningTable& table, const Request& request,
-                       TuningSetting setting = TuningSetting::alone) {
-  const TunedRow* row = table.find(request, setting);
+                       RowUse use = RowUse::alone) {
+  const TuningRow* row = table.find(request, use);
   return row == nullptr ? "none" : row->engine->info().name;
 }
 
@@ -55,14 +63,14 @@ ErrorCode code_of_reading(const Env& env, const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("a request takes the smallest row that holds it") {
+TEST_CASE("a request takes the first row that covers it") {
   const TuningTable tuned(table(row("all_reduce", "fp32", 8192, "one_shot") + "," +
                                 row("all_reduce", "fp32", 1 << 20, "two_shot", 32) + "," +
                                 row("all_reduce", "bf16", 1 << 30, "tiled")));
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1)) == "one_shot");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 2048)) == "one_shot");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 2049)) == "two_shot");
-  CHECK(tuned.find(request_of(DataType::fp32, 2049), TuningSetting::alone)->tuning.blocks == 32);
+  CHECK(tuned.find(request_of(DataType::fp32, 2049), RowUse::alone)->tuning.blocks == 32);
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1 << 20)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::bf16, 5)) == "tiled");
   CHECK(kernel_for(tuned, request_of(DataType::fp16, 5)) == "tiled");  // a type of bf16's size
@@ -75,10 +83,11 @@ TEST_CASE("a request takes the smallest row that holds it") {
 TEST_CASE("a row may have parameters of its engine") {
   const auto with = [](const std::string& params) {
     std::string one = row("all_reduce", "fp32", 1 << 20, "tiled", 32);
-    return table(one.insert(1, text("\"params\":", params, ",")));
+    const std::string plain = R"({"blocks":32})";
+    return table(one.replace(one.find(plain), plain.size(), params));
   };
-  const TuningTable tuned(with(R"({"pull":1,"under_way_kib":2048})"));
-  const TunedRow* const found = tuned.find(request_of(DataType::fp32, 5), TuningSetting::alone);
+  const TuningTable tuned(with(R"({"blocks":32,"pull":1,"under_way_kib":2048})"));
+  const TuningRow* const found = tuned.find(request_of(DataType::fp32, 5), RowUse::alone);
   REQUIRE(found != nullptr);
   CHECK(params_of(found->tuning) ==
         std::map<std::string, std::int64_t>{{"blocks", 32}, {"pull", 1}, {"under_way_kib", 2048}});
@@ -91,38 +100,71 @@ TEST_CASE("a row may have parameters of its engine") {
 }
 
 TEST_CASE("rows of overlap_compute do not serve calls alone, and vice versa") {
-  const TuningTable tuned(
-      table(row("all_reduce", "fp32", 8192, "one_shot") + "," +
-            row("all_reduce", "fp32", 1 << 20, "tiled", 0, "overlap_compute", 2.0)));
+  const TuningTable tuned(table(row("all_reduce", "fp32", 8192, "one_shot") + "," +
+                                row("all_reduce", "fp32", 1 << 20, "tiled", 0, "overlap_compute",
+                                    R"("us":2.5,"nccl_us":2.0,"ahead_of_nccl":false,)")));
   const Request small = request_of(DataType::fp32, 1), large = request_of(DataType::fp32, 1 << 18);
   CHECK(kernel_for(tuned, small) == "one_shot");
   CHECK(kernel_for(tuned, large) == "none");
-  CHECK(kernel_for(tuned, small, TuningSetting::overlap_compute) == "tiled");
-  const TunedRow* const found = tuned.find(large, TuningSetting::overlap_compute);
+  CHECK(kernel_for(tuned, small, RowUse::overlap_compute) == "tiled");
+  const TuningRow* const found = tuned.find(large, RowUse::overlap_compute);
   REQUIRE(found != nullptr);
-  CHECK(found->us == 2.5);
-  CHECK(found->nccl_us == 2.0);
+  CHECK(found->ahead_of_nccl == false);
+  CHECK(tuned.find(small, RowUse::alone)->ahead_of_nccl == std::nullopt);
+  CHECK(tuned.has(RowUse::overlap_compute, 2));
+  CHECK_FALSE(tuned.has(RowUse::overlap_compute, 3));
   CHECK(tuned.nccl() == "2.28.9");
 }
 
-TEST_CASE("tables of earlier versions call overlap_compute beside_computing") {
-  const TuningTable former(
-      table(row("all_reduce", "fp32", 1 << 20, "tiled", 0, "beside_computing", 2.0)));
-  const Request request = request_of(DataType::fp32, 1 << 18);
-  CHECK(kernel_for(former, request, TuningSetting::overlap_compute) == "tiled");
-  CHECK(kernel_for(former, request) == "none");
+TEST_CASE("a row covers a range of ranks and bytes") {
+  const auto with = [](const std::string& ranks, const std::string& bytes) {
+    return TuningTable(table(text(R"({"collective":"all_reduce",)", ranks, bytes,
+                                  R"("engine":"tiled","source":"guess"})")));
+  };
+  const TuningTable ranks = with(R"("from_ranks":3,"upto_ranks":5,)", "");
+  for (const auto& [count, is_in] : {std::pair{2, false}, {3, true}, {5, true}, {6, false}})
+    CHECK((kernel_for(ranks, request_of(DataType::fp32, 1, count)) == "tiled") == is_in);
+  const TuningTable bytes = with(R"("upto_ranks":2,)", R"("from_bytes":"8","upto_bytes":"1K",)");
+  for (const auto& [count, is_in] : {std::pair{1, false}, {2, true}, {256, true}, {257, false}})
+    CHECK((kernel_for(bytes, request_of(DataType::fp32, static_cast<std::uint64_t>(count))) ==
+           "tiled") == is_in);
+}
+
+TEST_CASE("a table of an earlier version is refused with a sentence that says what to do") {
+  const std::string older = R"({"schema":"plait.tuning/3","machine":"m","rows":[]})";
+  CHECK(
+      refusal(older) ==
+      "malformed input: tuning table t.json: schema: wanted plait.tuning/4, found plait.tuning/3: "
+      "run `plait tune` again");
+}
+
+TEST_CASE("an error names the file, the row, what was wanted and what was found") {
+  const auto of = [](const std::string& one) {
+    return refusal(table(row("all_reduce", "fp32", 1, "tiled") + "," + one));
+  };
+  CHECK(of(row("all_reduce", "fp32", 1, "tilde"))
+            .starts_with(
+                "malformed input: tuning table t.json: rows[1].engine: wanted one of one_shot"));
+  CHECK(of(row("all_gather", "fp32", 1, "one_shot")) ==
+        "malformed input: tuning table t.json: rows[1].engine: wanted an engine that serves "
+        "all_gather, found \"one_shot\"");
+  CHECK(of(R"({"collective":"all_reduce","upto_ranks":2,"upto_bytes":"1 MiB","engine":"tiled",)"
+           R"("source":"guess"})") ==
+        "malformed input: tuning table t.json: rows[1].upto_bytes: wanted bytes, as in \"64K\", "
+        "\"64M\" or \"1G\", found \"1 MiB\"");
+  CHECK(of(R"({"collective":"all_reduce","upto_ranks":2,"upto_blocks":15,"engine":"tiled",)"
+           R"("source":"guess"})") ==
+        "malformed input: tuning table t.json: rows[1].upto_blocks: wanted a row with \"when\": "
+        "\"leaving_sms\", found 15");
+  CHECK(of(R"({"collective":"all_reduce","upto_ranks":2,"engine":"tiled"})") ==
+        "malformed input: tuning table t.json: rows[1].source: wanted a value, found none");
 }
 
 TEST_CASE("calls that NCCL does faster, or nearly as fast, stay on NCCL") {
-  TunedRow row;
-  row.us = 2.0;
-  CHECK(row.beats_nccl() == std::nullopt);
-  row.nccl_us = 1.9;
-  CHECK(row.beats_nccl() == false);
-  row.nccl_us = 2.01;
-  CHECK(row.beats_nccl() == false);
-  row.nccl_us = 2.03;
-  CHECK(row.beats_nccl() == true);
+  CHECK(beats_nccl(2.0, 0) == std::nullopt);
+  CHECK(beats_nccl(2.0, 1.9) == false);
+  CHECK(beats_nccl(2.0, 2.01) == false);
+  CHECK(beats_nccl(2.0, 2.03) == true);
 }
 
 TEST_CASE("collectives without a reduction use rows of any type") {
@@ -178,9 +220,9 @@ TEST_CASE("an invalid table is refused") {
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), table("3"), table(row("all_reduce", "fp31", 1, "x")),
         table(row("all_rdeuce", "fp32", 1, "x")), table(row("copy", "fp32", 1, "x", 0, "besides")),
-        table(row("copy", "fp32", 1, "x", 0, "alone", -1)),
-        table(row("all_reduce", "fp32", 1, "x", -1)),
-        table(row("all_reduce", "fp32", 1, "x", 5000))}) {
+        table(row("all_reduce", "fp32", 1, "tiled", 0, "alone", R"("us":-1,)")),
+        table(row("all_reduce", "fp32", 1, "tiled", -1)),
+        table(row("all_reduce", "fp32", 1, "tiled", 5000))}) {
     CAPTURE(bad);
     CHECK_THROWS_AS(TuningTable{bad}, Error);
   }

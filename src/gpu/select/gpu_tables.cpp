@@ -1,0 +1,87 @@
+// Parses the embedded tuning/*.json, and finds the table of a GPU.
+#include "gpu/select/gpu_tables.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "gpu/select/shipped_tuning.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr const char* kDefault = "hgx-h200";
+
+template <class Fits>
+const TuningTable* first(const Fits& fits) {
+  const std::vector<TuningTable>& all = gpu_tables();
+  const auto found = std::find_if(all.begin(), all.end(), fits);
+  return found == all.end() ? nullptr : &*found;
+}
+
+const TuningTable* of_kind(const std::string& kind) {
+  return first([&](const TuningTable& table) { return table.gpus().are(kind); });
+}
+
+const TuningTable* of_models(const std::vector<std::string>& models) {
+  return first([&](const TuningTable& table) {
+    return !models.empty() &&
+           std::all_of(models.begin(), models.end(),
+                       [&](const std::string& model) { return table.gpus().are_model(model); });
+  });
+}
+
+}  // namespace
+
+const std::vector<TuningTable>& gpu_tables() {
+  static const std::vector<TuningTable> all = [] {
+    std::vector<TuningTable> made;
+    for (const ShippedFile& file : shipped_tuning()) {
+      const std::string place = text("tuning/", file.name, ".json");
+      made.emplace_back(std::string_view(file.begin, file.end), place);
+      if (made.back().name() != file.name)
+        throw Error(ErrorCode::internal,
+                    text(place, ": name: wanted ", file.name, ", found ", made.back().name()));
+    }
+    return made;
+  }();
+  return all;
+}
+
+const TuningTable& default_table() {
+  static const TuningTable* const found =
+      first([](const TuningTable& table) { return table.name() == kDefault; });
+  if (found == nullptr)
+    throw Error(ErrorCode::internal, text("tuning/: wanted ", kDefault, ".json, found none"));
+  return *found;
+}
+
+const TuningTable& table_of(const std::string& kind) {
+  const TuningTable* const found = of_kind(kind);
+  return found != nullptr ? *found : default_table();
+}
+
+const TuningTable& table_of_models(const std::vector<std::string>& models) {
+  const TuningTable* const found = of_models(models);
+  return found != nullptr ? *found : default_table();
+}
+
+bool is_measured(const std::string& kind, int ranks) {
+  const TuningTable* const found = of_kind(kind);
+  return found != nullptr && ranks <= found->gpus().upto_ranks;
+}
+
+bool are_measured_models(const std::vector<std::string>& models, int ranks) {
+  const TuningTable* const found = of_models(models);
+  return found != nullptr && ranks <= found->gpus().upto_ranks;
+}
+
+std::string measured_gpus() {
+  std::string words;
+  for (const TuningTable& table : gpu_tables())
+    words += text(words.empty() ? "" : " and ", "up to ", table.gpus().upto_ranks, " of ",
+                  table.gpus().model);
+  return words;
+}
+
+}  // namespace plait::cuda
