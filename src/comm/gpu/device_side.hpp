@@ -24,12 +24,12 @@ class DeviceSide {
   /// Throws Error(no_device) without GPUs.
   virtual void require() const {}
   /// Topology of the GPUs; `host` without GPUs.
-  virtual const Topology& topology_or(const Topology& host) const = 0;
-  virtual bool on_device(const void* pointer) const = 0;
-  virtual std::string explain(const Request& request) = 0;
-  virtual void add_to(Counters& counters) const = 0;
+  virtual const Topology& topology_or(const Topology& host) const { return host; }
+  virtual bool on_device(const void*) const { return false; }
+  virtual std::string explain(const Request&) { return {}; }
+  virtual void add_to(Counters&) const {}
   /// Makes waiting kernels give up. Any thread.
-  virtual void abort() noexcept = 0;
+  virtual void abort() noexcept {}
   /// Ends this rank's work before the communicator closes. begin_closing() starts the time limit,
   /// so that the waits of several communicators do not add up.
   virtual void begin_closing() {}
@@ -38,7 +38,7 @@ class DeviceSide {
   virtual std::shared_ptr<const WatchedPeers> peers() const { return nullptr; }
   /// Gives the pair a part of the device memory, and the calling thread a relaxed capture mode, so
   /// that a capture elsewhere in the process is not disturbed.
-  virtual void lend_to(PairOf& pair) const = 0;
+  virtual void lend_to(PairOf&) const {}
   /// Makes the device side of a pair with a rank of another node. host: the pair's host side.
   virtual std::unique_ptr<DeviceSide> far_pair(int peer, const HostSide& host);
 
@@ -53,12 +53,6 @@ class NoDevice : public DeviceSide {
   void enqueue(const Request&, const void*, void*, void*, const CallOptions&) override;
   void check() override;
   void require() const override;
-  const Topology& topology_or(const Topology& host) const override { return host; }
-  bool on_device(const void*) const override { return false; }
-  std::string explain(const Request&) override { return {}; }
-  void add_to(Counters&) const override {}
-  void abort() noexcept override {}
-  void lend_to(PairOf&) const override {}
   std::unique_ptr<DeviceSide> far_pair(int peer, const HostSide& host) override;
 
  private:

@@ -51,7 +51,7 @@ class MultinodeDevice : public DeviceSide {
   std::unique_ptr<GpuMultinode> rails_;
 };
 
-/// A pair across nodes on the larger communicator's GPUs.
+/// A pair across nodes on the larger communicator's GPUs, which count the pair's calls.
 class FarPairDevice : public DeviceSide {
  public:
   /// host: the pair's host side. Both outlive this object.
@@ -64,10 +64,6 @@ class FarPairDevice : public DeviceSide {
     return whole_.topology_or(host);
   }
   bool on_device(const void* pointer) const override { return whole_.on_device(pointer); }
-  std::string explain(const Request&) override { return {}; }
-  void add_to(Counters&) const override {}  // the larger communicator counts
-  void abort() noexcept override {}
-  void lend_to(PairOf&) const override {}
 
  private:
   MultinodeDevice& whole_;

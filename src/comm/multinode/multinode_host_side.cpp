@@ -96,6 +96,13 @@ MultinodeHostSide::~MultinodeHostSide() {
   static_cast<void>(new std::vector<Mapping>(std::move(arena_memory_)));
 }
 
+Deadline MultinodeHostSide::deadline_after(double seconds) {
+  return {deadline_in(seconds), [this] {
+            peers_.check("a call between nodes");
+            peers_.meanwhile();
+          }};
+}
+
 std::optional<Error> MultinodeHostSide::agree(const CallDescriptor& mine, const OwnCounts* counts) {
   const std::optional<Error> refused = HostSide::agree(mine, counts);
   return multinode_call_error(*multinode_.transport_comm, mine, refused,

@@ -23,6 +23,8 @@ class MultinodeHostSide : public HostSide {
 
   TransportComm& transport_comm() { return *multinode_.transport_comm; }
   const Nodes& nodes() const { return multinode_.nodes; }
+  /// Returns a deadline whose check throws if a peer is lost.
+  Deadline deadline_after(double seconds);
 
   std::vector<std::string> exchange(const std::string& mine) override;
   std::string transport() const override;

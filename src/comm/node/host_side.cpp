@@ -48,13 +48,6 @@ int HostSide::place_of(int rank) const {
   return at == rank_of_place_.end() ? -1 : static_cast<int>(at - rank_of_place_.begin());
 }
 
-Deadline HostSide::deadline_after(double seconds) {
-  return {deadline_in(seconds), [this] {
-            peers_.check("a call between nodes");
-            peers_.meanwhile();
-          }};
-}
-
 PairOf HostSide::pair_at(int place) const { return pair_of(joined_, local_rank(), place); }
 
 std::unique_ptr<HostSide> HostSide::far_pair(int peer, PairOf&) const {

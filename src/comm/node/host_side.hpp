@@ -48,8 +48,6 @@ class HostSide {
   bool is_caller() const { return caller_.load() == std::this_thread::get_id(); }
   /// Returns the place of `rank` in this node; -1 = the rank is on another node.
   int place_of(int rank) const;
-  /// Returns a deadline whose check throws if a peer is lost.
-  Deadline deadline_after(double seconds);
 
   /// Checks before every call: same process, a single thread at a time, no earlier failure.
   std::unique_lock<std::mutex> begin();
