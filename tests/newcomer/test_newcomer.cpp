@@ -72,6 +72,18 @@ TEST_CASE("a new engine is chosen by all words that there are") {
   CHECK(chosen(Selector(group, {}, false, fastest).best(large)) == "toy, simulated");
 }
 
+TEST_CASE("a new kind of GPU is a file") {
+  const std::string kind = "Toy GPU 80GB, 132 multiprocessors, 18 NVLinks to switches";
+  CHECK(table_of(kind).name() == "toy-gpu");
+  CHECK(is_measured(kind, 4));
+  CHECK_FALSE(is_measured(kind, 5));
+  CHECK_FALSE(is_measured("Toy GPU 80GB, 66 multiprocessors, 18 NVLinks to switches", 2));
+  CHECK(table_of_models({"Toy GPU 80GB", "Toy GPU 96GB"}).name() == "toy-gpu");
+  CHECK(has(measured_gpus(), "up to 4 of Toy GPU *"));
+  const Selector selector(budget_group(4), {}, true, nullptr, table_of(kind));
+  CHECK(chosen(selector.best(gather_of(7, 4))) == "direct_ll, built in");  // not the toy's row
+}
+
 TEST_CASE("what refuses says why, and other errors list the new engine") {
   Request sum = gather_of(7, 4);
   sum.collective = Collective::all_reduce;
