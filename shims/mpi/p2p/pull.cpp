@@ -3,11 +3,9 @@
 // memory stays allocated while open here, hence the cache is bounded.
 #include "shims/mpi/p2p/pull.hpp"
 
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -97,20 +95,6 @@ void release_opened(OpenedAllocation* opened) {
 }
 
 }  // namespace
-
-bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // per system call
-  for (std::uint64_t done = 0; done < bytes;) {
-    const std::uint64_t now = std::min(kMost, bytes - done);
-    iovec here{static_cast<std::byte*>(to) + done, now};
-    iovec there{reinterpret_cast<void*>(address + done), now};
-    const ssize_t read = ::process_vm_readv(process, &here, 1, &there, 1, 0);
-    if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return false;
-    done += static_cast<std::uint64_t>(read);
-  }
-  return true;
-}
 
 bool export_memory(int gpu, const void* memory, ExportedMemory& exported) {
   const cuda::Current current(context_of(gpu));

@@ -1,5 +1,5 @@
-// Reads a message's payload from the sender's memory, without the sender's help: host memory of
-// another process, or GPU memory that the owner has exported (CUDA IPC).
+// Reads a message's payload from the sender's GPU memory, which the owner has exported (CUDA IPC),
+// without the sender's help. comm/p2p/pull.hpp reads host memory.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,9 +8,6 @@
 #include "shims/mpi/args/gpu_memory.hpp"
 
 namespace plait::mpi {
-
-/// Returns false if the memory of the process cannot be read.
-bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
 
 /// A range of an exported allocation.
 struct ExportedMemory {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "comm/p2p/pull.hpp"
 #include "shims/mpi/abi/status.hpp"
 #include "shims/mpi/collective/attach.hpp"
 
@@ -471,7 +472,7 @@ bool RendezvousRecv::try_pull(int& code) {
 void RendezvousRecv::pull_to_host(int& code) {
   const std::uint64_t bytes = slot_->bytes;
   const auto pull = [&](void* to) {
-    if (slot_->host == 0 || !pull_from(slot_->process, slot_->host, to, bytes))
+    if (slot_->host == 0 || !p2p::pull_from(slot_->process, slot_->host, to, bytes))
       code = error_code(cannot_read(slot_->process));
   };
   if (layout_->contiguous && gpu_ >= 0) {  // the header's buffer may not be pinned

@@ -18,6 +18,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/p2p/pull.hpp"
 #include "comm/shm/shown_memory.hpp"
 #include "plait/error.hpp"
 #include "shims/mpi/abi/status.hpp"
@@ -34,6 +35,7 @@ constexpr int kMaxNodeRanks = 64;
 
 struct NodeState {
   std::array<std::uint64_t, 2> job{};
+  p2p::PullProbe probe;
   int rank = 0, ranks = 0;
   Mapping memory;
   std::vector<int> processes;           ///< by node rank
@@ -84,20 +86,18 @@ std::vector<std::string> exchange(const std::string& mine, Handle comm, int rank
   return found;
 }
 
-/// A rank's process, and a value that peers read from the rank's memory as a test.
+/// A rank's process, and bytes that peers read from the rank's memory as a test.
 struct ReachProbe {
-  std::uint64_t host, cookie_at, cookie;
+  std::uint64_t host;
+  p2p::ShownProbe probe;
   std::int32_t process, world_rank;
 };
 
 /// Returns whether this rank can read the memory of all peers; containers and Yama may forbid it.
 bool can_reach(const std::vector<ReachProbe>& all, int rank) {
   return std::all_of(all.begin(), all.end(), [&](const ReachProbe& one) {
-    std::uint64_t cookie = 0;
     return one.host == all[0].host &&
-           (&one == &all[static_cast<std::size_t>(rank)] ||
-            (pull_from(one.process, one.cookie_at, &cookie, sizeof cookie) &&
-             cookie == one.cookie));
+           (&one == &all[static_cast<std::size_t>(rank)] || p2p::can_pull(one.process, one.probe));
   });
 }
 
@@ -106,8 +106,7 @@ bool bootstrap_node(Handle comm, int world_rank) {
   native().Comm_rank(comm, &here.rank);
   native().Comm_size(comm, &here.ranks);
   if (here.ranks < 2 || here.ranks > kMaxNodeRanks) return false;
-  const auto cookie_at = reinterpret_cast<std::uint64_t>(here.job.data());
-  const ReachProbe mine{host_id(), cookie_at, here.job[0], ::getpid(), world_rank};
+  const ReachProbe mine{host_id(), here.probe.shown(), ::getpid(), world_rank};
   std::vector<ReachProbe> all(static_cast<std::size_t>(here.ranks));
   native().Allgather(&mine, sizeof mine, native().abi.byte, all.data(), sizeof mine,
                      native().abi.byte, comm);

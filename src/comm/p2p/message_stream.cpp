@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <random>
 #include <utility>
 
 #include "base/system_call.hpp"
@@ -31,8 +31,7 @@ constexpr short kHungUp = POLLHUP | POLLERR | POLLNVAL | POLLRDHUP;
 struct Hello {
   std::uint64_t magic = kHelloMagic;
   std::int64_t rank = 0;
-  std::uint64_t probe_address = 0;
-  std::array<std::uint64_t, 2> probe{};
+  ShownProbe probe;
 };
 
 int open_process(int pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
@@ -56,11 +55,6 @@ Fd connect_to_name(const std::string& name, int peer) {
 }
 
 }  // namespace
-
-PullProbe::PullProbe() : bytes() {
-  std::random_device random;
-  for (std::uint64_t& word : bytes) word = std::uint64_t{random()} << 32 | random();
-}
 
 Wire::Wire(Fd socket) : socket_(std::move(socket)) {
   check_peer_uid(socket_.get(), ::geteuid());
@@ -103,8 +97,7 @@ OutgoingStream::OutgoingStream(int rank, int peer, const std::string& address,
   new (memory_.base()) RingControl{};
   Hello hello;
   hello.rank = rank;
-  hello.probe_address = reinterpret_cast<std::uint64_t>(probe.bytes.data());
-  hello.probe = probe.bytes;
+  hello.probe = probe.shown();
   const std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
   send_frame(wire_.socket(), FrameKind::data, bytes, {file.get()}, {deadline_in(kHelloS), nullptr},
              text("rank ", peer));
@@ -281,12 +274,8 @@ IncomingStream::IncomingStream(Accepted accepted, bool may_pull)
       memory_(std::move(accepted.memory)),
       wire_(std::move(accepted.wire)),
       ring_(memory_.base()) {
-  std::array<std::uint64_t, 2> found{};
-  const bool can_pull =
-      may_pull &&
-      pull_from(wire_.process(), accepted.hello.probe_address, found.data(), sizeof found) &&
-      found == accepted.hello.probe;
-  control().reader_can_pull.store(can_pull ? 1 : 0);
+  const bool pulls = may_pull && can_pull(wire_.process(), accepted.hello.probe);
+  control().reader_can_pull.store(pulls ? 1 : 0);
 }
 
 bool IncomingStream::has_ended() {

@@ -4,7 +4,6 @@
 // sender's memory, the receiver pulls the bytes and confirms the pull. The mailbox's lock guards
 // both ends.
 #pragma once
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -32,12 +31,6 @@ struct RingWord {
   const std::atomic<std::uint64_t>* word;
   std::uint64_t seen;
   bool has_changed() const { return word->load(std::memory_order_acquire) != seen; }
-};
-
-/// Random bytes in this process. A peer that reads the same bytes here can pull messages from here.
-struct PullProbe {
-  PullProbe();
-  std::array<std::uint64_t, 2> bytes;
 };
 
 /// The socket of a stream, and the process at its far end.

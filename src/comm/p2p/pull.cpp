@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <random>
 
 #include "base/threads.hpp"
 
@@ -28,6 +29,16 @@ bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes
     done += static_cast<std::uint64_t>(read);
   }
   return true;
+}
+
+bool can_pull(int process, const ShownProbe& probe) {
+  std::array<std::uint64_t, 2> found{};
+  return pull_from(process, probe.address, found.data(), sizeof found) && found == probe.bytes;
+}
+
+PullProbe::PullProbe() : bytes_() {
+  std::random_device random;
+  for (std::uint64_t& word : bytes_) word = std::uint64_t{random()} << 32 | random();
 }
 
 TwoThreadPull::~TwoThreadPull() {

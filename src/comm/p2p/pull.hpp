@@ -1,6 +1,8 @@
-// Reads the memory of another process on this host (process_vm_readv), without the owner's help.
-// Containers and Yama may forbid the read, so both ends test it once.
+// Reads the memory of another process on this host (process_vm_readv), without the owner's help:
+// for messages of mailboxes and under MPI. Containers and Yama may forbid the read, so a rank tests
+// it once for each peer.
 #pragma once
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +14,26 @@ namespace plait::p2p {
 
 /// Returns false if the kernel forbids the read or the process has ended.
 bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
+
+/// Random bytes in a process, and the address where they lie.
+struct ShownProbe {
+  std::uint64_t address = 0;
+  std::array<std::uint64_t, 2> bytes{};
+};
+/// Returns whether this process finds the bytes of `probe` there, and hence can pull from there.
+bool can_pull(int process, const ShownProbe& probe);
+
+/// The probe of this process.
+class PullProbe {
+ public:
+  PullProbe();
+  PullProbe(const PullProbe&) = delete;
+  PullProbe& operator=(const PullProbe&) = delete;
+  ShownProbe shown() const { return {reinterpret_cast<std::uint64_t>(bytes_.data()), bytes_}; }
+
+ private:
+  std::array<std::uint64_t, 2> bytes_;
+};
 
 /// Reads large ranges by two threads: the owner waits for its message, so its core is free.
 class TwoThreadPull {
