@@ -7,6 +7,7 @@ errors become those of c10d.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -156,6 +157,8 @@ class Mailbox:
         self._targets: set[int] = set()  # peers that a send reaches
         self._sources: set[int] = set()  # peers that a receive hears
         self._core = plait._core.Mailbox(rank, ranks)
+        # Ends the core's threads before Python does, if the program never destroys the group.
+        weakref.finalize(self, self._core.close, "the program ended")
         store.set(f"mail/{rank}", f"{host_name()} {self._core.address}")
 
     def send(self, whole: Any, peer: int, tag: int, seconds: float, context: int = USER) -> Work:

@@ -264,6 +264,12 @@ void Mailbox::accept_streams() {
   }
 }
 
+/// Also ends copies of the socket in forked processes.
+void Mailbox::close_listener() {
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  listener_ = Fd();
+}
+
 /// Fails sends to the peer. Messages that it sent before may still arrive.
 void Mailbox::close_sends_to(int peer) {
   send_closed_[index(peer)] = true;
@@ -491,7 +497,7 @@ std::optional<MessageFailure> Mailbox::shut_down(const std::string& why, double 
     if (!closed_.empty() || !closing_.empty()) return std::nullopt;
     closing_ = why;
     end_receives(why);
-    listener_ = Fd();
+    close_listener();
     for (const auto& from : in_)
       if (from != nullptr) from->close();  // tells the sender that this rank reads nothing more
     Messages posted;
@@ -527,12 +533,13 @@ std::optional<MessageFailure> Mailbox::unread(const Messages& posted, double sec
 }
 
 void Mailbox::close(const std::string& why) noexcept {
-  is_aborting_.store(true);  // ends a long pull under the lock
+  if (forks_so_far() != forks_) return;  // the sockets are the parent's
+  is_aborting_.store(true);              // ends a long pull under the lock
   Lock lock(mutex_);
   if (closed_.empty()) {
     closed_ = why;
     end_receives(why);
-    listener_ = Fd();
+    close_listener();
     for (const auto& out : out_) {
       if (out == nullptr) continue;
       out->close();

@@ -71,7 +71,7 @@ class Mailbox {
   /// Closes the mailbox once all peers have read the program's messages. Posted receives fail at
   /// once. Returns the first message that a peer did not read within `seconds`, if any.
   std::optional<MessageFailure> shut_down(const std::string& why, double seconds);
-  /// Fails all posted messages, and closes at once.
+  /// Fails all posted messages, and closes at once. Does nothing in a forked child.
   void close(const std::string& why) noexcept;
   /// Later streams do not pull if false: all bytes go through rings, as where the kernel forbids
   /// reads of another process.
@@ -89,6 +89,7 @@ class Mailbox {
   void fail(Message& message, ErrorCode code, const std::string& reason);
   void finish_all(Messages& messages);
   void accept_streams();
+  void close_listener();
   void close_sends_to(int peer);
   void close_receives_from(IncomingStream& from);
   void fail_orphaned_receives();
