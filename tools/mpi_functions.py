@@ -191,7 +191,7 @@ def served_body(form: Form) -> str:
     passed = {
         "blocking": f"is_passed_on({args}({arguments}), CallForm::blocking)",
         "nonblocking": f"is_passed_on({args}({arguments}), CallForm::nonblocking)",
-        "persistent": "!is_serving()",
+        "persistent": "!is_intercepting()",
     }[form.mode]
     run = {
         "blocking": f"run_collective(mpi, {args}, {arguments})",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from mpi_programs import FOUND, ROOT, Mpi
+from mpi_programs import FOUND, PROGRAMS, ROOT, Mpi
 
 
 @pytest.fixture(
@@ -33,3 +34,13 @@ def drop_in() -> Path:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mpi")
+
+
+@pytest.fixture(scope="session")
+def emulated_gpu(folder) -> str:
+    """A CUDA driver with device memory that no other code can read or write."""
+    made = folder / "libcuda.so.1"
+    source = str(PROGRAMS / "libcuda.cpp")
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run(["g++", *flags, "-o", str(made), source], check=True)
+    return str(made)

@@ -36,16 +36,6 @@ def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, see
     assert sum(row["served"] for row in found) > sum(row["calls"] for row in found) / least, found
 
 
-@pytest.fixture(scope="session")
-def emulated_gpu(folder) -> str:
-    """A CUDA driver with device memory that no other code can read or write."""
-    made = folder / "libcuda.so.1"
-    source = str(PROGRAMS / "libcuda.cpp")
-    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
-    subprocess.run(["g++", *flags, "-o", str(made), source], check=True)
-    return str(made)
-
-
 @pytest.fixture
 def run_staged(mpi, drop_in, folder, emulated_gpu):
     def run(name: str, ranks: int):

@@ -80,6 +80,7 @@ constexpr NativeName kNames[] = {
     {"PMPI_Type_create_hindexed", nullptr, offsetof(NativeFunctions, Type_create_hindexed)},
     {"PMPI_Type_contiguous", nullptr, offsetof(NativeFunctions, Type_contiguous)},
     {"PMPI_Type_commit", nullptr, offsetof(NativeFunctions, Type_commit)},
+    {"PMPI_Type_get_name", nullptr, offsetof(NativeFunctions, Type_get_name)},
     {"PMPI_Type_dup", nullptr, offsetof(NativeFunctions, Type_dup)},
     {"PMPI_Type_free", nullptr, offsetof(NativeFunctions, Type_free)},
     {"PMPI_Pack", nullptr, offsetof(NativeFunctions, Pack)},

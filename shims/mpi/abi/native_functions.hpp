@@ -107,6 +107,7 @@ struct NativeFunctions {
                               void* newtype) = nullptr;
   int (*Type_contiguous)(int count, Handle oldtype, void* newtype) = nullptr;
   int (*Type_commit)(void* datatype) = nullptr;
+  int (*Type_get_name)(Handle datatype, char* type_name, int* resultlen) = nullptr;
   int (*Type_dup)(Handle oldtype, void* newtype) = nullptr;
   int (*Type_free)(void* datatype) = nullptr;
   int (*Pack)(const void* inbuf, int incount, Handle datatype, void* outbuf, int outsize,

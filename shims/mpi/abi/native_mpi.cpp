@@ -69,6 +69,12 @@ const NativeMpi& find_native() {
   return *native_table.load();
 }
 
+const char* name_of_function(std::size_t offset) {
+  for (const NativeName& one : native_names())
+    if (one.offset == offset) return one.name + 1;  // without the P of PMPI_
+  return "MPI";
+}
+
 bool threads_may_call_at_once() {
   const int multiple = native().abi.thread_multiple;
   int level = multiple;

@@ -36,6 +36,8 @@ inline const NativeMpi& native() {
   return found != nullptr ? *found : find_native();
 }
 
+/// Returns the name of the function at an offset in NativeFunctions.
+const char* name_of_function(std::size_t offset);
 /// Returns whether several threads may call MPI at once; true if the MPI does not say. Valid after
 /// MPI_Init.
 bool threads_may_call_at_once();

@@ -8,6 +8,8 @@
 namespace plait::mpi {
 
 constinit std::atomic<bool> counting{false};
+constinit std::atomic<bool> explaining{false};
+constinit std::atomic<bool> recording{false};
 
 namespace {
 
@@ -29,17 +31,23 @@ std::uint64_t counted_bytes(const CallShape& shape) {
   return std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
 }
 
+std::uint64_t bytes_of_native(const CollectiveArgs& args) {
+  int inter = 0;
+  RankPosition position;
+  if (native().Comm_test_inter(args.comm, &inter) != 0) return 0;
+  native().Comm_size(args.comm, &position.ranks);
+  native().Comm_rank(args.comm, &position.rank);
+  Fallback why = Fallback::none;
+  const std::optional<CallShape> shape = inter != 0 ? std::nullopt : shape_of(args, position, why);
+  return shape ? counted_bytes(*shape) : bytes_by_type(args, position);
+}
+
 void CountedNative::begin(const CollectiveArgs& args) {
   const Abi& abi = native().abi;
   int inter = 0;
-  RankPosition position;
   if (abi.key(args.comm) == abi.no_comm) return;
   if (native().Comm_test_inter(args.comm, &inter) != 0) return;
-  native().Comm_size(args.comm, &position.ranks);
-  native().Comm_rank(args.comm, &position.rank);
-  const std::optional<CallShape> shape = inter != 0 ? std::nullopt : shape_of(args, position);
-  counted_.emplace(args.collective, shape ? counted_bytes(*shape) : bytes_by_type(args, position),
-                   kByMpi);
+  counted_.emplace(args.collective, bytes_of_native(args), kByMpi);
 }
 
 /// C entry to the call book of this process: fills `rows` and returns the number of all rows.

@@ -19,21 +19,22 @@ bool saturates(const MpiType& type, const MpiOp& op) {
          type.kind == TypeClass::integer && bytes_of(type.type) <= 2;
 }
 
-/// Sets type and operation of a reduction; returns false if the reduction is native.
-bool set_reduction(const CollectiveArgs& args, Request& request) {
+/// Sets type and operation of a reduction; returns why the reduction is native, or none.
+Fallback set_reduction(const CollectiveArgs& args, Request& request) {
   const MpiType* type = native().abi.type(args.out_type);
   const MpiOp* op = native().abi.op(args.op);
-  if (type == nullptr || op == nullptr || type->kind == TypeClass::moved) return false;
-  if (saturates(*type, *op)) return false;
+  if (op == nullptr) return Fallback::op;
+  if (type == nullptr || type->kind == TypeClass::moved) return Fallback::type;
+  if (saturates(*type, *op)) return Fallback::short_sum;
   const bool floats =
       type->kind == TypeClass::floating || type->kind == TypeClass::queried_floating;
-  if (floats && !op->on_floats) return false;
-  if (type->kind == TypeClass::byte && op->on_floats) return false;
+  if (floats && !op->on_floats) return Fallback::op_on_type;
+  if (type->kind == TypeClass::byte && op->on_floats) return Fallback::op_on_type;
   if (type->kind >= TypeClass::queried_integer && size_of(args.out_type) != bytes_of(type->type))
-    return false;
+    return Fallback::type;
   request.type = type->type;
   request.op = op->op;
-  return true;
+  return Fallback::none;
 }
 
 /// Sets the count of each part; returns false for a negative count.
@@ -159,8 +160,10 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
-std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position) {
+std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position,
+                                  Fallback& why) {
   CallShape shape;
+  why = Fallback::arguments;
   Request& request = shape.request;
   request.collective = args.collective;
   request.ranks = position.ranks;
@@ -180,7 +183,8 @@ std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition
   shape.part_bytes = count * *bytes;
   request.count = count;
   if (reduces(args.collective)) {
-    if (!set_reduction(args, request)) return std::nullopt;
+    const Fallback found = set_reduction(args, request);
+    if (found != Fallback::none) return why = found, std::nullopt;
   } else {
     request.type = DataType::uint8;
     request.count = shape.part_bytes;

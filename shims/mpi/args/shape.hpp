@@ -5,6 +5,7 @@
 
 #include "plait/communicator.hpp"
 #include "shims/mpi/args/collective_args.hpp"
+#include "shims/mpi/args/fallback.hpp"
 #include "shims/mpi/args/layout.hpp"
 
 namespace plait::mpi {
@@ -54,9 +55,10 @@ struct RankPart {
 std::uint64_t most_bytes(const CollectiveArgs& args);
 /// Returns the message bytes of a call with equal parts, the same on all ranks; 0 = wrong call.
 std::uint64_t even_bytes(const CollectiveArgs& args, const RankPosition& position);
-/// Returns nothing for a call that must be forwarded: empty, wrong, or not plait's. With own_counts
-/// a rank's part may be empty though the call is not.
-std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position);
+/// Returns nothing for a call that must be forwarded: empty, wrong, or not plait's; `why` then has
+/// the reason. With own_counts a rank's part may be empty though the call is not.
+std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position,
+                                  Fallback& why);
 
 /// Returns whether this rank reads or writes GPU memory in the call.
 bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position);

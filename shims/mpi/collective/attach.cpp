@@ -64,6 +64,7 @@ struct MpiSettings {
   bool disabled = false;
   bool host = false;    ///< host memory is served
   bool broken = false;  ///< a variable is invalid; all ranks learn this
+  const char* native_because = "MPI_Init has not run";  ///< if the job is not served
   MinBytes on_host{}, on_gpus{}, multinode{};
   bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES
   int node_size = 0;              ///< PLAIT_NODE_SIZE
@@ -114,6 +115,8 @@ void read_settings(MpiSettings& found) {
   try {
     const Env env = read_env();
     counting.store(!env.profile.empty());
+    explaining.store(parse_log_level(env.debug) >= LogLevel::explain);
+    recording.store(is_counting() || is_explaining());
     found.disabled = env.disable;
     found.host = env.mpi_host;
     set_log(env.debug, env.debug_file);
@@ -312,17 +315,26 @@ std::uint64_t host_id() {
   return hash_bytes(words.data(), words.size());
 }
 
+const char* why_job_is_native() { return settings().native_because; }
+
 bool agreed_to_serve() {
   MpiSettings& mine = settings();
   read_settings(mine);
+  const auto native_because = [&](const char* reason) {
+    mine.native_because = reason;
+    return false;
+  };
+  constexpr const char* kDisabled = "PLAIT_DISABLE is set";
+  constexpr const char* kNothing = "PLAIT_MPI_HOST is not set, and no node has a GPU";
   if (!is_everywhere()) {
-    if (mine.disabled || (!mine.host && !sees_gpus())) return false;
+    if (mine.disabled) return native_because(kDisabled);
+    if (!mine.host && !sees_gpus()) return native_because(kNothing);
     warn_unasked(
         -1,
         "all MPI calls are native: this job has several nodes, and Open MPI starts ranks on "
         "other nodes without the drop-in; set OMPI_MCA_mca_base_env_list to "
         "\"LD_PRELOAD;PLAIT_MPI_HOST\" (docs/mpi.md)");
-    return false;
+    return native_because("ranks on other nodes may lack the drop-in");
   }
   const Handle world = native().abi.world;
   wait_for_all_ranks(world, std::min(kWarnAfterS, mine.arrive_s));
@@ -339,11 +351,13 @@ bool agreed_to_serve() {
   if (lowest != -least_negated || whole == 0) {
     warn_unasked(-1,
                  "all MPI calls are native: PLAIT_ variables differ between ranks or are invalid");
-    return false;
+    return native_because("PLAIT_ variables differ between ranks or are invalid");
   }
-  if (mine.disabled) return false;
+  if (mine.disabled) return native_because(kDisabled);
   const bool gpus = blind == 0;
-  if (!gpus && (!mine.host || ranks < 2)) return false;  // a single rank only stages GPU memory
+  if (!gpus && !mine.host) return native_because(kNothing);
+  if (!gpus && ranks < 2)  // a single rank only stages GPU memory
+    return native_because("the job has one rank, and no node has a GPU");
   gpus_in_job.store(gpus);
   exchange_nodes(world, ranks);
   return true;
@@ -373,12 +387,15 @@ std::uint64_t min_bytes_on_gpus(Collective collective) {
   return settings().on_gpus[static_cast<std::size_t>(collective)];
 }
 
+bool is_thin(const RankPosition& position) {
+  return position.nodes > 1 && position.nodes == position.ranks && !settings().min_bytes_is_set;
+}
+
 ServedLocations served_locations_of(const CallShape& shape, const RankPosition& position) {
   const MpiSettings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);
   if (position.nodes > 1) {
-    // With 1 rank a node plait has no work inside nodes: it serves only if PLAIT_MIN_BYTES is set.
-    if (position.nodes == position.ranks && !mine.min_bytes_is_set) return {};
+    if (is_thin(position)) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
     return {
         even && mine.multinode[at] != kNever && message_bytes(shape.request) >= mine.multinode[at],

@@ -11,6 +11,11 @@ namespace plait::mpi {
 /// Returns whether all ranks of MPI_COMM_WORLD serve host or GPU memory; sets gpus_in_job for the
 /// latter. Collective over MPI_COMM_WORLD.
 bool agreed_to_serve();
+/// Returns why it is not.
+const char* why_job_is_native();
+/// Returns whether each node has one rank, and PLAIT_MIN_BYTES is not set: plait then has no work
+/// inside nodes and serves no call.
+bool is_thin(const RankPosition& position);
 /// Returns whether plait may serve this communicator; the same on all ranks. Fills `position`.
 bool can_attach(Handle comm, RankPosition& position);
 /// Returns whether any rank of the communicator has initialised CUDA. Collective over it. Throws

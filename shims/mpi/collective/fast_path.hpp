@@ -70,7 +70,7 @@ inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
 /// Returns whether a call is native and has no buffer of this rank on a GPU. False = the slow path
 /// must decide, for example because the communicator or the type is not that of the last call.
 [[gnu::always_inline]] inline bool is_forwarded(const CollectiveArgs& args, bool is_blocking) {
-  if (is_counting() || may_hold_gpu_memory()) return false;
+  if (is_recording() || may_hold_gpu_memory()) return false;
   const std::uint64_t least = thresholds.any[static_cast<std::size_t>(args.collective)];
   const LookupCache& last = lookup_cache;
   if (least != kNever) {

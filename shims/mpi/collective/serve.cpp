@@ -118,12 +118,35 @@ bool ranks_use_gpus(Handle comm, CommEntry& entry) {
   return entry.uses_gpus;
 }
 
-/// Returns whether plait would serve the call only in GPU memory, and no rank uses GPUs. The check
-/// must be cheap, because it also runs in programs that never use a GPU.
-bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
-  if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
+/// Returns another value than none if plait would serve the call only in GPU memory, and no rank
+/// uses GPUs. The check must be cheap, because it also runs in programs that never use a GPU.
+Fallback why_unserved(const CollectiveArgs& args, CommEntry& entry) {
+  if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry))
+    return Fallback::none;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
-  return even_bytes(args, entry.position) < least || !ranks_use_gpus(args.comm, entry);
+  if (even_bytes(args, entry.position) < least) return Fallback::bytes;
+  return ranks_use_gpus(args.comm, entry) ? Fallback::none : Fallback::no_gpu_in_use;
+}
+
+/// Why negotiate() returns nothing.
+Fallback why_not_negotiated(const ServedCall& call) {
+  return call.shape.has_own_counts() ? Fallback::bytes : Fallback::host_memory;
+}
+
+ServedCall forwarded(Fallback why) {
+  ServedCall call;
+  call.why = why;
+  return call;
+}
+
+/// Why a call of this shape is served at no buffer location.
+Fallback why_at_no_location(const CallShape& shape, const RankPosition& position) {
+  const bool even = !shape.has_own_counts() && shape.request.counts.empty();
+  if (position.nodes > 1) {
+    if (is_thin(position)) return Fallback::thin_nodes;
+    return even ? Fallback::bytes : Fallback::uneven_nodes;
+  }
+  return shape.has_own_counts() ? Fallback::own_counts : Fallback::bytes;
 }
 
 /// Returns whether the native call would fail too; any other error means that plait lacks a
@@ -190,7 +213,7 @@ void release_state(ServedComm* state) {
 
 void begin_serving() {
   const bool serves = agreed_to_serve();
-  intercepting.store(serves || is_counting());
+  intercepting.store(serves || is_recording());
   if (!serves) return;
   native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
   begin_retained_comms();
@@ -361,9 +384,11 @@ std::optional<ServedComm::AgreedLocations> ServedComm::negotiate(const Collectiv
   return locations;
 }
 
-ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const ServedCall& call) {
+ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const ServedCall& call,
+                                              Fallback& why) {
   Participation participation;
   const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
+  why = locations ? Fallback::attach : why_not_negotiated(call);
   ServedComm* const own = locations ? attach_state(args.comm, position_, kMaxPersistent) : nullptr;
   if (own == nullptr || !locations->all_on_gpu) return own;
   if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<GpuEngines>();
@@ -373,10 +398,10 @@ ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const 
   return own;
 }
 
-bool ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
+Fallback ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
   Participation participation;
   const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
-  if (!locations) return false;
+  if (!locations) return why_not_negotiated(call);
   if (locations->all_on_gpu) use_gpus(args.comm, locations->gpu);
   if (!participation.packed && !participation.refusal)
     participation.make(args, call.shape, position_, -1);
@@ -387,10 +412,10 @@ bool ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
     if (locations->any_on_gpu || is_program_error(refused)) throw;
     log(LogLevel::warn, position_.rank,
         text("a call is forwarded to the native MPI: ", refused.what()));
-    return false;
+    return Fallback::resource;
   }
   participation.packed->end();
-  return true;
+  return Fallback::none;
 }
 
 bool ServedComm::begin_thread() {
@@ -470,24 +495,31 @@ bool may_serve(const CollectiveArgs& args) {
 
 ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   const Abi& abi = native().abi;
-  if (abi.key(args.comm) == abi.no_comm) return {};
+  if (abi.key(args.comm) == abi.no_comm) return forwarded(Fallback::communicator);
   CommEntry* const entry = entry_of(args.comm);
-  if (entry == nullptr || (!may_attach && entry->state == nullptr)) return {};
+  if (entry == nullptr) return forwarded(Fallback::communicator);
   const RankPosition position = entry->position;
-  if (is_unserved(args, *entry)) return {};
-  const std::optional<CallShape> shape = shape_of(args, position);
-  if (!shape) return {};
-  if (position.nodes > 1 && !may_attach) return {};  // the state's thread would have to call MPI
+  if (!may_attach && entry->state == nullptr)
+    return forwarded(position.nodes > 1 ? Fallback::many_nodes : Fallback::not_attached);
+  Fallback why = why_unserved(args, *entry);
+  if (why != Fallback::none) return forwarded(why);
+  const std::optional<CallShape> shape = shape_of(args, position, why);
+  if (!shape) return forwarded(why);
+  if (position.nodes > 1 && !may_attach)  // the state's thread would have to call MPI
+    return forwarded(Fallback::many_nodes);
   const ServedLocations locations = served_locations_of(*shape, position);
   // Ranks vote on GPU use and exchange locations in blocking calls alone.
   bool on_gpus = locations.on_gpus;
   if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *entry);
   if (on_gpus && !may_attach) on_gpus = entry->state->has_gpus();
-  if (!locations.on_host && !on_gpus) return {};
+  if (!locations.on_host && !on_gpus) {
+    if (!locations.on_gpus) return forwarded(why_at_no_location(*shape, position));
+    return forwarded(may_attach ? Fallback::no_gpu_in_use : Fallback::not_on_gpus);
+  }
   const bool agrees = entry->uses_gpus && position.nodes == 1;
   if (entry->state == nullptr) {
     ServedComm* const made = attach_or_forward(args.comm, position);
-    if (made == nullptr) return {};
+    if (made == nullptr) return forwarded(Fallback::attach);
     entry->state = made;
   }
   return {entry->state, *shape, locations.on_host, agrees};
@@ -495,20 +527,21 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
 
 ServedCall persistent_served_call(const CollectiveArgs& args) {
   ServedCall call = served_call(args, true);
-  if (call.state == nullptr || call.state->position().nodes > 1)
-    return {};  // native, as non-blocking calls over several nodes are
+  if (call.state == nullptr) return call;
+  if (call.state->position().nodes > 1) return forwarded(Fallback::many_nodes);
   const RevocationScope revocable(args.comm, call.state);
   throw_if_revoked(args.comm);
-  call.state = call.state->make_persistent_state(args, call);
+  call.state = call.state->make_persistent_state(args, call, call.why);
   return call;
 }
 
-std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args) {
+std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args, Fallback& why) {
   const ProgramThreadScope here;
   const RevocationScope revocable(args.comm, call.state);
   try {
     throw_if_revoked(args.comm);
-    if (!call.state->run(args, call)) return std::nullopt;
+    why = call.state->run(args, call);
+    if (why != Fallback::none) return std::nullopt;
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
   } catch (const std::exception& caught) {

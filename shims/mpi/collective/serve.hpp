@@ -50,8 +50,9 @@ struct Participation {
 struct ServedCall {
   ServedComm* state = nullptr;
   CallShape shape;
-  bool on_host = true;  ///< served even if all ranks' buffers are in host memory
-  bool agrees = false;  ///< ranks exchange buffer locations first
+  bool on_host = true;            ///< served even if all ranks' buffers are in host memory
+  bool agrees = false;            ///< ranks exchange buffer locations first
+  Fallback why = Fallback::none;  ///< with a null state
 };
 
 /// This rank in a communicator that plait serves.
@@ -69,13 +70,15 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   const RankPosition& position() const { return position_; }
   /// Returns whether a blocking call has found all ranks' buffers on GPUs; the same on all ranks.
   bool has_gpus() const { return gpus_->comm != nullptr; }
-  /// Runs the call after all calls started before it. Returns false on all ranks if the call is
-  /// native after all: no buffer is on a GPU and host memory is not served, or a rank cannot take
-  /// part. Throws Error.
-  bool run(const CollectiveArgs& args, const ServedCall& call);
+  /// Runs the call after all calls started before it. Returns another value than none, on all
+  /// ranks, if the call is native after all: no buffer is on a GPU and host memory is not served,
+  /// or a rank cannot take part. Throws Error.
+  Fallback run(const CollectiveArgs& args, const ServedCall& call);
   /// Makes a state for a persistent call on the same communicator, since ranks may start persistent
-  /// calls in any order. Returns null if the call is native after all. Throws Error.
-  ServedComm* make_persistent_state(const CollectiveArgs& args, const ServedCall& call);
+  /// calls in any order. Returns null if the call is native after all; `why` then has the reason.
+  /// Throws Error.
+  ServedComm* make_persistent_state(const CollectiveArgs& args, const ServedCall& call,
+                                    Fallback& why);
   /// Queues the call for the state's thread.
   void begin(CollectiveRequest& operation);
   /// Ends all calls with Error(aborted), on all ranks. Any thread.
@@ -148,8 +151,9 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach);
 ServedCall persistent_served_call(const CollectiveArgs& args);
 void release_state(ServedComm* state);
 
-/// Runs a blocking call. Returns the function's result, or nothing if the native MPI must run it.
-std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args);
+/// Runs a blocking call. Returns the function's result, or nothing if the native MPI must run it;
+/// `why` then has the reason.
+std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args, Fallback& why);
 
 /// Number of calls that plait has served in this process.
 extern constinit std::atomic<std::uint64_t> calls_served;

@@ -2,6 +2,7 @@
 // the native MPI with staging buffers in the place of GPU memory.
 #pragma once
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/collective/fast_path.hpp"
 #include "shims/mpi/intercept/staged_call.hpp"
 
@@ -23,9 +24,14 @@ template <class Mpi, class ArgsOf, class... Arguments>
 [[gnu::noinline]] int run_collective(Mpi mpi, ArgsOf args_of, Arguments... arguments) {
   const CollectiveArgs args = args_of(arguments...);
   return guarded(args.comm, [&]() -> int {
-    if (is_serving() && may_serve(args))
-      if (const ServedCall served = served_call(args, true); served.state != nullptr)
-        if (const std::optional<int> code = run_served(served, args)) return *code;
+    Fallback why = is_serving() ? Fallback::bytes : Fallback::job;
+    if (is_serving() && may_serve(args)) {
+      const ServedCall served = served_call(args, true);
+      why = served.why;
+      if (served.state != nullptr)
+        if (const std::optional<int> code = run_served(served, args, why)) return *code;
+    }
+    if (is_explaining()) explain_fallback(mpi.name(), args, why);
     const CountedNative counted(args);
     return staged(
         args.comm, [&](CallStaging& staging) { staging.add(args); }, mpi(args.comm), arguments...);
@@ -38,9 +44,13 @@ template <class Mpi, class ArgsOf, class... Arguments>
                                        Arguments... arguments) {
   const CollectiveArgs args = args_of(arguments...);
   return guarded(args.comm, [&]() -> int {
-    if (is_serving() && may_serve(args))
-      if (const ServedCall served = served_call(args, false); served.state != nullptr)
-        return start_served(served, args, request);
+    Fallback why = is_serving() ? Fallback::bytes : Fallback::job;
+    if (is_serving() && may_serve(args)) {
+      const ServedCall served = served_call(args, false);
+      if (served.state != nullptr) return start_served(served, args, request);
+      why = served.why;
+    }
+    if (is_explaining()) explain_fallback(mpi.name(), args, why);
     const CountedNative counted(args);
     return start_staged(
         args.comm, request, [&](CallStaging& staging) { staging.add(args); }, mpi(args.comm),
@@ -54,8 +64,10 @@ template <class Mpi, class ArgsOf, class... Arguments>
                                       Arguments... arguments) {
   const CollectiveArgs args = args_of(arguments...);
   return guarded(args.comm, [&]() -> int {
-    if (may_serve(args))
-      if (const std::optional<int> code = init_served(args, request)) return *code;
+    Fallback why = is_serving() ? Fallback::bytes : Fallback::job;
+    if (is_serving() && may_serve(args))
+      if (const std::optional<int> code = init_served(args, request, why)) return *code;
+    if (is_explaining()) explain_fallback(mpi.name(), args, why);
     return init_staged(
         args.comm, request, [&](CallStaging& staging) { staging.add(args); }, mpi(args.comm),
         arguments..., info);

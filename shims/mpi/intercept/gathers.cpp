@@ -38,7 +38,7 @@ int PMPI_Iallgather(const void*, int, Handle, void*, int, Handle, Handle, void*)
 int MPI_Allgather_init(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf,
                        int recvcount, Handle recvtype, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Allgather_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info,
                      request);
   return init_collective(mpi, args_of::Allgather, info, request, sendbuf, sendcount, sendtype,
@@ -80,7 +80,7 @@ int MPI_Allgather_init_c(const void* sendbuf, Count sendcount, Handle sendtype, 
                          Count recvcount, Handle recvtype, Handle comm, Handle info,
                          void* request) {
   constexpr Native<&NativeFunctions::Allgather_init_c, &NativeFunctions::Allgather_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info,
                      request);
   return init_collective(mpi, args_of::Allgather, info, request, sendbuf, sendcount, sendtype,
@@ -124,7 +124,7 @@ int MPI_Allgatherv_init(const void* sendbuf, int sendcount, Handle sendtype, voi
                         const int* recvcounts, const int* displs, Handle recvtype, Handle comm,
                         Handle info, void* request) {
   constexpr Native<&NativeFunctions::Allgatherv_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm,
                      info, request);
   return init_collective(mpi, args_of::Allgatherv, info, request, sendbuf, sendcount, sendtype,
@@ -169,7 +169,7 @@ int MPI_Allgatherv_init_c(const void* sendbuf, Count sendcount, Handle sendtype,
                           const Count* recvcounts, const std::intptr_t* displs, Handle recvtype,
                           Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Allgatherv_init_c, &NativeFunctions::Allgatherv_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm,
                      info, request);
   return init_collective(mpi, args_of::Allgatherv, info, request, sendbuf, sendcount, sendtype,
@@ -213,7 +213,7 @@ int MPI_Gather_init(const void* sendbuf, int sendcount, Handle sendtype, void* r
                     int recvcount, Handle recvtype, int root, Handle comm, Handle info,
                     void* request) {
   constexpr Native<&NativeFunctions::Gather_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
                      request);
   return init_collective(mpi, args_of::Gather, info, request, sendbuf, sendcount, sendtype, recvbuf,
@@ -256,7 +256,7 @@ int MPI_Gather_init_c(const void* sendbuf, Count sendcount, Handle sendtype, voi
                       Count recvcount, Handle recvtype, int root, Handle comm, Handle info,
                       void* request) {
   constexpr Native<&NativeFunctions::Gather_init_c, &NativeFunctions::Gather_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
                      request);
   return init_collective(mpi, args_of::Gather, info, request, sendbuf, sendcount, sendtype, recvbuf,
@@ -301,7 +301,7 @@ int MPI_Gatherv_init(const void* sendbuf, int sendcount, Handle sendtype, void* 
                      const int* recvcounts, const int* displs, Handle recvtype, int root,
                      Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Gatherv_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root,
                      comm, info, request);
   return init_collective(mpi, args_of::Gatherv, info, request, sendbuf, sendcount, sendtype,
@@ -350,7 +350,7 @@ int MPI_Gatherv_init_c(const void* sendbuf, Count sendcount, Handle sendtype, vo
                        int root, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Gatherv_init_c, &NativeFunctions::Gatherv_init> mpi;
   if (mpi.is_missing()) null_unless_root(root, comm, recvcounts, displs);
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root,
                      comm, info, request);
   return init_collective(mpi, args_of::Gatherv, info, request, sendbuf, sendcount, sendtype,

@@ -1,6 +1,8 @@
 // How an exported function for messages runs: passed on at once to the native MPI, by rendezvous,
 // or by the native MPI with staging buffers in the place of GPU memory.
 #pragma once
+#include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/intercept/staged_call.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
 #include "shims/mpi/p2p/sendrecv.hpp"
@@ -8,9 +10,9 @@
 namespace plait::mpi {
 
 /// Returns whether messages are passed on at once: none goes by rendezvous, and no buffer is on a
-/// GPU.
+/// GPU. begin_rendezvous() has then logged why.
 [[gnu::always_inline]] inline bool are_messages_native() {
-  return !uses_rendezvous() && !may_hold_gpu_memory();
+  return __builtin_expect(!uses_rendezvous() && !may_hold_gpu_memory(), 1) != 0;
 }
 
 /// Returns whether the native call suffices: no RTS header may arrive, no GPU memory is involved.
@@ -18,6 +20,14 @@ inline bool is_native_only(const void* buffer, Count count, Handle type) {
   return !(uses_rendezvous() && may_match_header(type, count)) &&
          !(job_uses_gpus() && is_on_gpu(buffer, type, count));
 }
+/// Logs why a send is native (PLAIT_DEBUG=EXPLAIN).
+[[gnu::cold]] inline void explain_send(const char* function, const P2PArgs& args, int dest,
+                                       Handle comm) {
+  const char* const why = why_not_rendezvous(args, dest, comm);
+  explain_message(function, args.count, args.type, comm,
+                  why != nullptr ? why : "all slots to the peer are in use");
+}
+
 /// Runs the request that make(code) returns to completion. Returns nothing if make() returned null
 /// without an error.
 template <class Make>
@@ -97,6 +107,7 @@ template <class Mpi, class N>
   };
   if (uses_rendezvous())
     if (const std::optional<int> code = run_blocking(comm, nullptr, offer)) return *code;
+  if (is_explaining()) explain_send(mpi.name(), {buf, count, datatype}, dest, comm);
   return staged(
       comm, [&](CallStaging& staging) { staging.add_input(buf, datatype, count); }, mpi(comm), buf,
       count, datatype, dest, tag, comm);
@@ -110,6 +121,7 @@ template <class Mpi, class N>
   };
   if (uses_rendezvous())
     if (const std::optional<int> code = start_request(comm, request, offer)) return *code;
+  if (is_explaining()) explain_send(mpi.name(), {buf, count, datatype}, dest, comm);
   return start_staged(
       comm, request, [&](CallStaging& staging) { staging.add_input(buf, datatype, count); },
       mpi(comm), buf, count, datatype, dest, tag, comm);
@@ -144,6 +156,7 @@ template <class Mpi, class N>
     if (const std::optional<int> code =
             init_rendezvous_send(mpi, buf, count, datatype, dest, tag, comm, request))
       return *code;
+    if (is_explaining()) explain_send(mpi.name(), {buf, count, datatype}, dest, comm);
     note_native_send(buf, count, datatype, dest, tag, comm);
   }
   return init_staged(

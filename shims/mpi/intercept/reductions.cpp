@@ -35,7 +35,8 @@ int PMPI_Iallreduce(const void*, void*, int, Handle, Handle, Handle, void*)
 int MPI_Allreduce_init(const void* sendbuf, void* recvbuf, int count, Handle datatype, Handle op,
                        Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Allreduce_init> mpi;
-  if (!is_serving()) return mpi(comm)(sendbuf, recvbuf, count, datatype, op, comm, info, request);
+  if (!is_intercepting())
+    return mpi(comm)(sendbuf, recvbuf, count, datatype, op, comm, info, request);
   return init_collective(mpi, args_of::Allreduce, info, request, sendbuf, recvbuf, count, datatype,
                          op, comm);
 }
@@ -71,7 +72,8 @@ int PMPI_Iallreduce_c(const void*, void*, Count, Handle, Handle, Handle, void*)
 int MPI_Allreduce_init_c(const void* sendbuf, void* recvbuf, Count count, Handle datatype,
                          Handle op, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Allreduce_init_c, &NativeFunctions::Allreduce_init> mpi;
-  if (!is_serving()) return mpi(comm)(sendbuf, recvbuf, count, datatype, op, comm, info, request);
+  if (!is_intercepting())
+    return mpi(comm)(sendbuf, recvbuf, count, datatype, op, comm, info, request);
   return init_collective(mpi, args_of::Allreduce, info, request, sendbuf, recvbuf, count, datatype,
                          op, comm);
 }
@@ -107,7 +109,7 @@ int PMPI_Ireduce(const void*, void*, int, Handle, Handle, int, Handle, void*)
 int MPI_Reduce_init(const void* sendbuf, void* recvbuf, int count, Handle datatype, Handle op,
                     int root, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Reduce_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, recvbuf, count, datatype, op, root, comm, info, request);
   return init_collective(mpi, args_of::Reduce, info, request, sendbuf, recvbuf, count, datatype, op,
                          root, comm);
@@ -144,7 +146,7 @@ int PMPI_Ireduce_c(const void*, void*, Count, Handle, Handle, int, Handle, void*
 int MPI_Reduce_init_c(const void* sendbuf, void* recvbuf, Count count, Handle datatype, Handle op,
                       int root, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Reduce_init_c, &NativeFunctions::Reduce_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, recvbuf, count, datatype, op, root, comm, info, request);
   return init_collective(mpi, args_of::Reduce, info, request, sendbuf, recvbuf, count, datatype, op,
                          root, comm);
@@ -183,7 +185,7 @@ int MPI_Reduce_scatter_block_init(const void* sendbuf, void* recvbuf, int recvco
                                   Handle datatype, Handle op, Handle comm, Handle info,
                                   void* request) {
   constexpr Native<&NativeFunctions::Reduce_scatter_block_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, recvbuf, recvcount, datatype, op, comm, info, request);
   return init_collective(mpi, args_of::Reduce_scatter_block, info, request, sendbuf, recvbuf,
                          recvcount, datatype, op, comm);
@@ -227,7 +229,7 @@ int MPI_Reduce_scatter_block_init_c(const void* sendbuf, void* recvbuf, Count re
   constexpr Native<&NativeFunctions::Reduce_scatter_block_init_c,
                    &NativeFunctions::Reduce_scatter_block_init>
       mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, recvbuf, recvcount, datatype, op, comm, info, request);
   return init_collective(mpi, args_of::Reduce_scatter_block, info, request, sendbuf, recvbuf,
                          recvcount, datatype, op, comm);
@@ -266,7 +268,7 @@ int PMPI_Ireduce_scatter(const void*, void*, const int*, Handle, Handle, Handle,
 int MPI_Reduce_scatter_init(const void* sendbuf, void* recvbuf, const int* recvcounts,
                             Handle datatype, Handle op, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Reduce_scatter_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, recvbuf, recvcounts, datatype, op, comm, info, request);
   return init_collective(mpi, args_of::Reduce_scatter, info, request, sendbuf, recvbuf, recvcounts,
                          datatype, op, comm);
@@ -305,7 +307,7 @@ int MPI_Reduce_scatter_init_c(const void* sendbuf, void* recvbuf, const Count* r
                               Handle datatype, Handle op, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Reduce_scatter_init_c, &NativeFunctions::Reduce_scatter_init>
       mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, recvbuf, recvcounts, datatype, op, comm, info, request);
   return init_collective(mpi, args_of::Reduce_scatter, info, request, sendbuf, recvbuf, recvcounts,
                          datatype, op, comm);

@@ -28,7 +28,7 @@ int PMPI_Ibcast(void*, int, Handle, int, Handle, void*) __attribute__((alias("MP
 int MPI_Bcast_init(void* buffer, int count, Handle datatype, int root, Handle comm, Handle info,
                    void* request) {
   constexpr Native<&NativeFunctions::Bcast_init> mpi;
-  if (!is_serving()) return mpi(comm)(buffer, count, datatype, root, comm, info, request);
+  if (!is_intercepting()) return mpi(comm)(buffer, count, datatype, root, comm, info, request);
   return init_collective(mpi, args_of::Bcast, info, request, buffer, count, datatype, root, comm);
 }
 int PMPI_Bcast_init(void*, int, Handle, int, Handle, Handle, void*)
@@ -56,7 +56,7 @@ int PMPI_Ibcast_c(void*, Count, Handle, int, Handle, void*) __attribute__((alias
 int MPI_Bcast_init_c(void* buffer, Count count, Handle datatype, int root, Handle comm, Handle info,
                      void* request) {
   constexpr Native<&NativeFunctions::Bcast_init_c, &NativeFunctions::Bcast_init> mpi;
-  if (!is_serving()) return mpi(comm)(buffer, count, datatype, root, comm, info, request);
+  if (!is_intercepting()) return mpi(comm)(buffer, count, datatype, root, comm, info, request);
   return init_collective(mpi, args_of::Bcast, info, request, buffer, count, datatype, root, comm);
 }
 int PMPI_Bcast_init_c(void*, Count, Handle, int, Handle, Handle, void*)
@@ -96,7 +96,7 @@ int MPI_Scatter_init(const void* sendbuf, int sendcount, Handle sendtype, void* 
                      int recvcount, Handle recvtype, int root, Handle comm, Handle info,
                      void* request) {
   constexpr Native<&NativeFunctions::Scatter_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
                      request);
   return init_collective(mpi, args_of::Scatter, info, request, sendbuf, sendcount, sendtype,
@@ -139,7 +139,7 @@ int MPI_Scatter_init_c(const void* sendbuf, Count sendcount, Handle sendtype, vo
                        Count recvcount, Handle recvtype, int root, Handle comm, Handle info,
                        void* request) {
   constexpr Native<&NativeFunctions::Scatter_init_c, &NativeFunctions::Scatter_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
                      request);
   return init_collective(mpi, args_of::Scatter, info, request, sendbuf, sendcount, sendtype,
@@ -184,7 +184,7 @@ int MPI_Scatterv_init(const void* sendbuf, const int* sendcounts, const int* dis
                       Handle sendtype, void* recvbuf, int recvcount, Handle recvtype, int root,
                       Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Scatterv_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root,
                      comm, info, request);
   return init_collective(mpi, args_of::Scatterv, info, request, sendbuf, sendcounts, displs,
@@ -233,7 +233,7 @@ int MPI_Scatterv_init_c(const void* sendbuf, const Count* sendcounts, const std:
                         Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Scatterv_init_c, &NativeFunctions::Scatterv_init> mpi;
   if (mpi.is_missing()) null_unless_root(root, comm, sendcounts, displs);
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root,
                      comm, info, request);
   return init_collective(mpi, args_of::Scatterv, info, request, sendbuf, sendcounts, displs,
@@ -275,7 +275,7 @@ int PMPI_Ialltoall(const void*, int, Handle, void*, int, Handle, Handle, void*)
 int MPI_Alltoall_init(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf,
                       int recvcount, Handle recvtype, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Alltoall_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info,
                      request);
   return init_collective(mpi, args_of::Alltoall, info, request, sendbuf, sendcount, sendtype,
@@ -316,7 +316,7 @@ int PMPI_Ialltoall_c(const void*, Count, Handle, void*, Count, Handle, Handle, v
 int MPI_Alltoall_init_c(const void* sendbuf, Count sendcount, Handle sendtype, void* recvbuf,
                         Count recvcount, Handle recvtype, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Alltoall_init_c, &NativeFunctions::Alltoall_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info,
                      request);
   return init_collective(mpi, args_of::Alltoall, info, request, sendbuf, sendcount, sendtype,
@@ -362,7 +362,7 @@ int MPI_Alltoallv_init(const void* sendbuf, const int* sendcounts, const int* sd
                        Handle sendtype, void* recvbuf, const int* recvcounts, const int* rdispls,
                        Handle recvtype, Handle comm, Handle info, void* request) {
   constexpr Native<&NativeFunctions::Alltoallv_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype,
                      comm, info, request);
   return init_collective(mpi, args_of::Alltoallv, info, request, sendbuf, sendcounts, sdispls,
@@ -411,7 +411,7 @@ int MPI_Alltoallv_init_c(const void* sendbuf, const Count* sendcounts, const std
                          const std::intptr_t* rdispls, Handle recvtype, Handle comm, Handle info,
                          void* request) {
   constexpr Native<&NativeFunctions::Alltoallv_init_c, &NativeFunctions::Alltoallv_init> mpi;
-  if (!is_serving())
+  if (!is_intercepting())
     return mpi(comm)(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype,
                      comm, info, request);
   return init_collective(mpi, args_of::Alltoallv, info, request, sendbuf, sendcounts, sdispls,

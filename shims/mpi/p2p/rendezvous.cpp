@@ -576,15 +576,24 @@ std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::
 
 }  // namespace
 
-bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm) {
+const char* why_not_rendezvous(const P2PArgs& args, int to, Handle comm) {
   const std::uint64_t bytes = bytes_of(args.count, args.type);
-  if (!uses_rendezvous() || bytes <= kMaxHeader) return false;
+  if (!uses_rendezvous()) return "PLAIT_OPS does not name send_recv";
   const Collective message = Collective::send_recv;
   const bool on_gpu = job_uses_gpus() && gpu_of(args.buffer) >= 0;
-  if (bytes < (on_gpu ? min_bytes_on_gpus(message) : min_bytes_on_host(message))) return false;
+  if (bytes <= kMaxHeader ||
+      bytes < (on_gpu ? min_bytes_on_gpus(message) : min_bytes_on_host(message)))
+    return "the message is smaller than PLAIT_MIN_BYTES, or its buffer is in host memory and "
+           "PLAIT_MPI_HOST is not set";
   const std::optional<int> node_rank = rank_in_node(comm, to);
-  if (!node_rank || (is_this_rank(*node_rank) && !on_gpu)) return false;
-  return layout_of(args.type).contiguous;
+  if (!node_rank) return "the peer is on another node, or there is no peer";
+  if (is_this_rank(*node_rank) && !on_gpu)
+    return "a message in host memory to the rank itself is the MPI's";
+  return layout_of(args.type).contiguous ? nullptr : "the layout of the type has holes";
+}
+
+bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm) {
+  return why_not_rendezvous(args, to, comm) == nullptr;
 }
 
 std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int to, int tag,

@@ -106,6 +106,8 @@ PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>
                                    Handle comm);
 /// Returns whether a send goes by rendezvous if a slot is free.
 bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm);
+/// Returns why not; null if it does.
+const char* why_not_rendezvous(const P2PArgs& args, int to, Handle comm);
 /// Checks a completed native receive; after a truncated RTS header completes the sender.
 int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code);
 /// Runs call(status), a blocking native receive into a buffer too small for an RTS header. Returns

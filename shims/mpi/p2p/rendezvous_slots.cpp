@@ -178,9 +178,14 @@ void begin_rendezvous(bool can) {
   const Handle world = native().abi.world;
   const std::uint64_t host = min_bytes_on_host(Collective::send_recv);
   const std::uint64_t gpus = job_uses_gpus() ? min_bytes_on_gpus(Collective::send_recv) : kNever;
-  if (std::min(host, gpus) == kNever || !all_can(can, world)) return;
   int rank = 0, ranks = 0;
   native().Comm_rank(world, &rank);
+  const auto explain = [&](const char* why) {
+    if (rank == 0) log(LogLevel::explain, rank, text("messages go to the MPI: ", why));
+  };
+  if (std::min(host, gpus) == kNever) return explain("PLAIT_OPS does not name send_recv");
+  if (!all_can(can, world))
+    return explain("the MPI does not make progress on messages in all its functions");
   native().Comm_size(world, &ranks);
   NodeState& here = node_state();
   here.node_rank_of_world.assign(static_cast<std::size_t>(ranks), -1);

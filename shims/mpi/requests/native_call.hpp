@@ -117,6 +117,13 @@ struct Native {
       return NativeLargeCall{native().*kFunction, native().*kSmall, comm, kLengths};
   }
   [[gnu::always_inline]] bool is_missing() const { return native().*kFunction == nullptr; }
+  /// Returns the exported function's name.
+  const char* name() const {
+    const NativeFunctions& table = native();
+    const auto* const member = reinterpret_cast<const std::byte*>(&(table.*kFunction));
+    return name_of_function(
+        static_cast<std::size_t>(member - reinterpret_cast<const std::byte*>(&table)));
+  }
 };
 
 }  // namespace plait::mpi

@@ -101,10 +101,11 @@ void add_persistent(PersistentOp& one, void* request) {
   std::memcpy(request, &shown, static_cast<std::size_t>(native().abi.handle_bytes));
 }
 
-std::optional<int> init_served(const CollectiveArgs& args, void* request) {
+std::optional<int> init_served(const CollectiveArgs& args, void* request, Fallback& why) {
   const ProgramThreadScope here;
   try {
     const ServedCall call = persistent_served_call(args);
+    why = call.why;
     if (call.state == nullptr) return std::nullopt;
     const std::shared_ptr<ServedComm> entry(call.state,
                                             release_state);  // also if no request is made

@@ -14,9 +14,9 @@ inline bool has_persistent() { return persistent.load(std::memory_order_relaxed)
 void add_persistent(Handle comm, Handle request, CallStaging staging);
 /// Adds a request of plait's (with staging of its own); stores the program's request.
 void add_persistent(PersistentOp& one, void* request);
-/// Makes the request of a collective; returns nothing if the collective is native. Collective over
-/// the communicator.
-std::optional<int> init_served(const CollectiveArgs& args, void* request);
+/// Makes the request of a collective; returns nothing if the collective is native, and `why` then
+/// has the reason. Collective over the communicator.
+std::optional<int> init_served(const CollectiveArgs& args, void* request, Fallback& why);
 /// Called before the MPI starts the request: fills the staging buffers. Returns the error after
 /// calling its handler; 0 also for a request that is not in the table.
 int stage_persistent(Handle request);

@@ -1,0 +1,142 @@
+// Writes the lines of PLAIT_DEBUG=EXPLAIN, and keeps which lines have been written.
+#include "shims/mpi/collective/explain.hpp"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <set>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/collective/attach.hpp"
+
+namespace plait::mpi {
+namespace {
+
+constexpr const char* kAttach =
+    "the communicator could not be attached, or too many are; a warning above names a failure";
+
+/// Why plait serves no call on a communicator.
+std::string why_comm_is_native(Handle comm) {
+  int inter = 0;
+  RankPosition position;
+  if (native().abi.key(comm) == native().abi.no_comm) return "the communicator is MPI_COMM_NULL";
+  if (native().Comm_test_inter(comm, &inter) == 0 && inter != 0)
+    return "the communicator is an intercommunicator";
+  if (can_attach(comm, position)) return kAttach;
+  if (position.ranks < 2) return "the communicator has one rank";
+  if (position.ranks > kMaxRanks)
+    return text("the communicator has more than ", kMaxRanks, " ranks");
+  if (position.nodes == 0)
+    return "the communicator has ranks of several MPI_COMM_WORLDs (spawn, connect, join)";
+  return text("a node has more than ", kMostRanks, " ranks of the communicator");
+}
+
+/// Names the least size that plait serves, or the setting without which it serves none.
+std::string words_of_bytes(const CollectiveArgs& args) {
+  RankPosition position;
+  const bool over_nodes = can_attach(args.comm, position) && position.nodes > 1;
+  const std::uint64_t gpus =
+      job_uses_gpus() && !over_nodes ? min_bytes_on_gpus(args.collective) : kNever;
+  const std::uint64_t host =
+      over_nodes ? min_bytes_multinode(args.collective) : min_bytes_on_host(args.collective);
+  const std::uint64_t least = std::min(host, gpus);
+  if (least == kNever) return text("PLAIT_OPS does not name ", name_of(args.collective));
+  return text("the message is smaller than PLAIT_MIN_BYTES, here ", least, " bytes");
+}
+
+std::string words_of(const CollectiveArgs& args, Fallback why) {
+  switch (why) {
+    case Fallback::none: return "plait lacks the function";
+    case Fallback::job: return text("no call of this job is served: ", why_job_is_native());
+    case Fallback::bytes: return words_of_bytes(args);
+    case Fallback::arguments: return "the call moves no data, or an argument is wrong";
+    case Fallback::type: return "plait does not reduce this type";
+    case Fallback::op:
+      return "plait does not run this operation, but MPI_SUM, PROD, MIN, MAX, BAND, BOR and BXOR";
+    case Fallback::op_on_type: return "the operation is not defined on this type";
+    case Fallback::short_sum:
+      return "sums of integers of 8 and 16 bits are Open MPI's, which saturate";
+    case Fallback::communicator: return why_comm_is_native(args.comm);
+    case Fallback::attach: return kAttach;
+    case Fallback::not_attached:
+      return "no blocking call has attached the communicator before this non-blocking call";
+    case Fallback::not_on_gpus:
+      return "no blocking call has found all ranks' buffers on GPUs before this non-blocking call";
+    case Fallback::own_counts:
+      return "sizes that only two ranks know are served with PLAIT_MPI_HOST=1 alone";
+    case Fallback::no_gpu_in_use:
+      return "only GPU memory is served (PLAIT_MPI_HOST), and no rank is known to use a GPU";
+    case Fallback::host_memory:
+      return "only GPU memory is served (PLAIT_MPI_HOST), and all ranks' buffers are in host "
+             "memory";
+    case Fallback::resource: return "a rank lacks a resource; PLAIT_DEBUG=WARN says which";
+    case Fallback::many_nodes:
+      return "the communicator has several nodes: non-blocking and persistent calls are the MPI's";
+    case Fallback::uneven_nodes:
+      return "the communicator has several nodes: parts of unequal sizes are the MPI's";
+    case Fallback::thin_nodes:
+      return "each node has one rank: such calls are served if PLAIT_MIN_BYTES is set";
+  }
+  return "";
+}
+
+std::string name_of_type(Handle type) {
+  const Abi& abi = native().abi;
+  std::array<char, 256> name{};  // MPI_MAX_OBJECT_NAME is less
+  int length = 0;
+  if (abi.key(type) == abi.no_type) return "MPI_DATATYPE_NULL";
+  if (native().Type_get_name(type, name.data(), &length) != 0 || length == 0)
+    return "elements of a derived type";
+  return name.data();
+}
+
+/// Returns whether this rank writes the lines of the communicator.
+bool is_writer(Handle comm) {
+  int rank = 0;
+  if (native().abi.key(comm) != native().abi.no_comm) native().Comm_rank(comm, &rank);
+  return rank == 0;
+}
+
+/// Writes a line unless the process has written one with the same function and reason.
+void explain(const char* function, const std::string& why, const std::string& call) {
+  static std::mutex mutex;
+  static auto* const written = new std::set<std::string>;
+  const std::string line = text(function, " goes to the MPI: ", why);
+  {
+    const std::lock_guard lock(mutex);
+    if (!written->insert(line).second) return;
+  }
+  int world_rank = 0;
+  native().Comm_rank(native().abi.world, &world_rank);
+  log(LogLevel::explain, world_rank, text(line, call));
+}
+
+/// Names the rank's part of a call. An intercommunicator's arguments may be invalid on this rank.
+std::string words_of_part(const CollectiveArgs& args) {
+  RankPosition position;
+  int inter = 0;
+  if (native().abi.key(args.comm) == native().abi.no_comm) return "";
+  if (native().Comm_test_inter(args.comm, &inter) != 0 || inter != 0) return "";
+  native().Comm_size(args.comm, &position.ranks);
+  native().Comm_rank(args.comm, &position.rank);
+  const std::string bytes = text(bytes_of_native(args), " bytes");
+  if (args.own_counts || args.counts) return text(" (first such call: ", bytes, ")");
+  const RankPart part = part_of(args, position);
+  return text(" (first such call: ", part.count, ' ', name_of_type(part.type), ", ", bytes, ")");
+}
+
+}  // namespace
+
+void explain_fallback(const char* function, const CollectiveArgs& args, Fallback why) {
+  if (is_writer(args.comm)) explain(function, words_of(args, why), words_of_part(args));
+}
+
+void explain_message(const char* function, Count count, Handle type, Handle comm,
+                     const std::string& why) {
+  if (is_writer(comm))
+    explain(function, why, text(" (first such call: ", count, ' ', name_of_type(type), ")"));
+}
+
+}  // namespace plait::mpi
