@@ -29,9 +29,15 @@ struct EngineRun {
 /// none.
 using Trace = std::function<std::string(const EngineRun& run, const Plan& plan)>;
 using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
-std::string trace_ll(const EngineRun& run, const Plan& plan);
+inline Traces& traces() {
+  static Traces all;
+  return all;
+}
+/// Adds the trace of a kernel: a constant in the file of the kernel's tests.
+struct Traced {
+  Traced(const char* kernel, const Trace& trace) { traces()[kernel] = trace; }
+};
 std::string trace_tiles(const EngineRun& run, const Plan& plan);
-std::string trace_scatter_ring(const EngineRun& run, const Plan& plan);
 /// Runs both halves of a scatter_ring in a single call, on host threads and on emulated engines.
 std::string emulate_scatter_ring(const EngineRun& run);
 

@@ -124,9 +124,7 @@ Plan plan_of(LlRun& run, const Topology& topology) {
   return ll_plan(topology, run.request, run.kernel, run.kind, run.half_bytes, run.ll_step());
 }
 
-}  // namespace
-
-std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
+std::string trace_ll(const conformance::EngineRun& one, const Plan& plan) {
   LlRun run;
   run.request = one.request;
   run.kernel = plan.kernel == "direct_ll"  ? LlKernel::direct_ll
@@ -150,6 +148,11 @@ std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
   const std::string fault = fault_of<RealKernels>(run, traced);
   return fault.empty() ? "" : text(fault, " (", print(run), ")");
 }
+
+const conformance::Traced kOneShot{"one_shot", trace_ll}, kTwoShot{"two_shot", trace_ll},
+    kDirectLl{"direct_ll", trace_ll}, kLlChain{"ll_chain", trace_ll};
+
+}  // namespace
 
 TEST_CASE("a chain takes each rank's factor once, and divides at its end") {
   const Topology topology = cases::wide_machine();

@@ -395,6 +395,8 @@ std::string conformance::trace_tiles(const EngineRun& run, const Plan& plan) {
   return fault_of(run.request, tile_wish(run.tuning, run.group), plan);
 }
 
+static const conformance::Traced kTiled{"tiled", conformance::trace_tiles};
+
 TEST_CASE(
     "bulk copies wait for their turn where a call has a rate; who is late makes up for nothing") {
   using Clock = std::chrono::steady_clock;
