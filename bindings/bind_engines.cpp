@@ -7,6 +7,7 @@
 
 #include "bind.hpp"
 #include "comm/choose/what_runs.hpp"
+#include "plan/former_names.hpp"
 
 namespace nb = nanobind;
 using namespace plait;
@@ -62,6 +63,8 @@ void bind_engines(nb::module_& module) {
       "taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
       nb::call_guard<nb::gil_scoped_release>(),
       "The plan by lanes of a call without a strategy; raises UnsupportedError without one.");
+  module.def("former_names", &former_names,
+             "Names of engines up to version 0.1, and the names of today.");
   module.def("engines", &engine_infos, "The engines of calls on GPUs, as StrategyInfo.");
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
   module.def(

@@ -1,6 +1,8 @@
 """Former names of engines, which recorded rows and tuning tables still have."""
 
-FORMER = {"hop": "direct_ll", "line_chain": "ll_chain"}  # up to version 0.1; the core takes both
+from plait._core import former_names
+
+FORMER = former_names()  # up to version 0.1; the core takes both
 
 
 def engine_name(name: str) -> str:

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/former_names.hpp"
 #include "topo/parameters.hpp"
 
 namespace plait::sim {
@@ -176,14 +177,22 @@ class Price {
     shared_ = shared_by(topology, devices, label(plan));
   }
 
+  using KernelPrice = double (Price::*)() const;
+  /// Null = no price. A kernel of its own takes a row.
+  static KernelPrice price_of(const std::string& kernel) {
+    static const std::map<std::string, KernelPrice> kPrices{
+        {"one_shot", &Price::lines_ns},    {"two_shot", &Price::lines_ns},
+        {"direct_ll", &Price::lines_ns},   {"ll_chain", &Price::ll_chain_ns},
+        {"tiled", &Price::tiles_ns},       {"scatter_ring", &Price::scatter_ring_ns},
+        {"messages", &Price::messages_ns},
+    };
+    const auto found = kPrices.find(name_now(kernel));
+    return found == kPrices.end() ? nullptr : found->second;
+  }
+
   double ns(Launch launch) const {
-    const std::string& kernel = plan_.kernel;
     return costs_.graph_ns + (launch == Launch::eager ? costs_.eager_ns : 0.0) +
-           (kernel == "tiled"                                ? tiles_ns()
-            : kernel == "scatter_ring"                       ? scatter_ring_ns()
-            : kernel == "messages"                           ? messages_ns()
-            : kernel == "ll_chain" || kernel == "line_chain" ? ll_chain_ns()
-                                                             : lines_ns());
+           (this->*price_of(plan_.kernel))();
   }
 
  private:
@@ -398,9 +407,9 @@ class Price {
 
   double tiles_ns() const {
     if (plan_.params.contains("host_permille")) return with_host_part_ns();
-    return tiles_ns(plan_.request.collective, parts_);
+    return tiles_ns_of(plan_.request.collective, parts_);
   }
-  double tiles_ns(Collective collective, const PeerParts& parts) const {
+  double tiles_ns_of(Collective collective, const PeerParts& parts) const {
     constexpr double kLeastUnits = 256.0;   // least units for a block
     constexpr double kFillBytes = 32768.0;  // a larger tile overlaps its own transfer
     const double ranks = plan_.request.ranks;
@@ -438,12 +447,12 @@ class Price {
     const double ranks = plan_.request.ranks, bytes = parts_.bytes, chunk = param("chunk_bytes", 1);
     const double part = bytes * param("host_permille", 0) / 1000.0 / ranks, first = part / 8;
     const auto scatter_ns = [&](double own) {
-      return tiles_ns(Collective::reduce_scatter, {own, ranks - 1, ranks - 1});
+      return tiles_ns_of(Collective::reduce_scatter, {own, ranks - 1, ranks - 1});
     };
     const double first_ns = scatter_ns(first), launch_ns = costs_.graph_ns + costs_.eager_ns;
     const double links_ns =
         first_ns + scatter_ns(part - first) + 2 * launch_ns +
-        tiles_ns(Collective::all_reduce, {bytes - part * ranks, ranks - 1, ranks - 1});
+        tiles_ns_of(Collective::all_reduce, {bytes - part * ranks, ranks - 1, ranks - 1});
     const double up_gb_per_s = std::min(costs_.gather_gb_per_s, costs_.gather_all_gb_per_s / ranks);
     const double host_ns = first_ns + costs_.gather_ns + part / chunk * costs_.gather_chunk_ns +
                            ((ranks - 1) * part + chunk) / up_gb_per_s;
@@ -454,7 +463,7 @@ class Price {
   // piece is copied out.
   double scatter_ring_ns() const {
     const double others = plan_.request.ranks - 1, part = parts_.bytes / (others + 1);
-    return tiles_ns(Collective::reduce_scatter, {part, others, others}) + costs_.ring_ns +
+    return tiles_ns_of(Collective::reduce_scatter, {part, others, others}) + costs_.ring_ns +
            param("ring_steps", 1) * costs_.ring_step_ns +
            link_ns(others * part, 1.0, 1.0, [](double) { return 1.0; }) +
            param("piece_bytes", 1) / costs_.ring_take_gb_per_s;
@@ -480,10 +489,8 @@ class Price {
 }  // namespace
 
 bool is_kernel_call(const Plan& plan) {
-  const auto is = [&](const char* kernel) { return plan.kernel == kernel; };
-  return (is("one_shot") || is("two_shot") || is("direct_ll") || is("ll_chain") || is("hop") ||
-          is("line_chain") || is("tiled") || is("scatter_ring") || is("messages")) &&
-         plan.params.contains("blocks") && plan.request.ranks > 1;
+  return Price::price_of(plan.kernel) != nullptr && plan.params.contains("blocks") &&
+         plan.request.ranks > 1;
 }
 
 double kernel_call_ns(const Plan& plan, const Topology& topology, Launch launch) {

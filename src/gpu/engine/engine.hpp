@@ -56,8 +56,8 @@ class Engine {
 #include "gpu/select/engines.def"
 #undef PLAIT_ENGINE
 const std::vector<const Engine*>& engines();
-/// Returns the engine of this name, or of this name up to version 0.1 ("hop" = direct_ll,
-/// "line_chain" = ll_chain; "rotation" = the copy engine that serves the request). Null = none.
+/// Returns the engine of this name, or of this former name (plan/former_names.hpp); "rotation" is
+/// the copy engine that serves the request. Null = none.
 const Engine* engine_named(const std::string& name, const Request& request);
 /// "one_shot, two_shot, ...".
 std::string engine_names();

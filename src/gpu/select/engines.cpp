@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "gpu/engine/engine.hpp"
 #include "gpu/host_path/with_host_part.hpp"
+#include "plan/former_names.hpp"
 
 namespace plait::cuda {
 
@@ -17,15 +18,13 @@ const std::vector<const Engine*>& engines() {
 }
 
 const Engine* engine_named(const std::string& name, const Request& request) {
-  if (name == "hop") return &direct_ll_engine();
-  if (name == "line_chain") return &ll_chain_engine();
   if (name == "rotation")
     return request.ranks == 2                             ? &copy_exchange_engine()
            : request.collective == Collective::all_gather ? &copy_ring_engine()
                                                           : &copy_rotation_engine();
-  const auto found = std::find_if(engines().begin(), engines().end(), [&](const Engine* engine) {
-    return engine->info().name == name;
-  });
+  const std::string now = name_now(name);
+  const auto found = std::find_if(engines().begin(), engines().end(),
+                                  [&](const Engine* engine) { return engine->info().name == now; });
   return found == engines().end() ? nullptr : *found;
 }
 
