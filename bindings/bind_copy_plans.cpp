@@ -1,6 +1,8 @@
 // Plans of calls by copy engines, written by the engines' own code.
 #include "bind.hpp"
-#include "gpu/engine/engine.hpp"
+#include "gpu/copy/copy_memory.hpp"
+#include "gpu/select/engines.hpp"
+#include "gpu/tile/tile_memory.hpp"
 
 using namespace plait;
 
@@ -11,8 +13,8 @@ void bind_copy_plans(nb::module_& module) {
          std::uint64_t borrowed_bytes, std::uint64_t ring_bytes, int host_permille) {
         cuda::Group group;
         group.ranks = request.ranks;
-        group.sizes.copy_slots_bytes = inbox_bytes;
-        group.sizes.tile_bytes = borrowed_bytes;
+        group.sizes[cuda::kCopyMemory] = inbox_bytes;
+        group.sizes[cuda::kTileMemory] = borrowed_bytes;
         group.host_bytes = ring_bytes;
         cuda::Tuning tuning;
         tuning.host_permille = host_permille;

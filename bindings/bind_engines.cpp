@@ -7,6 +7,7 @@
 
 #include "bind.hpp"
 #include "comm/choose/what_runs.hpp"
+#include "gpu/lanes/plan_memory.hpp"
 #include "plan/former_names.hpp"
 
 namespace nb = nanobind;
@@ -49,7 +50,7 @@ void bind_engines(nb::module_& module) {
       .def_ro("unset", &cuda::Param::unset, "chosen by size")
       .def_ro("most", &cuda::Param::most)
       .def_ro("grain", &cuda::Param::grain, "values are its multiples")
-      .def_ro("engines", &cuda::Param::engines, "names of those that take it")
+      .def_prop_ro("engines", &cuda::engines_of, "names of those that take it")
       .def_ro("meaning", &cuda::Param::meaning);
   nb::class_<cuda::EngineChoice>(module, "Choice",
                                  "The engine of a call, and the source of the choice.")
@@ -106,7 +107,7 @@ void bind_engines(nb::module_& module) {
   module.def(
       "why_no_plans",
       [](const Topology& topology, const Request& request) {
-        return described_group(topology, request).lacks(cuda::KernelFamily::lanes);
+        return described_group(topology, request).lacks(cuda::kLaneKernels);
       },
       nb::arg("topology"), nb::arg("request"),
       "Why the topology's GPUs run no kernel of a plan; empty = they do.");

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "conformance/engine_calls.hpp"
+#include "gpu/ll/ll_memory.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/report.hpp"
 #include "plans/uneven.hpp"
@@ -64,8 +66,8 @@ struct EngineTally {
 inline Group group_of(int ranks) {
   constexpr std::uint64_t kInbox = 8 << 10, kTileSlot = 1024;
   Group group = tiny_group(ranks);
-  group.sizes.sentinel_bytes = group.sizes.flag_bytes = kInbox;
-  group.sizes.tile_bytes = tile_slots(ranks) * kTileSlot;
+  group.sizes[kSentinelPackets] = group.sizes[kFlagPackets] = kInbox;
+  group.sizes[kTileMemory] = tile_slots(ranks) * kTileSlot;
   return group;
 }
 

@@ -7,9 +7,10 @@
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
-#include "gpu/engine/engine.hpp"
+#include "gpu/copy/copy_memory.hpp"
 #include "gpu/host_path/with_host_part.hpp"
 #include "gpu/select/engine_cases.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/topology.hpp"
 
 namespace plait_test::engine_calls {
@@ -40,8 +41,9 @@ class EmulatedRank : public EngineRank {
   int rank() const override { return rank_; }
   const Group& group() const override { return group_; }
   Kernels& kernels() override { refuse_kernels(); }
-  ArenaHeader& header(int) const override { refuse_kernels(); }
-  char* at(ArenaPart, int) const override { refuse_kernels(); }
+  char* at(const FlagsRow&, int) const override { refuse_kernels(); }
+  char* at(const ArenaPart&, int) const override { refuse_kernels(); }
+  const std::uint32_t* poisoned(const ArenaPart&) const override { refuse_kernels(); }
   EngineQueue& queue() override { return queue_; }
   const EnginePath& engine_path() const override { return path_; }
   Event fork() const override { return reinterpret_cast<Event>(std::uintptr_t{0x9008}); }
@@ -70,7 +72,7 @@ class Ranks {
  public:
   Ranks(FakeEngines& engines, const Group& group)
       : engines_(engines), group_(group), flags_(static_cast<std::size_t>(group.ranks)) {
-    const std::uint64_t slots = group_.inbox_bytes(), borrowed = group_.borrowed_bytes();
+    const std::uint64_t slots = inbox_bytes(group_), borrowed = borrowed_bytes(group_);
     for (int rank = 0; rank < group_.ranks; ++rank) {
       memory_.emplace_back(slots + borrowed + group_.host_bytes, std::byte{0xee});
       ranks_.push_back(std::make_unique<EmulatedRank>(engines, group_, path_, words_, rank));
@@ -85,12 +87,12 @@ class Ranks {
     count_from(kBefore);
     path_.host_rings = path_.rings;
     path_.host_flags = &words_;
-    path_.slot_bytes = group_.slot_bytes();
+    path_.slot_bytes = slot_bytes(group_);
     path_.inbox_bytes = slots;
     path_.borrowed_bytes = borrowed;
     path_.ring_bytes = group_.host_bytes;
     path_.blocks = 1;
-    path_.moving_blocks = group_.blocks_that_move();
+    path_.moving_blocks = blocks_that_move(group_);
     auto handles = [next = std::uintptr_t{0}](auto& all, std::size_t count) mutable {
       all.resize(count);
       for (auto& one : all) one = reinterpret_cast<std::decay_t<decltype(one)>>(16 * ++next);

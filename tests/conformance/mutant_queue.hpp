@@ -135,7 +135,7 @@ class MutantQueue : public cuda::EngineQueue {
       if (index >= 0 && index < static_cast<std::ptrdiff_t>(sizeof *flags / sizeof *at))
         return index >= mutant_.from && index < mutant_.to;
     }
-    const auto index = cuda::kHostFlagsBase +
+    const auto index = cuda::kHostPlanFlags.first +
                        (at - reinterpret_cast<const std::uint32_t*>(path_.host_flags)) - writer;
     return index >= mutant_.from && index < mutant_.to;
   }

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "conformance/engine_calls.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait_test;
@@ -14,8 +15,8 @@ namespace {
 void check_calls(const Topology& topology, int ranks, unsigned seed, QueueOrder order) {
   FakeEngines engines;
   Group group = tiny_group(ranks);
-  group.overlap_compute = seed % 2 == 0;          // engines also copy within a GPU
-  if (seed % 5 == 4) group.sizes.tile_bytes = 0;  // nothing to borrow
+  group.overlap_compute = seed % 2 == 0;            // engines also copy within a GPU
+  if (seed % 5 == 4) group.sizes[kTileMemory] = 0;  // nothing to borrow
   Ranks all(engines, group);
   std::vector<CopyCall> calls = calls_of(topology, ranks, seed, order != QueueOrder::one_branch);
   for (int rank = 0; rank < ranks; ++rank)

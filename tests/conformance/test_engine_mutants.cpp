@@ -12,6 +12,7 @@
 #include "conformance/mutant_queue.hpp"
 #include "gpu/host_path/with_host_part.hpp"
 #include "gpu/select/engine_cases.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/report.hpp"
 #if __has_include("mutants/faults.def")
 namespace plait_test {
@@ -32,9 +33,9 @@ constexpr int word_at(std::size_t bytes) { return static_cast<int>(bytes / 4); }
 #define WORDS(field)                     \
   word_at(offsetof(EngineFlags, field)), \
       word_at(offsetof(EngineFlags, field) + sizeof EngineFlags::field)
-#define HOST_WORDS(field)                               \
-  kHostFlagsBase + word_at(offsetof(HostFlags, field)), \
-      kHostFlagsBase + word_at(offsetof(HostFlags, field) + sizeof HostFlags::field)
+#define HOST_WORDS(field)                                     \
+  kHostPlanFlags.first + word_at(offsetof(HostFlags, field)), \
+      kHostPlanFlags.first + word_at(offsetof(HostFlags, field) + sizeof HostFlags::field)
 
 /// The calls, each in many pieces.
 enum MutantCall {

@@ -11,6 +11,7 @@
 #include "gpu/copy/engine_ring.hpp"
 #include "gpu/host_path/with_host_part.hpp"
 #include "gpu/select/engine_cases.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/builder.hpp"
 
 using namespace plait;

@@ -17,6 +17,7 @@
 #include "conformance/executors.hpp"
 #include "gpu/lanes/bound_plan.hpp"
 #include "gpu/lanes/lane.cuh"
+#include "gpu/lanes/plan_memory.hpp"
 #include "plait/error.hpp"
 #include "unit/scale.hpp"
 
@@ -34,8 +35,8 @@ using Buffer = std::vector<ulonglong2>;          // aligned
 
 DeviceArenaSizes arena_sizes() {
   DeviceArenaSizes sizes;
-  sizes.inbox_bytes = 256 << 10;
-  sizes.scratch_bytes = 1 << 20;
+  sizes[kPlanInbox] = 256 << 10;
+  sizes[kPlanScratch] = 1 << 20;
   return sizes;
 }
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 1); }
@@ -48,8 +49,8 @@ struct LaneGpu {
   std::uint32_t poisoned = 0;
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
-  Buffer scratch = buffer_of(arena_sizes().scratch_bytes);
-  Buffer inbox = buffer_of(2 * arena_sizes().inbox_bytes), ring = buffer_of(kRingBytes);
+  Buffer scratch = buffer_of(arena_sizes()[kPlanScratch]);
+  Buffer inbox = buffer_of(2 * arena_sizes()[kPlanInbox]), ring = buffer_of(kRingBytes);
   std::vector<std::uint32_t> flags =
       std::vector<std::uint32_t>(kMaxCudaRanks * kFlagsPerPair, kEpoch);
 };
@@ -159,7 +160,7 @@ class LaneEmulation {
     args.ops = image.ops;
     args.sources = image.sources;
     args.counters = image.counters;
-    args.inbox_half_bytes = arena_sizes().inbox_bytes;
+    args.inbox_half_bytes = arena_sizes()[kPlanInbox];
     args.state = &gpus[rank]->state;
     args.stop_page = &gpus[rank]->stop_page;
     args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);

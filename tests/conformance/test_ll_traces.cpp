@@ -135,7 +135,7 @@ std::string trace_ll(const conformance::EngineRun& one, const Plan& plan) {
              : plan.params.at("bare") != 0 ? PacketFormat::nan_sentinel
                                            : PacketFormat::flag;
   const DeviceArenaSizes& sizes = one.group.sizes;
-  run.half_bytes = run.kind == PacketFormat::flag ? sizes.flag_bytes : sizes.sentinel_bytes;
+  run.half_bytes = run.kind == PacketFormat::flag ? sizes[kFlagPackets] : sizes[kSentinelPackets];
   std::mt19937 random(static_cast<unsigned>(run.request.count) * 16 +
                       static_cast<unsigned>(run.request.ranks));
   config(run, random);

@@ -33,6 +33,7 @@ class TilesOnHost : public Engine {
             const Group& group) const override {
     return tiled_engine().plan(topology, request, tuning, group);
   }
+  const Resources& resources() const override { return tiled_engine().resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     return std::make_unique<LaunchedTiles>(*this, request, tile_wish(tuning, rank.group()),

@@ -19,6 +19,7 @@
 #include "conformance/conformance.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/tile_threads.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/tile/tile_plan.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/topology.hpp"

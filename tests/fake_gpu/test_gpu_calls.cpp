@@ -13,6 +13,7 @@
 #include "comm/gpu/gpu_calls.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/select/gpu_tables.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 
@@ -376,7 +377,7 @@ TEST_CASE("on GPUs that were not measured a plan serves calls it is predicted to
         const Request small = all_reduce(kMib, kFour);
         Request large = all_reduce(64 * kMib, kFour);
         large.collective = Collective::broadcast;  // By engines over a single link of three.
-        require(!calls.rank().full_group().runs(cuda::KernelFamily::tiled), "tiled kernels");
+        require(!calls.rank().full_group().runs(cuda::kTiledKernels), "tiled kernels");
         calls.enqueue(small, kMemory, kMemory, nullptr, {});
         calls.enqueue(large, kMemory, kMemory, nullptr, {});
         Counters counters;

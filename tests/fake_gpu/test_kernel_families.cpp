@@ -8,7 +8,9 @@
 
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/by_name.hpp"
+#include "gpu/lanes/plan_memory.hpp"
 #include "gpu/rank/cuda_rank.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/error.hpp"
 
 // In place of the build's device code.
@@ -44,7 +46,7 @@ struct ProbedRank {
     options.messages = true;
     options.message_slots = message_slots;
     options.proves_paths = false;  // No kernel runs here.
-    options.sizes.scratch_bytes = 64 * kMib;
+    options.sizes[cuda::kPlanScratch] = 64 * kMib;
     cuda = std::make_unique<CudaRank>(options, [&](const std::string& mine) {
       std::vector<std::string> records(static_cast<std::size_t>(ranks), mine);
       if (shown.empty() && !last_shows.empty()) records.back() = last_shows;

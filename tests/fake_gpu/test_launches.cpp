@@ -20,12 +20,15 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/arena/arena.hpp"
 #include "gpu/device/kernels.hpp"
-#include "gpu/engine/engine.hpp"
 #include "gpu/in_place.hpp"
 #include "gpu/ll/direct_ll.cuh"
 #include "gpu/ll/ll_chain.cuh"
+#include "gpu/ll/ll_memory.hpp"
 #include "gpu/ll/long_chain.cuh"
 #include "gpu/ll/long_two_shot.cuh"
+#include "gpu/select/all_resources.hpp"
+#include "gpu/select/engines.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/topology.hpp"
 #include "unit/scale.hpp"
@@ -117,17 +120,16 @@ struct Launched {
 struct Gpus {
   explicit Gpus(const Group& all) : group(all) {
     for (int rank = 0; rank < group.ranks; ++rank) {
-      words.push_back(std::make_unique<ArenaHeader>());
+      headers.emplace_back(HeaderLayout(arena_contents().flags).bytes() / 16 + 1, ulonglong2{0, 0});
       stop_pages.push_back(std::make_unique<StopPage>());
-      flag_packets.emplace_back(group.sizes.flag_bytes / 8, ulonglong2{0, 0});
-      sentinel_packets.emplace_back(group.sizes.sentinel_bytes / 8, ulonglong2{~0ull, ~0ull});
-      tiles.emplace_back(group.sizes.tile_bytes / 16, ulonglong2{0, 0});
+      flag_packets.emplace_back(group.sizes[kFlagPackets] / 8, ulonglong2{0, 0});
+      sentinel_packets.emplace_back(group.sizes[kSentinelPackets] / 8, ulonglong2{~0ull, ~0ull});
+      tiles.emplace_back(group.sizes[kTileMemory] / 16, ulonglong2{0, 0});
     }
   }
   const Group& group;
-  std::vector<std::unique_ptr<ArenaHeader>> words;
   std::vector<std::unique_ptr<StopPage>> stop_pages;
-  std::vector<Words> flag_packets, sentinel_packets, tiles;
+  std::vector<Words> headers, flag_packets, sentinel_packets, tiles;
 };
 
 /// A rank as its engines see it.
@@ -139,11 +141,15 @@ class HostRank : public EngineRank {
   int rank() const override { return rank_; }
   const Group& group() const override { return gpus_.group; }
   cuda::Kernels& kernels() override { return kernels_; }
-  ArenaHeader& header(int owner) const override { return *gpus_.words[index(owner)]; }
-  char* at(ArenaPart part, int owner) const override {
-    Words& found = part == ArenaPart::flag       ? gpus_.flag_packets[index(owner)]
-                   : part == ArenaPart::sentinel ? gpus_.sentinel_packets[index(owner)]
-                                                 : gpus_.tiles[index(owner)];
+  char* at(const FlagsRow& row, int owner) const override {
+    static const HeaderLayout layout(arena_contents().flags);
+    return reinterpret_cast<char*>(gpus_.headers[index(owner)].data()) + layout.at(row);
+  }
+  const std::uint32_t* poisoned(const ArenaPart&) const override { return nullptr; }
+  char* at(const ArenaPart& part, int owner) const override {
+    Words& found = &part == &kFlagPackets       ? gpus_.flag_packets[index(owner)]
+                   : &part == &kSentinelPackets ? gpus_.sentinel_packets[index(owner)]
+                                                : gpus_.tiles[index(owner)];
     return reinterpret_cast<char*>(found.data());
   }
   EngineQueue& queue() override { no_copy_engines(); }
@@ -152,7 +158,7 @@ class HostRank : public EngineRank {
   AgreedShare& agreed_share() override { no_copy_engines(); }
   bool is_capturing(Stream) const override { return false; }
   void fill_call(CallArgs& args, const Request& request) const override {
-    args.state = &gpus_.words[index(rank_)]->state;
+    args.state = reinterpret_cast<DeviceState*>(gpus_.headers[index(rank_)].data());
     args.stop_page = gpus_.stop_pages[index(rank_)].get();
     args.wait_ns = 20'000'000'000;
     set_scalars(args, {});
@@ -176,8 +182,8 @@ Group group_of(int ranks) {
   Group group;
   group.ranks = ranks;
   group.multiprocessors = 4;
-  group.sizes.flag_bytes = group.sizes.sentinel_bytes = 16 << 10;
-  group.sizes.tile_bytes = tile_slots(ranks) * 2 * kSlotGrainBytes;
+  group.sizes[kFlagPackets] = group.sizes[kSentinelPackets] = 16 << 10;
+  group.sizes[kTileMemory] = tile_slots(ranks) * 2 * kSlotGrainBytes;
   return group;
 }
 

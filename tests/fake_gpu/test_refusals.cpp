@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/rank/cuda_rank.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 

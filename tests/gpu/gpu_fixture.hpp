@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "gpu/copy/copy_memory.hpp"
 #include "gpu/copy/exchange_cut.hpp"
-#include "gpu/copy/rotation.hpp"
+#include "gpu/lanes/plan_memory.hpp"
+#include "gpu/ll/ll_memory.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "tests/gpu/by_name.hpp"
 #include "tests/gpu/ranks.hpp"
@@ -105,12 +107,12 @@ class GpuFixture {
     options.rank = rank;
     options.ranks = board->ranks;
     options.wait_s = wait_s;
-    options.sizes.sentinel_bytes = 32ull << 20;
-    options.sizes.flag_bytes = kFlaggedBytes;
-    options.sizes.inbox_bytes = 64ull << 20;
-    options.sizes.scratch_bytes = 256ull << 20;
+    options.sizes[kSentinelPackets] = 32ull << 20;
+    options.sizes[kFlagPackets] = kFlaggedBytes;
+    options.sizes[kPlanInbox] = 64ull << 20;
+    options.sizes[kPlanScratch] = 256ull << 20;
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
-    options.sizes.copy_slots_bytes =
+    options.sizes[kCopyMemory] =
         page == nullptr ? rotation_slots(board->ranks) << 20 : kLeastSharingInbox;
     options.share_page = page;
     options.overlap_compute = overlap_compute;

@@ -16,7 +16,7 @@ class ToyReady : public PreparedCall, private EngineCall {
         part_bytes_(request.count * bytes_of(request.type)) {
     rank.fill_call(call_, request);
     const std::uint64_t slots = static_cast<std::uint64_t>(request.ranks) - 1;
-    slot_bytes_ = rank.group().inbox_bytes() / slots / 4096 * 4096;
+    slot_bytes_ = inbox_bytes(rank.group()) / slots / 4096 * 4096;
     if (tuning.tile_units != 0) slot_bytes_ = std::min(slot_bytes_, wished_piece_bytes(tuning));
   }
 

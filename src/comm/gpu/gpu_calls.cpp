@@ -15,6 +15,7 @@
 #include "driver/cuda/api.hpp"
 #include "gpu/copy/exchange_cut.hpp"
 #include "gpu/device/call_buffers.hpp"
+#include "gpu/lanes/plan_memory.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 
@@ -62,7 +63,7 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
   first_ =
       selector(cuda_->small_arena_group(), nullptr);  // the small arena has no memory for plans
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
-  const bool runs_plans = predicts && cuda_->full_group().runs(cuda::KernelFamily::lanes);
+  const bool runs_plans = predicts && cuda_->full_group().runs(cuda::kLaneKernels);
   whole_ = selector(cuda_->full_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
   make_chooser();
 }
@@ -121,7 +122,8 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
 
 void GpuCalls::make_chooser() {
   const cuda::DeviceArenaSizes& sizes = cuda_->full_group().sizes;
-  const PlanMemory memory{sizes.scratch_bytes, sizes.inbox_bytes, options_.rank.ring_bytes};
+  const PlanMemory memory{sizes[cuda::kPlanScratch], sizes[cuda::kPlanInbox],
+                          options_.rank.ring_bytes};
   plannable_ = for_plans(group_.topology, group_.devices_of_ranks(), memory);
   chooser_ = std::make_unique<Chooser>(
       plannable_, options_.forced, options_.bitwise,

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "gpu/abi/call_args.hpp"
-#include "gpu/abi/tile_cut.hpp"
+#include "gpu/abi/direct_shape.hpp"
 
 namespace plait::cuda {
 

@@ -12,8 +12,9 @@
 #include <utility>
 
 #include "base/env.hpp"
+#include "base/hash.hpp"
 #include "base/text.hpp"
-#include "gpu/abi/copy_args.hpp"
+#include "gpu/abi/path_args.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -30,8 +31,14 @@ struct ArenaRecord {
   DevicePointer base;
   Context context;
   IpcHandle handle;
-  DeviceArenaSizes sizes;
+  std::uint64_t sizes;  ///< Hash of DeviceArenaSizes::text() and of the header's size.
 };
+
+/// Equal on two ranks if the arenas are laid out alike.
+std::uint64_t layout_hash(const DeviceArenaSizes& sizes, const HeaderLayout& header) {
+  const std::string layout = text(sizes.text(), header.bytes());
+  return hash_bytes(layout.data(), layout.size());
+}
 
 int multiprocessors_of(int ordinal) {
   Device device = 0;
@@ -55,8 +62,12 @@ int connections_of_process() {
 
 }  // namespace
 
-DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header)
-    : rank_(rank), sizes_(sizes), layout_(sizes, has_header ? sizeof(ArenaHeader) : 0) {
+DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents)
+    : rank_(rank),
+      sizes_(sizes),
+      parts_(contents.parts),
+      header_(contents.flags),
+      layout_(sizes, contents.parts, contents.flags.empty() ? 0 : header_.bytes()) {
   PLAIT_CUDA_CALL(memory_alloc, &mine_, layout_.total_bytes());
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
 }
@@ -68,10 +79,10 @@ void DeviceArena::share(Context context, int device, const Exchange& exchange, S
 
 void DeviceArena::fill(Stream stream) {
   PLAIT_CUDA_CALL(memory_set_async, mine_, 0, layout_.total_bytes(), stream);
-  for (const ArenaPartInfo& info : arena_parts())
-    if (info.byte != 0 && layout_.bytes_of(info.part) != 0)
-      PLAIT_CUDA_CALL(memory_set_async, mine_ + layout_.at(info.part), info.byte,
-                      layout_.bytes_of(info.part), stream);
+  for (const ArenaPart* const part : parts_)
+    if (part->byte != 0 && layout_.bytes_of(*part) != 0)
+      PLAIT_CUDA_CALL(memory_set_async, mine_ + layout_.at(*part), part->byte,
+                      layout_.bytes_of(*part), stream);
   PLAIT_CUDA_CALL(stream_synchronize, stream);
 }
 
@@ -87,7 +98,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   record.random = random_bits();
   record.base = mine;
   record.context = context;
-  record.sizes = sizes_;
+  record.sizes = layout_hash(sizes_, header_);
   PLAIT_CUDA_CALL(ipc_get, &record.handle, mine);
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record));
@@ -104,7 +115,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
     multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
     connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
     nonce_ = path_mix(nonce_ ^ other.random);
-    if (!(other.sizes == sizes_))
+    if (other.sizes != record.sizes)
       throw Error(ErrorCode::mismatch, text("device arenas of ranks ", peer, " and ", rank_,
                                             " differ in size: use the same options on all ranks"));
     if (static_cast<int>(peer) == rank_) {

@@ -7,10 +7,7 @@
 #include <vector>
 
 #include "driver/cuda/api.hpp"
-#include "gpu/abi/copy_args.hpp"
-#include "gpu/abi/ll_args.hpp"
-#include "gpu/abi/message_args.hpp"
-#include "gpu/abi/path_args.hpp"
+#include "gpu/abi/call_args.hpp"
 #include "gpu/arena/arena_layout.hpp"
 
 namespace plait::cuda {
@@ -18,24 +15,11 @@ namespace plait::cuda {
 /// Allgather of the set-up: returns every rank's bytes in rank order. Called by all ranks alike.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// Header in front of all arena parts: the flags and counters that synchronize ranks. Device
-/// memory, so the host only takes addresses in it.
-struct ArenaHeader {
-  DeviceState state;                                                ///< Own state of this rank.
-  alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< Flags of plans, by writer.
-  TileFlags tiles;
-  EngineFlags engines;
-  ChainFlags chains;
-  alignas(64) ShotFlags shots;
-  MessageFlags messages;
-  alignas(alignof(PathUnit)) PathInbox paths;  ///< Used by the path check only.
-};
-
 class DeviceArena {
  public:
-  /// Allocates in the current context. has_header: false for a large arena, whose calls use the
-  /// header of the small one.
-  DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header = true);
+  /// Allocates in the current context. contents: without flags for a large arena, whose calls use
+  /// the header of the small one.
+  DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -61,16 +45,20 @@ class DeviceArena {
   void unmap_peers() noexcept;
   /// Random number shared by the ranks of this communicator alone.
   std::uint64_t nonce() const { return nonce_; }
-  ArenaHeader* header(int owner) const { return reinterpret_cast<ArenaHeader*>(base(owner)); }
+  /// Flags of a row in `owner`'s header. Device memory, so the host only takes addresses in it.
+  char* at(const FlagsRow& row, int owner) const {
+    return reinterpret_cast<char*>(base(owner) + header_.at(row));
+  }
+  template <class Flags>
+  Flags* flags(const ArenaFlags<Flags>& row, int owner) const {
+    return reinterpret_cast<Flags*>(at(row, owner));
+  }
   /// First byte of a part; of the first half if the part has halves.
-  char* at(ArenaPart part, int owner) const {
+  char* at(const ArenaPart& part, int owner) const {
     return reinterpret_cast<char*>(base(owner) + layout_.at(part));
   }
-  DeviceState* state() const { return &header(rank_)->state; }
-  /// Flag in `owner`'s memory that `writer` raises.
-  std::uint32_t* flag(int owner, int writer, int index) const {
-    return &header(owner)->flags[writer][index];
-  }
+  /// Own state of this rank, in front of all flags.
+  DeviceState* state() const { return reinterpret_cast<DeviceState*>(base(rank_)); }
   std::uint64_t bytes() const { return layout_.total_bytes(); }
 
  private:
@@ -84,6 +72,8 @@ class DeviceArena {
   std::uint64_t nonce_ = 0;
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
+  std::vector<const ArenaPart*> parts_;
+  HeaderLayout header_;
   ArenaLayout layout_;
   std::vector<DevicePointer> base_;    // By rank, as mapped here.
   std::vector<DevicePointer> opened_;  // By rank; 0 = memory of this process, or not mapped.

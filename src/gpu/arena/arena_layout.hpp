@@ -1,76 +1,94 @@
-// Shares out a budget of device memory among the named parts of a rank's arena. All ranks compute
-// the same layout from agreed values. Pure arithmetic: tests need no GPU.
+// Shares out a budget of device memory among the parts of a rank's arena, and gives parts and flags
+// their places. All ranks compute the same layout from agreed values. Pure arithmetic: tests need
+// no GPU.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "gpu/abi/arena_flags.hpp"
+#include "gpu/arena/arena_part.hpp"
+
 namespace plait::cuda {
 
-enum class ArenaPart : int {
-#define PLAIT_ARENA_PART(name, field, halves, byte, what) name,
-#include "gpu/arena/arena_parts.def"
-#undef PLAIT_ARENA_PART
+/// What a rank's arena holds: flags in the header, parts behind it, in memory order.
+struct ArenaContents {
+  std::vector<const FlagsRow*> flags;
+  std::vector<const ArenaPart*> parts;
 };
-
-/// Bytes of each part; of a single half if the part has halves. The same on all ranks.
-struct DeviceArenaSizes {
-#define PLAIT_ARENA_PART(name, field, halves, byte, what) std::uint64_t field = 0;
-#include "gpu/arena/arena_parts.def"
-#undef PLAIT_ARENA_PART
-  std::uint64_t tile_blocks = 0;  ///< Blocks that have tile slots; 0 = kTileBlocks.
-
-  std::uint64_t& of(ArenaPart part);
-  std::uint64_t of(ArenaPart part) const;
-  bool operator==(const DeviceArenaSizes&) const = default;
-};
-
-struct ArenaPartInfo {
-  ArenaPart part;
-  const char* name;
-  unsigned halves;
-  unsigned char byte;  ///< Initial value of every byte.
-  const char* what;
-};
-const std::vector<ArenaPartInfo>& arena_parts();
 
 /// Granularity of the driver's allocations.
 inline constexpr std::uint64_t kArenaGrainBytes = 2ull << 20;
+
+/// Places of the flags in the header, behind the rank's state.
+class HeaderLayout {
+ public:
+  explicit HeaderLayout(const std::vector<const FlagsRow*>& rows);
+  /// Error(internal) for a row that is not in the header.
+  std::uint64_t at(const FlagsRow& row) const;
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  struct Place {
+    const FlagsRow* row;
+    std::uint64_t at;
+  };
+  std::vector<Place> places_;
+  std::uint64_t bytes_ = 0;
+};
 
 /// Offset of each part in an arena, and the size of the arena.
 class ArenaLayout {
  public:
   /// header_bytes: size of the header in front of all parts.
-  ArenaLayout(const DeviceArenaSizes& sizes, std::uint64_t header_bytes);
-  std::uint64_t at(ArenaPart part) const { return at_[static_cast<std::size_t>(part)]; }
+  ArenaLayout(const DeviceArenaSizes& sizes, const std::vector<const ArenaPart*>& parts,
+              std::uint64_t header_bytes);
+  /// Error(internal) for a part that the arena does not hold.
+  std::uint64_t at(const ArenaPart& part) const;
   /// Bytes of the whole part, of both halves if it has two.
-  std::uint64_t bytes_of(ArenaPart part) const;
+  std::uint64_t bytes_of(const ArenaPart& part) const;
   std::uint64_t total_bytes() const { return total_; }
 
  private:
-  std::vector<std::uint64_t> at_;  // By part, then the end of the last part.
+  struct Place {
+    const ArenaPart* part;
+    std::uint64_t at, bytes;
+  };
+  const Place& place(const ArenaPart& part) const;
+  std::vector<Place> places_;
   std::uint64_t total_ = 0;
 };
 
-/// Intended use of the arenas of a communicator; the same on all ranks.
-struct ArenaUse {
+/// Wish of a room for a part, in bytes of the part's field, that is, of a single half.
+struct PartSize {
+  const ArenaPart* part;
+  bool is_small_tier = false;  ///< The part belongs to the small arena.
+  std::uint64_t least = 0, good = 0, best = 0, step = 4096;
+  /// The budget pays the least sizes of lower turns first.
+  int turn = 0;
+  /// Not null: what small calls lack without the part. Small calls then get the good size, if that
+  /// leaves no part out.
+  const char* needed_as = nullptr;
+  std::uint64_t way = 0;  ///< DeviceArenaSizes::divided() of the part.
+  std::uint64_t got = 0;
+
+  std::uint64_t cost(std::uint64_t bytes) const;
+};
+/// A part that gets the full size or nothing.
+PartSize whole(const ArenaPart& part, std::uint64_t bytes);
+
+/// Budget of a communicator on each GPU; the same on all ranks.
+struct ArenaBudget {
+  std::uint64_t bytes = 0;
   int ranks = 2;
-  bool two_tiers = false;     ///< Small arena at once, large arena with the first large call.
-  bool floats_only = false;   ///< No reductions of small integers.
-  bool moves_only = false;    ///< A pair of ranks of a larger communicator: reduces nothing.
-  int pairs = 0;              ///< Pairs a rank may join later, each with separate memory.
-  unsigned tiled_blocks = 0;  ///< Most blocks of a tiled call; 0 = tiled kernels do not run here.
-  bool exchanges = false;     ///< Copy engines serve all collectives.
-  bool rings = false;         ///< Copy engines serve all_gathers of more than two ranks.
-  std::uint64_t message_slot_bytes = 0;  ///< Full size or nothing.
-  std::uint64_t message_packet_bytes = 0;
-  bool plans = false;              ///< Plans may run.
-  std::uint64_t plan_scratch = 0;  ///< Size the user asked for; 0 = a share of the budget.
+  bool two_tiers = false;  ///< Small arena at once, large arena with the first large call.
+  bool is_pair = false;    ///< Of a pair of ranks of a larger communicator.
+  int pairs = 0;           ///< Pairs a rank may join later, each with separate memory.
 };
 
 /// A part left out, because less than the part's minimum was left.
 struct LackingPart {
-  ArenaPart part;
+  const ArenaPart* part;
   std::uint64_t wanted_bytes;  ///< Minimum, of both halves.
   std::uint64_t left_bytes;
 };
@@ -85,12 +103,15 @@ struct ArenaTiers {
   std::string budget;            ///< For messages: "PLAIT_DEVICE_MEMORY=64M".
 
   /// Returns "" if the part exists; otherwise the reason, worded like an engine's why_not().
-  std::string why_not(ArenaPart part, const std::string& who) const;
+  std::string why_not(const ArenaPart& part, const std::string& who) const;
 };
 
 /// Lays out both tiers and all pairs within the budget. Error(invalid_argument) if the budget is
 /// too small for small calls.
-ArenaTiers lay_out(const ArenaUse& use, std::uint64_t budget_bytes);
+ArenaTiers lay_out(std::vector<PartSize> sizes, const ArenaBudget& budget);
+
+/// Upper bound of the header with padding; a larger header would not fit the budget.
+inline constexpr std::uint64_t kMostHeaderBytes = 320ull << 10;
 
 /// Default budget of a communicator on each GPU: 192 MB for two ranks. More ranks get 256 MB, since
 /// rings of copy engines need pieces of up to 32 MiB (docs/design/memory_tiers.md).

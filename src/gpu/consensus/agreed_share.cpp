@@ -3,7 +3,6 @@
 #include "gpu/consensus/agreed_share.hpp"
 
 #include "gpu/abi/call_args.hpp"
-#include "gpu/copy/exchange_cut.hpp"
 
 namespace plait::cuda {
 namespace {

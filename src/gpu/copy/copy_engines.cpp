@@ -6,6 +6,7 @@
 #include "gpu/copy/pair_exchange.hpp"
 #include "gpu/copy/rotation.hpp"
 #include "gpu/engine/engine.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -17,7 +18,7 @@ class ExchangeReady : public PreparedCall {
       : rank_(rank),
         type_(moved_type(request)),
         shape_(direct_shape(request, rank.rank())),
-        blocks_(rank.group().blocks_alongside_copies(tuning)),
+        blocks_(blocks_alongside_copies(rank.group(), tuning)),
         group_(rank.group()),
         is_chosen_(tuning.host_permille < 0),
         tuning_(tuning) {
@@ -69,7 +70,7 @@ class ExchangeEngine : public CopyEngine<ExchangeReady> {
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (request.ranks != 2) return "two ranks wanted; copy_rotation serves more";
     const std::string why = why_no_copies(group);
-    return why.empty() && group.slot_bytes() == 0 ? "the arena has no slots for pieces" : why;
+    return why.empty() && slot_bytes(group) == 0 ? "the arena has no slots for pieces" : why;
   }
 };
 
@@ -78,7 +79,7 @@ class RotationReady : public PreparedCall {
   RotationReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank),
         type_(moved_type(request)),
-        blocks_(rank.group().blocks_alongside_copies(tuning)),
+        blocks_(blocks_alongside_copies(rank.group(), tuning)),
         shape_(tiled_shape(request, rank.rank())),
         cut_(rotation_cut(shape_.part_bytes, rank.group(), tuning)),
         batches_(tuning.batch == 1) {
@@ -113,7 +114,7 @@ class RotationEngine : public CopyEngine<RotationReady> {
     if (request.ranks <= 2) return "more than two ranks wanted; copy_exchange serves two";
     if (is_engine_ring(request)) return "all_gather is served by copy_ring";
     const std::string why = why_no_copies(group);
-    return why.empty() && group.slot_bytes() == 0
+    return why.empty() && slot_bytes(group) == 0
                ? "the arena has slots for pieces only if an sm_budget is set"
                : why;
   }

@@ -18,16 +18,17 @@ namespace {
 
 std::string why_no_copies(const Group& group) {
   if (!group.in_processes) return "copy engines need a process for each rank";
-  if (!group.runs(KernelFamily::engines)) return group.lacks(KernelFamily::engines);
-  if (!group.has_copy_engines())
+  if (!group.runs(kCopyKernels)) return group.lacks(kCopyKernels);
+  if (!has_copy_engines(group))
     return text("copy engines need 8 hardware queues, found ", group.hardware_queues,
                 " (set CUDA_DEVICE_MAX_CONNECTIONS)");
-  return group.why_no_part(ArenaPart::copies);
+  return group.why_no_part(kCopyMemory);
 }
 
 Kernels& WritingRank::kernels() { refuse_kernels(); }
-ArenaHeader& WritingRank::header(int) const { refuse_kernels(); }
-char* WritingRank::at(ArenaPart, int) const { refuse_kernels(); }
+char* WritingRank::at(const FlagsRow&, int) const { refuse_kernels(); }
+char* WritingRank::at(const ArenaPart&, int) const { refuse_kernels(); }
+const std::uint32_t* WritingRank::poisoned(const ArenaPart&) const { refuse_kernels(); }
 
 void WritingRank::fill_call(CallArgs& args, const Request& request) const {
   args = book_.call(rank_);

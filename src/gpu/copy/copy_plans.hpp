@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gpu/consensus/agreed_share.hpp"
+#include "gpu/copy/copy_memory.hpp"
 #include "gpu/copy/plan_queue.hpp"
 #include "gpu/engine/engine.hpp"
 
@@ -27,8 +28,9 @@ class WritingRank : public EngineRank {
   int rank() const override { return rank_; }
   const Group& group() const override { return group_; }
   Kernels& kernels() override;
-  ArenaHeader& header(int owner) const override;
-  char* at(ArenaPart part, int owner) const override;
+  char* at(const FlagsRow& row, int owner) const override;
+  char* at(const ArenaPart& part, int owner) const override;
+  const std::uint32_t* poisoned(const ArenaPart& part) const override;
   EngineQueue& queue() override { return queue_; }
   const EnginePath& engine_path() const override { return book_.path(); }
   Event fork() const override { return PlanBook::fork(); }
@@ -61,6 +63,7 @@ class CopyEngine : public Engine {
   std::string why_not(const Request&, const Tuning&, const Group& group) const override {
     return why_no_copies(group);
   }
+  const Resources& resources() const final { return copy_resources(); }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const final {
     return plan_of_copies(*this, topology, request, tuning, group);
@@ -73,5 +76,9 @@ class CopyEngine : public Engine {
 
 /// Returns the parameters of a plan that say how the call is cut.
 std::map<std::string, std::int64_t> cut_params(const Tuning& tuning);
+
+const Engine& copy_exchange_engine();
+const Engine& copy_rotation_engine();
+const Engine& copy_ring_engine();
 
 }  // namespace plait::cuda

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "gpu/copy/copy_memory.hpp"
+
 namespace plait::cuda {
 namespace {
 
@@ -19,26 +21,26 @@ std::uint64_t wished_piece_bytes(const Tuning& tuning) {
 }
 
 bool may_share(const Group& group) {
-  return group.host_bytes != 0 && group.inbox_bytes() >= kLeastSharingInbox;
+  return group.host_bytes != 0 && inbox_bytes(group) >= kLeastSharingInbox;
 }
 
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
   ExchangeSpace wished;
-  wished.inbox_bytes = group.inbox_bytes();
+  wished.inbox_bytes = inbox_bytes(group);
   wished.ring_bytes = group.host_bytes;
   wished.piece_bytes = wished_piece_bytes(tuning);
   wished.host_permille = static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
   wished.cuts = tuning.cuts;
-  wished.borrowed_bytes = group.borrowed_bytes();
+  wished.borrowed_bytes = borrowed_bytes(group);
   return cut_exchange(part_bytes, wished);
 }
 
 RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
-  return cut_rotation(part_bytes, at_most(wished_piece_bytes(tuning), group.slot_bytes()));
+  return cut_rotation(part_bytes, at_most(wished_piece_bytes(tuning), slot_bytes(group)));
 }
 
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning) {
-  const std::uint64_t room = group.ring_bytes() / kRingSlots, wish = wished_piece_bytes(tuning);
+  const std::uint64_t room = ring_bytes(group) / kRingSlots, wish = wished_piece_bytes(tuning);
   if (request.collective == Collective::broadcast) return cut_chain(request, room, wish);
   return cut_ring(request, std::min(at_most(wish, kRingPieceBytes), room));
 }

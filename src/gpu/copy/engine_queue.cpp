@@ -1,13 +1,13 @@
 // Puts copies, kernels and host functions on the driver's streams.
 #include "gpu/copy/engine_queue.hpp"
 
-#include "gpu/engine/kernel_names.hpp"
+#include "gpu/copy/copy_memory.hpp"
 
 namespace plait::cuda {
 
-DriverQueue::DriverQueue(Kernels& kernels, HostReducer* reducer)
+DriverQueue::DriverQueue(Kernels& kernels, HostJobs* cores)
     : kernels_(kernels),
-      reducer_(reducer),
+      cores_(cores),
       step_(kernels.find("plait_engine_step")),
       end_(kernels.find("plait_engine_end")) {}
 
@@ -39,15 +39,15 @@ void DriverQueue::reduce(Stream stream, const PieceArgs& args, DataType type, un
 
 void DriverQueue::begin_job(void* given) {
   auto* const beginning = static_cast<Beginning*>(given);
-  beginning->reducer->begin(beginning->job);
+  beginning->cores->begin(beginning->job);
   if (!beginning->is_kept) delete beginning;
 }
 
 void DriverQueue::begin_on_host(Stream stream, const HostJob& job) {
-  reducer_->start();
+  cores_->start();
   int status = kCaptureNone;
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
-  auto made = std::make_unique<Beginning>(Beginning{reducer_, job, status != kCaptureNone});
+  auto made = std::make_unique<Beginning>(Beginning{cores_, job, status != kCaptureNone});
   PLAIT_CUDA_CALL(launch_host, stream, &begin_job, made.get());
   if (made->is_kept)
     captured_.push_back(std::move(made));

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "gpu/abi/copy_args.hpp"
+#include "gpu/copy/host_job.hpp"
 #include "gpu/device/copy_batch.hpp"
 #include "gpu/device/kernels.hpp"
-#include "gpu/host_path/host_reducer.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -39,8 +39,8 @@ class EngineQueue {
 /// The driver's streams, in the current context.
 class DriverQueue : public EngineQueue {
  public:
-  /// reducer: null = no jobs for CPU cores.
-  DriverQueue(Kernels& kernels, HostReducer* reducer);
+  /// cores: null = no jobs for CPU cores.
+  DriverQueue(Kernels& kernels, HostJobs* cores);
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
   /// Uses a batched copy of the driver if the driver has that call and the stream is not captured.
@@ -54,14 +54,14 @@ class DriverQueue : public EngineQueue {
 
  private:
   struct Beginning {
-    HostReducer* reducer;
+    HostJobs* cores;
     HostJob job;
     bool is_kept;  // owned by the captured calls; otherwise run once and deleted
   };
   static void begin_job(void* beginning);
 
   Kernels& kernels_;
-  HostReducer* const reducer_;
+  HostJobs* const cores_;
   const Function step_, end_;  // looked up once: a call launches them dozens of times
   // Jobs of captured calls, to which graphs point: 400 bytes per call.
   std::vector<std::unique_ptr<Beginning>> captured_;

@@ -10,10 +10,6 @@ namespace plait::cuda {
 /// Chunks of the host's share in flight in each direction, in host memory and beside the inbox.
 inline constexpr std::uint32_t kChunkSlots = 4;
 
-/// The fastest share on HGX H200, for 256 MiB to 1 GiB with PCIe idle.
-inline constexpr std::uint32_t kBestHostPermille = 90;
-/// Least bytes of a part for a share through host memory; a smaller part gains nothing.
-inline constexpr std::uint64_t kLeastSharedBytes = 384ull << 20;
 /// Least bytes of an inbox for a share through host memory. Beside a share each piece costs 10 to
 /// 17 us instead of 4, and chunks take memory from pieces: 1 GiB takes 2.65 ms instead of 2.84 with
 /// 128 MiB, and 3.29 ms instead of 2.89 with 40 MiB (E-0211). Sizes in between were not measured.

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "gpu/copy/copy_memory.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "topo/pair_paths.hpp"
 
@@ -64,7 +66,7 @@ PlanBook::PlanBook(const Topology& topology, const Request& request, const Group
   plan_.request = request;
   plan_.topology = topology.name;
   const auto ranks = static_cast<std::size_t>(request.ranks);
-  plan_.scratch_bytes.assign(ranks, group.sizes.tile_bytes + group.inbox_bytes());
+  plan_.scratch_bytes.assign(ranks, group.sizes[kTileMemory] + inbox_bytes(group));
   plan_.inbox_bytes.assign(ranks, 0);
   plan_.ring_bytes.assign(ranks, group.host_bytes);
   plan_.enqueued.resize(ranks);
@@ -72,22 +74,22 @@ PlanBook::PlanBook(const Topology& topology, const Request& request, const Group
     flags_.push_back(std::make_unique<EngineFlags>());
     queues_.push_back(std::make_unique<PlanQueue>(*this, rank));
     path_.flags.push_back(flags_.back().get());
-    path_.slots.push_back(symbol(Space::scratch, rank, group.sizes.tile_bytes));
+    path_.slots.push_back(symbol(Space::scratch, rank, group.sizes[kTileMemory]));
     path_.borrowed.push_back(symbol(Space::scratch, rank, 0));
     path_.rings.push_back(symbol(Space::ring, rank, 0));
   }
   path_.host_rings = path_.rings;
   path_.host_flags = &host_flags_;
-  path_.slot_bytes = group.slot_bytes();
-  path_.inbox_bytes = group.inbox_bytes();
-  path_.borrowed_bytes = group.borrowed_bytes();
+  path_.slot_bytes = slot_bytes(group);
+  path_.inbox_bytes = inbox_bytes(group);
+  path_.borrowed_bytes = borrowed_bytes(group);
   path_.ring_bytes = group.host_bytes;
   path_.streams = handles<Stream>(0, kEngineStreams);
   path_.events = handles<Event>(0, kEngineEvents);
   path_.host_streams = handles<Stream>(kHostHandles, kHostStreams);
   path_.host_events = handles<Event>(kHostHandles, kHostEvents);
   path_.blocks = 1;
-  path_.moving_blocks = group.blocks_that_move();
+  path_.moving_blocks = blocks_that_move(group);
 }
 
 CallArgs PlanBook::call(int rank) const {
@@ -204,9 +206,9 @@ void PlanQueue::reduce(Stream stream, const PieceArgs& args, DataType, unsigned)
 PlanBook::FlagAddress PlanBook::flag_address(const std::uint32_t* at) const {
   for (std::size_t rank = 0; rank < flags_.size(); ++rank)
     if (is_within(at, flags_[rank].get(), sizeof(EngineFlags)))
-      return {static_cast<int>(rank), kCopyFlagsBase + index_in(at, flags_[rank].get())};
+      return {static_cast<int>(rank), kCopyPlanFlags.first + index_in(at, flags_[rank].get())};
   if (is_within(at, &host_flags_, sizeof host_flags_))
-    return {-1, kHostFlagsBase + index_in(at, &host_flags_)};
+    return {-1, kHostPlanFlags.first + index_in(at, &host_flags_)};
   throw Error(ErrorCode::internal,
               "copy step signals or waits on an address that is no rank's flag");
 }
@@ -284,7 +286,7 @@ void PlanBook::wait_self(std::size_t lane, int rank, int index) {
 }
 
 void PlanQueue::record(Event event, Stream stream) {
-  const int index = kEventFlagsBase + book_.events_[rank_]++;
+  const int index = kEventPlanFlags.first + book_.events_[rank_]++;
   book_.recorded_[{rank_, event}] = index;
   book_.signal_self(book_.lane(rank_, stream), rank_, index);
 }
@@ -297,7 +299,7 @@ void PlanQueue::follow(Stream stream, Event event) {
 }
 
 void PlanQueue::begin_on_host(Stream stream, const HostJob& job) {
-  const int begun = kEventFlagsBase + book_.events_[rank_]++;
+  const int begun = kEventPlanFlags.first + book_.events_[rank_]++;
   book_.signal_self(book_.lane(rank_, stream), rank_, begun);
   const std::size_t cores = book_.lane(rank_, "cores", LaneKind::cpu);
   book_.wait_self(cores, rank_, begun);
@@ -335,7 +337,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     };
     return one.name == kHomeLane || std::none_of(part.lanes.begin(), part.lanes.end(), is_home);
   };
-  const int begun = kEventFlagsBase + events_[rank]++;
+  const int begun = kEventPlanFlags.first + events_[rank]++;
   signal_self(caller, rank, begun);
   std::vector<std::size_t> lanes(part.lanes.size());
   for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -351,7 +353,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     for (Op op : from.ops) {
       parts_[rank].move(op);
       const bool has_flag = op.kind == OpKind::signal || op.kind == OpKind::wait;
-      if (has_flag && part.counts.empty()) op.flag.index += kPartFlagsBase;
+      if (has_flag && part.counts.empty()) op.flag.index += kPartPlanFlags.first;
       if (!op.srcs.empty()) move(op.dst);
       for (Region& src : op.srcs) move(src);
       if (op.kind == OpKind::copy && op.path >= 0)
@@ -365,7 +367,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
           static_cast<int>(lanes[static_cast<std::size_t>(lane)]));
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (part.lanes[i].rank != rank || !is_gate(part.lanes[i])) continue;
-    const int ended = kEventFlagsBase + events_[rank]++;
+    const int ended = kEventPlanFlags.first + events_[rank]++;
     signal_self(lanes[i], rank, ended);
     wait_self(caller, rank, ended);
   }

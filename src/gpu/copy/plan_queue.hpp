@@ -12,7 +12,6 @@
 
 #include "gpu/copy/engine_call.hpp"
 #include "gpu/engine/group.hpp"
-#include "gpu/engine/plan_flags.hpp"
 #include "plan/in_a_row.hpp"
 
 namespace plait::cuda {

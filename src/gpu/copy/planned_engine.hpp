@@ -24,6 +24,7 @@ class PlannedEngine : public Engine {
             const Group& group) const override {
     return engine_.plan(topology, request, tuning, group);
   }
+  const Resources& resources() const override { return engine_.resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     return std::make_unique<PlannedReady>(*this, request, tuning, rank);

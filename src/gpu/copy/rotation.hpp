@@ -20,18 +20,6 @@ namespace plait::cuda {
 inline constexpr std::size_t kRotationStreams = 3;
 static_assert(kRotationStreams <= kEngineStreams && 4 * kRotationSlots <= kEngineEvents);
 
-/// Returns the slots of a rank's inbox, by sender; an exchange of two ranks has as many for its
-/// single sender.
-inline std::uint64_t rotation_slots(int ranks) {
-  return static_cast<std::uint64_t>(std::max(2, ranks - 1)) * kRotationSlots;
-}
-/// Returns the bytes of a slot, unless the caller sets a size: few large pieces, as far as memory
-/// allows.
-inline std::uint64_t rotation_slot_bytes(int ranks) {
-  const std::uint64_t mib = ranks == 2 ? 32 : ranks <= 4 ? 64 : ranks <= 8 ? 16 : 8;
-  return mib << 20;
-}
-
 /// Cut of parts; the same on all ranks. pieces: a multiple of kRotationSlots, the last piece may be
 /// empty.
 struct RotationCut {

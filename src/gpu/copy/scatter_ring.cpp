@@ -102,6 +102,7 @@ class ScatterRingEngine : public Engine {
     made.params["ring_steps"] = cut.steps;
     return made;
   }
+  const Resources& resources() const override { return copy_resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     return std::make_unique<ScatterRingReady>(tiled_engine(), request, tuning, rank);

@@ -10,6 +10,7 @@
 #include "gpu/device/call_buffers.hpp"
 #include "gpu/engine/engine_rank.hpp"
 #include "gpu/engine/group.hpp"
+#include "gpu/engine/resources.hpp"
 #include "gpu/engine/tuning.hpp"
 #include "plait/plan.hpp"
 
@@ -50,27 +51,11 @@ class Engine {
   /// Prepares the request; needs an empty why_not() and count > 0. `rank` outlives the result.
   virtual std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                                 EngineRank& rank) const = 0;
+  /// Flags, memory and kernels that all engines of the folder need.
+  virtual const Resources& resources() const = 0;
 };
 
-#define PLAIT_ENGINE(name) const Engine& name##_engine();
-#include "gpu/select/engines.def"
-#undef PLAIT_ENGINE
-const std::vector<const Engine*>& engines();
-/// Returns the engine of this name, or of this former name (plan/former_names.hpp); "rotation" is
-/// the copy engine that serves the request. Null = none.
-const Engine* engine_named(const std::string& name, const Request& request);
-/// "one_shot, two_shot, ...".
-std::string engine_names();
 /// All collectives, for the info of an engine that serves every collective.
 std::vector<Collective> all_collectives();
-
-/// Reason to refuse the request: first the checks common to all engines (ranks, host-memory parts),
-/// then the engine's own. Empty = served.
-std::string why_not(const Engine& engine, const Request& request, const Tuning& tuning,
-                    const Group& group);
-
-/// Plan of the engine, including the host-memory parts that `tuning` asks for.
-Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
-             const Tuning& tuning, const Group& group);
 
 }  // namespace plait::cuda

@@ -1,7 +1,11 @@
 // Services that an engine's prepare() gets from a rank: kernels, arena, copy queue, streams.
 // CudaRank implements the services on a GPU, plan writers and host emulations without a GPU.
 #pragma once
+#include <cstdint>
+
 #include "driver/cuda/api.hpp"
+#include "gpu/abi/arena_flags.hpp"
+#include "gpu/arena/arena_part.hpp"
 
 namespace plait {
 struct Request;
@@ -9,8 +13,6 @@ struct Request;
 
 namespace plait::cuda {
 
-enum class ArenaPart : int;
-struct ArenaHeader;
 struct CallArgs;
 struct EnginePath;
 struct Group;
@@ -28,9 +30,17 @@ class EngineRank {
   virtual int rank() const = 0;
   virtual const Group& group() const = 0;
   virtual Kernels& kernels() = 0;
-  /// Header of `owner`'s arena, as mapped here. Parts (at()) belong to the tier being prepared.
-  virtual ArenaHeader& header(int owner) const = 0;
-  virtual char* at(ArenaPart part, int owner) const = 0;
+  /// Flags in the header of `owner`'s arena, as mapped here.
+  virtual char* at(const FlagsRow& row, int owner) const = 0;
+  template <class Flags>
+  Flags* flags(const ArenaFlags<Flags>& row, int owner) const {
+    return reinterpret_cast<Flags*>(at(row, owner));
+  }
+  /// Part of `owner`'s arena, in the tier being prepared.
+  virtual char* at(const ArenaPart& part, int owner) const = 0;
+  /// Flag of this rank: not 0 = a call of another engine, which borrows the part, was given up.
+  /// Null = no engine borrows the part.
+  virtual const std::uint32_t* poisoned(const ArenaPart& part) const = 0;
   /// Queue and resources of copy engines.
   virtual EngineQueue& queue() = 0;
   virtual const EnginePath& engine_path() const = 0;

@@ -1,4 +1,4 @@
-// Table of GPU models, and the needs of kernel families.
+// Table of GPU models.
 #include "gpu/engine/gpu_models.hpp"
 
 #include <algorithm>
@@ -32,9 +32,7 @@ constexpr Model kModels[] = {
     {"5060", 120, 0},        {"5070", 120, 0},   {"5080", 120, 84},   {"5090", 120, 170},
     {"Instinct", kOfAmd, 0},
 };
-constexpr int kLeast = 80;         ///< Device code is built from here on (docs/nccl.md).
-constexpr int kTiled = 90;         ///< Bulk copies.
-constexpr int kSmallBlocks = 120;  ///< From here on a block has 99 KiB of shared memory.
+constexpr int kLeast = 80;  ///< Device code is built from here on (docs/nccl.md).
 
 std::vector<std::string> words_of(const std::string& name) {
   std::vector<std::string> words(1);
@@ -55,25 +53,25 @@ const Model* known_as(const std::string& name) {
   return nullptr;
 }
 
-FamilyLacks lacks_of(const std::vector<std::string>& models) {
+FamilyLacks lacks_of(const std::vector<std::string>& models,
+                     const std::vector<const KernelFamily*>& families) {
   FamilyLacks lacks;
   for (const std::string& model : models) {
     const Model* const known = known_as(model);
     if (known == nullptr) continue;
     const int capability = known->capability;
     if (capability == kOfAmd) {
-      lacks.fill(text(model, " is a GPU of AMD, plait's device code runs on GPUs of NVIDIA"));
+      lacks.add_all(text(model, " is a GPU of AMD, plait's device code runs on GPUs of NVIDIA"));
       return lacks;
     }
     const std::string found = text(model, " has compute capability ", number(capability));
     if (capability < kLeast) {
-      lacks.fill(text(found, ", plait's device code wants ", number(kLeast), " or later"));
+      lacks.add_all(text(found, ", plait's device code wants ", number(kLeast), " or later"));
       return lacks;
     }
-    std::string& tiled = lacks[static_cast<std::size_t>(KernelFamily::tiled)];
-    if (!tiled.empty() || (capability >= kTiled && capability < kSmallBlocks)) continue;
-    tiled = text(found, ", tiled kernels want ", number(kTiled),
-                 " or later and 192 KiB of shared memory a block");
+    for (const KernelFamily* const family : families)
+      if (lacks.of(*family).empty() && (capability < family->from || capability >= family->below))
+        lacks.add(*family, text(found, ", ", family->wants));
   }
   return lacks;
 }
@@ -85,9 +83,10 @@ int capability_of(const std::string& model) {
   return known == nullptr ? 0 : known->capability;
 }
 
-void describe(Group& group, const std::vector<std::string>& models) {
+void describe(Group& group, const std::vector<std::string>& models,
+              const std::vector<const KernelFamily*>& families) {
   if (models.empty()) return;
-  group.why_not = lacks_of(models);
+  group.why_not = lacks_of(models, families);
   unsigned fewest = ~0u;
   bool all_known = true;
   for (const std::string& model : models) {

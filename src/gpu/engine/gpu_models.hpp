@@ -13,6 +13,7 @@ namespace plait::cuda {
 int capability_of(const std::string& model);
 /// Fills in values that ranks on `models` agree on: kernel families that some model does not run,
 /// and the multiprocessors of the smallest. No models: leaves the group unchanged.
-void describe(Group& group, const std::vector<std::string>& models);
+void describe(Group& group, const std::vector<std::string>& models,
+              const std::vector<const KernelFamily*>& families);
 
 }  // namespace plait::cuda

@@ -1,104 +1,18 @@
-// Lists the kernels of each family, probes them on this GPU, and combines the probes of all ranks.
+// Probes the kernels of all families on this GPU, and combines the probes of all ranks.
 #include "gpu/engine/kernel_families.hpp"
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "gpu/abi/ll_args.hpp"
-#include "gpu/engine/kernel_names.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
 
-constexpr const char* kNames[kKernelFamilies] = {"one_shot and two_shot",
-                                                 "direct_ll and ll_chain",
-                                                 "tiled",
-                                                 "message",
-                                                 "bulk message",
-                                                 "copy engine",
-                                                 "plan"};
 // Kernel arguments; limit of compute capabilities before 9.0.
 constexpr std::size_t kMostArgumentBytes = 4096;
-
-/// Largest launch of a kernel.
-struct KernelUse {
-  unsigned threads = 512;
-  unsigned shared_bytes = 0;
-};
-using KernelUses = std::map<std::string, KernelUse>;  // By kernel name.
-
-/// Requests that together use every kernel of a communicator of `ranks` ranks.
-std::vector<Request> requests_of(int ranks) {
-  static constexpr DataType kTypes[] = {
-#define PLAIT_TYPE(name, bytes, is_float, nccl_value) DataType::name,
-#include "plait/types.def"
-#undef PLAIT_TYPE
-  };
-  std::vector<Request> requests;
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::all_gather, Collective::reduce})
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
-      for (const DataType type : kTypes) {
-        Request& request = requests.emplace_back();
-        request.collective = collective;
-        request.op = op;
-        request.type = type;
-        request.ranks = ranks;
-      }
-  return requests;
-}
-
-void add_shots(KernelUses& uses, const Request& request) {
-  if (has_two_shot_to_root(request)) uses[shot_kernel("two_shot", request, true)] = {};
-  if (request.collective != Collective::all_reduce) return;
-  for (const char* const kernel : {"one_shot", "two_shot", "long_two_shot"})
-    for (const bool nan_sentinel : {false, true})
-      if (!nan_sentinel || is_float(request.type))
-        uses[shot_kernel(kernel, request, nan_sentinel)] = {};
-}
-
-void add_pieces(KernelUses& uses, const Request& request) {
-  for (const int sources : {1, 2, request.ranks})
-    uses[piece_kernel(request.type, request.op, sources)] = {};
-}
-
-KernelUses uses_of(KernelFamily family, int ranks) {
-  KernelUses uses;
-  switch (family) {
-    case KernelFamily::messages: uses["plait_messages"] = {2 * kMessageTeamThreads, 0}; break;
-    case KernelFamily::bulk_messages:
-      uses["plait_messages"] = {2 * kMessageTeamThreads, 2 * kMessageTeamBytes};
-      break;
-    case KernelFamily::engines:
-      uses["plait_engine_step"] = uses["plait_engine_end"] = {32, 0};
-      break;
-    case KernelFamily::lanes:
-      uses["plait_end_call"] = uses["plait_fail_if_peer_lost"] = {1, 0};
-      break;
-    default: break;
-  }
-  for (const Request& request : requests_of(ranks)) switch (family) {
-      case KernelFamily::shots: add_shots(uses, request); break;
-      case KernelFamily::direct_ll:
-        uses[direct_ll_kernel(request, false)] = {};
-        for (const bool is_long : {false, true}) uses[chain_kernel(request, is_long)] = {};
-        if (has_short_direct_ll(request))
-          uses[direct_ll_kernel(request, true)] = {kShortDirectLlThreads, 0};
-        break;
-      case KernelFamily::tiled:
-        for (const bool fold : {false, true})
-          uses[tiled_kernel(request, fold)] = {kTileThreads, kTileSharedBytes};
-        break;
-      case KernelFamily::engines: add_pieces(uses, request); break;
-      case KernelFamily::lanes: uses[lane_kernel(request)] = {}; break;
-      default: break;
-    }
-  return uses;
-}
 
 /// Result of a family on a GPU, as exchanged by ranks.
 struct FamilyProbe {
@@ -169,31 +83,72 @@ class KernelTrial {
 
 }  // namespace
 
-KernelFamilies::KernelFamilies(Kernels& kernels, Device device, int rank, int ranks, Stream stream,
+std::vector<Request> requests_of_all_kernels(int ranks) {
+  static constexpr DataType kTypes[] = {
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) DataType::name,
+#include "plait/types.def"
+#undef PLAIT_TYPE
+  };
+  std::vector<Request> requests;
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
+      for (const DataType type : kTypes) {
+        Request& request = requests.emplace_back();
+        request.collective = collective;
+        request.op = op;
+        request.type = type;
+        request.ranks = ranks;
+      }
+  return requests;
+}
+
+const std::string& FamilyLacks::of(const KernelFamily& family) const {
+  static const std::string none;
+  if (!all_.empty()) return all_;
+  for (const auto& [name, why] : lacks_)
+    if (name == family.name) return why;
+  return none;
+}
+
+KernelFamilies::KernelFamilies(Kernels& kernels, const std::vector<const KernelFamily*>& families,
+                               Device device, int rank, int ranks, Stream stream,
                                const Exchange& exchange) {
   KernelTrial trial(kernels, device, stream);
-  FamilyProbe mine[kKernelFamilies];
-  for (std::size_t i = 0; i < kKernelFamilies; ++i)
-    mine[i] = trial.probe(uses_of(static_cast<KernelFamily>(i), ranks));
+  std::vector<FamilyProbe> mine;
+  for (const KernelFamily* const family : families)
+    mine.push_back(trial.probe(family->uses(ranks)));
   PLAIT_CUDA_CALL(stream_synchronize, stream);
+  const std::size_t bytes = mine.size() * sizeof(FamilyProbe);
   const std::vector<std::string> shown =
-      exchange(std::string(reinterpret_cast<const char*>(mine), sizeof mine));
+      exchange(std::string(reinterpret_cast<const char*>(mine.data()), bytes));
+  for (const KernelFamily* const family : families) found_.push_back({family});
+  std::vector<std::string> why_not(families.size());
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
-    FamilyProbe probed[kKernelFamilies];
-    if (shown[peer].size() != sizeof probed)
+    std::vector<FamilyProbe> probed(families.size());
+    if (shown[peer].size() != bytes)
       throw Error(ErrorCode::mismatch, text("kernel probes of rank ", peer, " have ",
-                                            shown[peer].size(), " bytes, wanted ", sizeof probed));
-    std::memcpy(probed, shown[peer].data(), sizeof probed);
-    for (std::size_t i = 0; i < kKernelFamilies; ++i) {
-      FamilySupport& found = found_[i];
-      found.blocks_at_once = std::min(found.blocks_at_once, probed[i].blocks_at_once);
-      if (probed[i].blocks_at_once == 0 && found.why_not.empty())
-        found.why_not = text("rank ", peer, "'s GPU: ", probed[i].why_not);
+                                            shown[peer].size(), " bytes, wanted ", bytes));
+    std::memcpy(probed.data(), shown[peer].data(), bytes);
+    for (std::size_t i = 0; i < families.size(); ++i) {
+      unsigned& blocks = found_[i].blocks_at_once;
+      blocks = std::min(blocks, probed[i].blocks_at_once);
+      if (probed[i].blocks_at_once == 0 && why_not[i].empty())
+        why_not[i] = text("rank ", peer, "'s GPU: ", probed[i].why_not);
     }
   }
-  for (std::size_t i = 0; rank == 0 && i < kKernelFamilies; ++i)
-    if (!found_[i].why_not.empty())
-      log(LogLevel::info, rank, text("no ", kNames[i], " kernels: ", found_[i].why_not));
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    if (why_not[i].empty()) continue;
+    lacks_.add(*families[i], why_not[i]);
+    if (rank == 0)
+      log(LogLevel::info, rank, text("no ", families[i]->name, " kernels: ", why_not[i]));
+  }
+}
+
+unsigned KernelFamilies::blocks_at_once(const KernelFamily& family) const {
+  for (const FamilySupport& one : found_)
+    if (std::strcmp(one.family->name, family.name) == 0) return one.blocks_at_once;
+  throw Error(ErrorCode::internal, text("no probe of ", family.name, " kernels"));
 }
 
 }  // namespace plait::cuda

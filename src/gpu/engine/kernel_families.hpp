@@ -3,39 +3,70 @@
 // launched once without work, to load the code as well: a kernel loaded at first use may wait for
 // kernels that wait for a peer.
 #pragma once
-#include <array>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gpu/arena/arena.hpp"
 #include "gpu/device/kernels.hpp"
+#include "plait/plan.hpp"
 
 namespace plait::cuda {
 
-enum class KernelFamily { shots, direct_ll, tiled, messages, bulk_messages, engines, lanes };
-inline constexpr std::size_t kKernelFamilies = 7;
+/// Largest launch of a kernel.
+struct KernelUse {
+  unsigned threads = 512;
+  unsigned shared_bytes = 0;
+};
+using KernelUses = std::map<std::string, KernelUse>;  ///< By kernel name.
+
+/// Kernels that serve calls together, or not at all. Defined once, by the room of the kernels. Two
+/// families are the same if their names are.
+struct KernelFamily {
+  const char* name;  ///< For messages: "no tiled kernels".
+  KernelUses (*uses)(int ranks);
+  /// Compute capabilities, times ten, that run the kernels: from the first to below the second.
+  int from = 0, below = 1000;
+  const char* wants = "";  ///< For messages about other capabilities: "tiled kernels want ...".
+};
+
+/// Requests that together use every kernel of a communicator of `ranks` ranks.
+std::vector<Request> requests_of_all_kernels(int ranks);
+
+/// Families that do not run, with the GPU and the missing feature.
+class FamilyLacks {
+ public:
+  /// Empty if the family runs.
+  const std::string& of(const KernelFamily& family) const;
+  void add(const KernelFamily& family, const std::string& why) {
+    lacks_.emplace_back(family.name, why);
+  }
+  void add_all(const std::string& why) { all_ = why; }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> lacks_;
+  std::string all_;
+};
 
 class KernelFamilies {
  public:
   /// Collective over all ranks, in the current context of `device`; waits for the stream. Throws
   /// Error if the GPU fails.
-  KernelFamilies(Kernels& kernels, Device device, int rank, int ranks, Stream stream,
-                 const Exchange& exchange);
+  KernelFamilies(Kernels& kernels, const std::vector<const KernelFamily*>& families, Device device,
+                 int rank, int ranks, Stream stream, const Exchange& exchange);
 
-  bool runs(KernelFamily family) const { return blocks_at_once(family) != 0; }
+  const FamilyLacks& lacks() const { return lacks_; }
   /// Blocks of any kernel of the family that run at once on the most limited GPU.
-  unsigned blocks_at_once(KernelFamily family) const { return of(family).blocks_at_once; }
-  /// Rank with a GPU that lacks the family, and the reason; empty if the family runs.
-  const std::string& why_not(KernelFamily family) const { return of(family).why_not; }
+  unsigned blocks_at_once(const KernelFamily& family) const;
 
  private:
   struct FamilySupport {
+    const KernelFamily* family;
     unsigned blocks_at_once = ~0u;
-    std::string why_not;
   };
-  const FamilySupport& of(KernelFamily family) const {
-    return found_[static_cast<std::size_t>(family)];
-  }
-  std::array<FamilySupport, kKernelFamilies> found_;
+  std::vector<FamilySupport> found_;
+  FamilyLacks lacks_;  // With the rank whose GPU lacks the family.
 };
 
 }  // namespace plait::cuda

@@ -3,53 +3,41 @@
 
 #include <algorithm>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
 
-/// A bit per engine, in the order of engines.def.
-enum EngineIndex : unsigned {
-#define PLAIT_ENGINE(name) at_##name,
-#include "gpu/select/engines.def"
-#undef PLAIT_ENGINE
-};
-enum EngineBit : unsigned {
-#define PLAIT_ENGINE(name) name = 1u << at_##name,
-#include "gpu/select/engines.def"
-#undef PLAIT_ENGINE
-  all = ~0u
-};
-constexpr const char* kEngineNames[] = {
-#define PLAIT_ENGINE(name) #name,
-#include "gpu/select/engines.def"
-#undef PLAIT_ENGINE
-};
-
 struct ParamRow {
   int Tuning::* field;
   const char* name;
   int unset, most, grain;
-  unsigned engine_bits;
+  const char* engines;  ///< "tiled | scatter_ring", or "all".
   const char* meaning;
 };
 constexpr ParamRow kParamRows[] = {
 #define PLAIT_PARAM(name, unset, most, grain, engines, meaning) \
-  {&Tuning::name, #name, unset, most, grain, unsigned{engines}, meaning},
+  {&Tuning::name, #name, unset, most, grain, #engines, meaning},
 #include "gpu/engine/params.def"
 #undef PLAIT_PARAM
 };
 
-std::vector<std::string> names_of(unsigned engine_bits) {
+std::vector<std::string> names_in(const std::string& engines) {
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::size(kEngineNames); ++i)
-    if ((engine_bits >> i & 1) != 0) names.emplace_back(kEngineNames[i]);
+  for (std::string name : split(engines, '|')) {
+    name.erase(std::remove(name.begin(), name.end(), ' '), name.end());
+    names.push_back(name);
+  }
   return names;
 }
 
 bool takes(const Param& param, const std::string& engine) {
-  return std::find(param.engines.begin(), param.engines.end(), engine) != param.engines.end();
+  const auto has = [&](const std::string& name) {
+    return std::find(param.engines.begin(), param.engines.end(), name) != param.engines.end();
+  };
+  return has(engine) || has("all");
 }
 
 std::string names_for(const std::string& engine) {
@@ -66,7 +54,7 @@ const std::vector<Param>& params() {
     std::vector<Param> made;
     for (const ParamRow& row : kParamRows)
       made.push_back(
-          {row.name, row.unset, row.most, row.grain, names_of(row.engine_bits), row.meaning});
+          {row.name, row.unset, row.most, row.grain, names_in(row.engines), row.meaning});
     return made;
   }();
   return all;

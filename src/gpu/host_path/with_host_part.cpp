@@ -9,6 +9,7 @@
 #include "gpu/copy/planned_engine.hpp"
 #include "gpu/host_path/host_gather.hpp"
 #include "gpu/host_path/host_reduction.hpp"
+#include "gpu/tile/tile_plan.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -22,7 +23,7 @@ bool exchanges_it(const Engine& engine) { return &engine == &copy_exchange_engin
 
 bool can_gather(const Engine& engine, const Request& request, const Group& group) {
   return request.collective == Collective::all_reduce && request.ranks > 1 &&
-         group.host_bytes != 0 && group.has_copy_engines() && !exchanges_it(engine) &&
+         group.host_bytes != 0 && has_copy_engines(group) && !exchanges_it(engine) &&
          tiled_engine().why_not(request, {}, group).empty();
 }
 
@@ -147,7 +148,7 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
       return "CPU cores take a part of a call only once the large arena is there";
     if (request.collective != Collective::all_reduce || request.ranks < 2)
       return "CPU cores take a part only of an all_reduce over several ranks";
-    if (!group.has_host_reducer || !group.runs(KernelFamily::engines))
+    if (!group.has_host_reducer || !group.runs(kCopyKernels))
       return "CPU cores can take no part: no host memory is shared with them";
   }
   if (tuning.host_permille > 0 && !exchanges_it(engine) && !can_gather(engine, request, group))

@@ -17,6 +17,9 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
                                                      const Tuning& tuning, EngineRank& rank);
 
+/// Plan of the engine, including the host-memory parts that `tuning` asks for.
+Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
+             const Tuning& tuning, const Group& group);
 /// plan_of() of an engine; a test may pass queues that damage the call. Null = none.
 Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
                   const Tuning& tuning, const Group& group, const QueueOf& through);

@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "gpu/abi/lane_args.hpp"
+#include "gpu/lanes/plan_memory.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -68,12 +69,12 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
   check(plan.relay_devices.empty(), "scratch on GPUs outside the job is not supported");
   check(!plan.symmetric, "registered buffers are not supported");
   check(flags_per_pair(plan) <= kFlagsPerPair, text("more than ", kFlagsPerPair, " flags a pair"));
-  check(largest(plan.scratch_bytes) <= sizes.scratch_bytes,
+  check(largest(plan.scratch_bytes) <= sizes[kPlanScratch],
         text("scratch of ", largest(plan.scratch_bytes), " bytes wanted, the arena has ",
-             sizes.scratch_bytes));
-  check(largest(plan.inbox_bytes) <= sizes.inbox_bytes,
+             sizes[kPlanScratch]));
+  check(largest(plan.inbox_bytes) <= sizes[kPlanInbox],
         text("inbox of ", largest(plan.inbox_bytes), " bytes wanted, the arena has ",
-             sizes.inbox_bytes));
+             sizes[kPlanInbox]));
   check(largest(plan.ring_bytes) <= ring_bytes,
         text("host ring of ", largest(plan.ring_bytes), " bytes wanted, found ", ring_bytes));
   uses_inbox_ = largest(plan.inbox_bytes) != 0;
@@ -258,7 +259,9 @@ BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena,
                      const LaneLaunchConfig& config, Stream upload)
     : LaneTables(
           plan, rank, sizes,
-          [&arena](int owner, int writer, int index) { return arena.flag(owner, writer, index); },
+          [&arena](int owner, int writer, int index) {
+            return &arena.flags(kPlanFlags, owner)->by[writer][index];
+          },
           ring_bytes, config),
       image_(image()) {
   PLAIT_CUDA_CALL(memory_alloc, &memory_, image_.size());

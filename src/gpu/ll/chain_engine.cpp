@@ -4,11 +4,11 @@
 
 #include "base/text.hpp"
 #include "gpu/abi/ll_args.hpp"
-#include "gpu/arena/arena.hpp"
 #include "gpu/engine/engine.hpp"
-#include "gpu/engine/kernel_names.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/ll/ll_cut.hpp"
 #include "gpu/ll/ll_launch_config.hpp"
+#include "gpu/ll/ll_memory.hpp"
 #include "gpu/ll/ll_plan.hpp"
 
 namespace plait::cuda {
@@ -56,7 +56,7 @@ struct ChainLaunch {
 int together(const Request& request) { return reduces(request.collective) ? 2 : 4; }
 
 ChainLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) {
-  const std::uint64_t half_bytes = group.sizes.sentinel_bytes;
+  const std::uint64_t half_bytes = group.sizes[kSentinelPackets];
   ChainLaunch made;
   if (tuning.tile_units != 0) made.step.most_units = static_cast<unsigned>(tuning.tile_units);
   made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
@@ -84,10 +84,10 @@ class ChainReady : public PreparedCall {
         kernel_(kernels_.find(chain_kernel(request, launch_.is_long()))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
-      args_.inbox[peer] = rank.at(ArenaPart::sentinel, peer);
-      args_.flags[peer] = &rank.header(peer).chains;
+      args_.inbox[peer] = rank.at(kSentinelPackets, peer);
+      args_.flags[peer] = rank.flags(kChainFlags, peer);
     }
-    args_.half_bytes = rank.group().sizes.sentinel_bytes;
+    args_.half_bytes = rank.group().sizes[kSentinelPackets];
     args_.shape = chain_shape(request);
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : launch_.is_long() ? kPieceAhead : kAhead;
     args_.pieces = static_cast<std::uint32_t>(launch_.cut.pieces);
@@ -127,13 +127,13 @@ class ChainEngine : public Engine {
   }
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(KernelFamily::direct_ll)) return group.lacks(KernelFamily::direct_ll);
+    if (!group.runs(kDirectLlKernels)) return group.lacks(kDirectLlKernels);
     if (const std::string why = why_no_chain(request); !why.empty()) return why;
     const LlCut packets = launch_of(request, tuning, group).cut;
     const bool is_worth_it = packets.pieces <= kMostLlPieces || tuning.tile_units != 0 ||
                              packets.units * 16 >= kLeastPiece;
-    if (packets.pieces != 0 && (is_worth_it || group.has_ll_only())) return "";
-    return text("half an inbox of ", group.sizes.sentinel_bytes,
+    if (packets.pieces != 0 && (is_worth_it || has_ll_only(group))) return "";
+    return text("half an inbox of ", group.sizes[kSentinelPackets],
                 " bytes is too small: the message would go in ", packets.pieces,
                 " short pieces (raise PLAIT_DEVICE_MEMORY)");
   }
@@ -141,11 +141,12 @@ class ChainEngine : public Engine {
             const Group& group) const override {
     ChainLaunch launch = launch_of(request, tuning, group);
     Plan made = ll_plan(topology, request, LlKernel::ll_chain, PacketFormat::escaped,
-                        group.sizes.sentinel_bytes, launch.step);
+                        group.sizes[kSentinelPackets], launch.step);
     if (launch.is_long()) launch.config.threads = launch.workers();
     set_launch(made, launch.config, together(request), kSentinelPacketBytes);
     return made;
   }
+  const Resources& resources() const override { return ll_resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     return std::make_unique<ChainReady>(request, tuning, rank);

@@ -5,11 +5,11 @@
 #include "base/text.hpp"
 #include "gpu/abi/ll_args.hpp"
 #include "gpu/engine/engine.hpp"
-#include "gpu/engine/kernel_names.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/ll/ll_cut.hpp"
 #include "gpu/ll/ll_launch_config.hpp"
+#include "gpu/ll/ll_memory.hpp"
 #include "gpu/ll/ll_plan.hpp"
-#include "gpu/tile/tiled_shape.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -21,7 +21,7 @@ constexpr struct {
 } kBlocksOverlapCompute;
 
 LlCut cut(const Request& request, const Group& group) {
-  return cut_direct_ll(units_of(request), request.ranks, group.sizes.sentinel_bytes);
+  return cut_direct_ll(units_of(request), request.ranks, group.sizes[kSentinelPackets]);
 }
 
 KernelLaunchConfig launch_config_of(const Request& request, const Tuning& tuning,
@@ -46,8 +46,8 @@ class DirectLlReady : public PreparedCall {
         whole_(direct_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
-      args_.inbox[peer] = rank.at(ArenaPart::sentinel, peer);
-    args_.half_bytes = rank.group().sizes.sentinel_bytes;
+      args_.inbox[peer] = rank.at(kSentinelPackets, peer);
+    args_.half_bytes = rank.group().sizes[kSentinelPackets];
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
     args_.shape = whole_;
     if (is_short_) args_ = short_direct_ll_args(args_);  // each call sets the buffers
@@ -91,22 +91,23 @@ class DirectLlEngine : public Engine {
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
-    if (!group.runs(KernelFamily::direct_ll)) return group.lacks(KernelFamily::direct_ll);
+    if (!group.runs(kDirectLlKernels)) return group.lacks(kDirectLlKernels);
     const std::uint64_t pieces = cut(request, group).pieces;
-    if (pieces != 0 && (pieces <= kMostLlPieces || group.has_ll_only())) return "";
-    return text("half an inbox of ", group.sizes.sentinel_bytes,
+    if (pieces != 0 && (pieces <= kMostLlPieces || has_ll_only(group))) return "";
+    return text("half an inbox of ", group.sizes[kSentinelPackets],
                 " bytes is too small: the message does not fit into ", kMostLlPieces,
                 " pieces (raise PLAIT_DEVICE_MEMORY)");
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     Plan made = ll_plan(topology, request, LlKernel::direct_ll, PacketFormat::escaped,
-                        group.sizes.sentinel_bytes);
+                        group.sizes[kSentinelPackets]);
     const KernelLaunchConfig config = launch_config_of(request, tuning, group);
     set_launch(made, config, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes);
     if (is_short_direct_ll(request, cut(request, group), config)) made.params["short"] = 1;
     return made;
   }
+  const Resources& resources() const override { return ll_resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     return std::make_unique<DirectLlReady>(request, tuning, rank);

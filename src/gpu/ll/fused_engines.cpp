@@ -6,8 +6,9 @@
 #include "base/text.hpp"
 #include "gpu/abi/ll_args.hpp"
 #include "gpu/engine/engine.hpp"
-#include "gpu/engine/kernel_names.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/ll/ll_cut.hpp"
+#include "gpu/ll/ll_memory.hpp"
 #include "gpu/ll/ll_plan.hpp"
 
 namespace plait::cuda {
@@ -76,7 +77,7 @@ class FusedEngine : public Engine {
 
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(KernelFamily::shots)) return group.lacks(KernelFamily::shots);
+    if (!group.runs(kShotKernels)) return group.lacks(kShotKernels);
     const ShotLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
       return text("half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
@@ -102,6 +103,7 @@ class FusedEngine : public Engine {
     return made;
   }
 
+  const Resources& resources() const override { return ll_resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     const Group& group = rank.group();
@@ -110,14 +112,14 @@ class FusedEngine : public Engine {
     LongShotArgs args{};
     rank.fill_call(args, request);
     for (int peer = 0; peer < group.ranks; ++peer)
-      args.inbox[peer] = rank.at(nan_sentinel ? ArenaPart::sentinel : ArenaPart::flag, peer);
+      args.inbox[peer] = rank.at(nan_sentinel ? kSentinelPackets : kFlagPackets, peer);
     args.half_bytes = half_bytes(nan_sentinel, group);
     args.count = request.count;
     args.root = request.root;
     args.ahead = launch.ahead;
     args.ring = shot_ring(launch.ahead);
     args.workers = launch.workers();
-    for (int peer = 0; peer < group.ranks; ++peer) args.flags[peer] = &rank.header(peer).shots;
+    for (int peer = 0; peer < group.ranks; ++peer) args.flags[peer] = rank.flags(kShotFlags, peer);
     const std::string name = launch.is_long ? "long_two_shot" : info_.name;
     return std::make_unique<FusedReady>(
         rank, rank.kernels().find(shot_kernel(name, request, nan_sentinel)), args, launch);
@@ -125,7 +127,7 @@ class FusedEngine : public Engine {
 
  private:
   static std::uint64_t half_bytes(bool nan_sentinel, const Group& group) {
-    return nan_sentinel ? group.sizes.sentinel_bytes : group.sizes.flag_bytes;
+    return nan_sentinel ? group.sizes[kSentinelPackets] : group.sizes[kFlagPackets];
   }
   /// Returns the units that a rank sends to another rank, or has in its own shard.
   std::uint64_t work_of(const Request& request) const {
@@ -179,7 +181,7 @@ class FusedEngine : public Engine {
     const std::uint64_t units = std::uint64_t{launch.config.blocks} * launch.workers() *
                                 static_cast<unsigned>(together(request));
     const std::uint64_t steps = (work_of(request) + units - 1) / units;
-    if (group.has_ll_only()) return "";
+    if (has_ll_only(group)) return "";
     if (steps > kMostShotSteps)
       return text("the message would take ", steps, " steps that reuse packets, ", kMostShotSteps,
                   " is the most");

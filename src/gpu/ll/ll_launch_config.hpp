@@ -6,9 +6,9 @@
 #include "gpu/abi/ll_args.hpp"
 #include "gpu/device/kernels.hpp"
 #include "gpu/engine/group.hpp"
-#include "gpu/engine/kernel_names.hpp"
 #include "gpu/engine/tuning.hpp"
 #include "gpu/ll/ll_cut.hpp"
+#include "gpu/ll/ll_memory.hpp"
 
 namespace plait::cuda {
 

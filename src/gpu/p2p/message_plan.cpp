@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "gpu/engine/plan_flags.hpp"
 #include "gpu/ll/ll_cut.hpp"
+#include "gpu/p2p/message_memory.hpp"
 #include "plait/builder.hpp"
 #include "plait/error.hpp"
 #include "plan/direct_shape.hpp"
@@ -19,7 +19,7 @@ namespace {
 /// Row of a channel's flag in Flag::index: of tiles, or of LL messages.
 enum FlagRow : int { kArrived, kTaken, kPacketsArrived, kPacketsTaken };
 int flag_index(FlagRow row, std::uint32_t channel) {
-  return kMessageFlagsBase + row * kMessageRows + static_cast<int>(channel);
+  return kMessagePlanFlags.first + row * kMessageRows + static_cast<int>(channel);
 }
 
 bool through_host(std::uint32_t channel) { return channel >= kMessageChannels; }
@@ -125,7 +125,7 @@ class MessagePlan {
     const DirectShape& shape = shapes_[static_cast<std::size_t>(from)];
     const std::uint64_t part = static_cast<std::uint64_t>(to) * shape.part_stride;
     const std::uint64_t place = static_cast<std::uint64_t>(from) * shape.place_stride;
-    std::vector<Event> taken;
+    std::vector<plait::Event> taken;
     for (std::uint32_t tile = 0; tile < taken_by(tiles); ++tile) {
       const bool is_end = tile == tiles.size();
       const std::uint64_t at = is_end ? 0 : tiles[tile] * tile_bytes();
@@ -133,7 +133,7 @@ class MessagePlan {
       const Region held = slot(from, to, channel, tile, bytes);
       if (tile >= depth(channel)) b_.wait(out, taken[tile - depth(channel)]);
       if (!is_end) put(out, held, b_.input(from, {part + at, bytes}), from, to);
-      const Event arrived = b_.signal(out, to);
+      const plait::Event arrived = b_.signal(out, to);
       b_.wait(in, arrived);
       if (!is_end) put(in, b_.output(to, {place + at, bytes}), held, from, to);
       taken.push_back(b_.signal(in, from));

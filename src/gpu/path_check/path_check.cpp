@@ -84,7 +84,7 @@ class CudaPathSide : public PathSide {
   CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathTimeouts& timeouts)
       : place_(place), inbox_(std::make_unique<PathInbox>()) {
     for (int rank = 0; rank < place.ranks; ++rank)
-      args_.inboxes[rank] = &place.arena->header(rank)->paths;
+      args_.inboxes[rank] = place.arena->flags(kPathFlags, rank);
     args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
     args_.nonce = nonce;
     args_.start_ns = static_cast<unsigned long long>(timeouts.start_s * 2e9);

@@ -11,6 +11,9 @@
 
 namespace plait::cuda {
 
+/// Used by the path check only.
+inline constexpr ArenaFlags<PathInbox> kPathFlags{"path check"};
+
 /// A rank's part of the check, on the rank's GPU or emulated by a test.
 class PathSide {
  public:

@@ -14,11 +14,16 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "gpu/abi/lane_args.hpp"
+#include "gpu/copy/copy_memory.hpp"
 #include "gpu/device/call_buffers.hpp"
 #include "gpu/device/neighbours.hpp"
-#include "gpu/engine/kernel_names.hpp"
 #include "gpu/host_path/with_host_part.hpp"
+#include "gpu/lanes/plan_memory.hpp"
+#include "gpu/ll/ll_memory.hpp"
 #include "gpu/path_check/path_check.hpp"
+#include "gpu/select/all_resources.hpp"
+#include "gpu/select/engines.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -76,11 +81,10 @@ void CudaRank::agree_on_group() {
   full_group_.ranks = options_.ranks;
   full_group_.most_blocks = options_.most_blocks;
   full_group_.overlap_compute = options_.overlap_compute;
-  if (options_.overlap_compute) full_group_.most_tiled_blocks = kTiledBlocksOverlapCompute;
-  for (std::size_t i = 0; i < kKernelFamilies; ++i)
-    full_group_.why_not[i] = families_->why_not(static_cast<KernelFamily>(i));
-  if (options_.messages && full_group_.runs(KernelFamily::messages)) {
-    const unsigned tier = families_->blocks_at_once(KernelFamily::messages);
+  if (options_.overlap_compute) full_group_.most_whole_sm_blocks = kWholeSmBlocksOverlapCompute;
+  full_group_.why_not = families_->lacks();
+  if (options_.messages && full_group_.runs(kMessageKernels)) {
+    const unsigned tier = families_->blocks_at_once(kMessageKernels);
     full_group_.most_message_blocks =
         options_.most_blocks == 0 ? tier : std::min(options_.most_blocks, tier);
   }
@@ -88,14 +92,12 @@ void CudaRank::agree_on_group() {
   // A second tier needs kernels with LL packets, since calls that continue in the small arena use
   // LL packets.
   const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
-                         full_group_.runs(KernelFamily::shots) &&
-                         full_group_.runs(KernelFamily::direct_ll);
+                         full_group_.runs(kShotKernels) && full_group_.runs(kDirectLlKernels);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
   LaneLaunchConfig& config = options_.config;
-  if (full_group_.runs(KernelFamily::lanes))
-    config.most_blocks =
-        std::min(config.most_blocks, families_->blocks_at_once(KernelFamily::lanes));
+  if (full_group_.runs(kLaneKernels))
+    config.most_blocks = std::min(config.most_blocks, families_->blocks_at_once(kLaneKernels));
 }
 
 void CudaRank::open(const Exchange& exchange) {
@@ -104,15 +106,15 @@ void CudaRank::open(const Exchange& exchange) {
   (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches a check.
   marks_.resize(kStreams + kHostEvents);
   make_streams(upload_, 1);
-  families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
-                                               upload(), exchange);
+  families_ = std::make_unique<KernelFamilies>(*kernels_, kernel_families(), device_, options_.rank,
+                                               options_.ranks, upload(), exchange);
   agree_on_group();
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   for (Event* event : {&fork_, &uploaded_})
     PLAIT_CUDA_CALL(event_create, event, kEventDisableTiming);
   marker_.open();
   map_stop_page();
-  arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small);
+  arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents());
   arena_->share(context_, options_.device, exchange, upload());
   full_group_.multiprocessors = arena_->least_multiprocessors();
   full_group_.hardware_queues = arena_->least_connections();
@@ -152,8 +154,8 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
 
 void CudaRank::open_engine_path() {
   EnginePath& path = engine_path_;
-  for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&header(rank).engines);
-  if (options_.rings && full_group_.has_copy_engines()) open_host_path();
+  for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(flags(kEngineFlags, rank));
+  if (options_.rings && has_copy_engines(full_group_)) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
@@ -170,7 +172,8 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
   PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
   try {
     if (large_arena_ == nullptr)
-      large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large, false);
+      large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large,
+                                                   ArenaContents{{}, arena_contents().parts});
     large_arena_->share(context_, options_.device, exchange, stream);
     make_rings(exchange);
     make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
@@ -188,14 +191,14 @@ void CudaRank::use_large_arena() {
   path.streams.assign(large_arena_streams_.begin(), host);
   path.host_streams.assign(host, large_arena_streams_.end());
   // Without slots and a host path no call uses copy engines.
-  path.inbox_bytes = full_group_.inbox_bytes();
-  path.slot_bytes = full_group_.slot_bytes();
-  path.borrowed_bytes = full_group_.borrowed_bytes();
+  path.inbox_bytes = inbox_bytes(full_group_);
+  path.slot_bytes = slot_bytes(full_group_);
+  path.borrowed_bytes = borrowed_bytes(full_group_);
   path.blocks = full_group_.blocks();
-  path.moving_blocks = full_group_.blocks_that_move();
+  path.moving_blocks = blocks_that_move(full_group_);
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    path.slots.push_back(whole_arena(ArenaPart::copies).at(ArenaPart::copies, rank));
-    path.borrowed.push_back(whole_arena(ArenaPart::tiles).at(ArenaPart::tiles, rank));
+    path.slots.push_back(whole_arena(kCopyMemory).at(kCopyMemory, rank));
+    path.borrowed.push_back(whole_arena(kTileMemory).at(kTileMemory, rank));
     const std::uint64_t apart = (path.borrowed_bytes + 4095) / 4096 * 4096;
     if (path.borrowed_bytes != 0 && path.slots.back() != path.borrowed.back() + apart)
       throw Error(ErrorCode::internal, "slots of copy engines do not follow those of tiled calls");
@@ -228,13 +231,19 @@ std::string CudaRank::why_no_large_arena() const {
 }
 
 /// Returns the arena that holds the part once both tiers exist.
-const DeviceArena& CudaRank::whole_arena(ArenaPart part) const {
-  return large_arena_ != nullptr && full_group_.tiers.large.of(part) != 0 ? *large_arena_ : *arena_;
+const DeviceArena& CudaRank::whole_arena(const ArenaPart& part) const {
+  return large_arena_ != nullptr && full_group_.tiers.large[part] != 0 ? *large_arena_ : *arena_;
 }
 
-char* CudaRank::at(ArenaPart part, int owner) const {
+char* CudaRank::at(const ArenaPart& part, int owner) const {
   return (tier_ == ArenaTier::full && has_large_arena_ ? whole_arena(part) : *arena_)
       .at(part, owner);
+}
+
+/// Calls by copy engines borrow the slots of tiles alone.
+const std::uint32_t* CudaRank::poisoned(const ArenaPart& part) const {
+  const bool is_borrowed = &part == &kTileMemory && borrowed_bytes(group()) != 0;
+  return is_borrowed ? &flags(kEngineFlags, options_.rank)->poisoned : nullptr;
 }
 
 /// Runs before any call uses the paths. The signal lies in the StopPage's page, behind the
@@ -381,10 +390,10 @@ void CudaRank::run(PreparedCall& ready, const Request& request, const CallBuffer
 void CudaRank::messages(const std::vector<MessageEnd>& messages, Stream stream,
                         const MessageTuning& tuning) {
   if (!takes_messages())
-    throw Error(ErrorCode::unsupported,
-                text("point-to-point messages have no slots on this communicator",
-                     full_group_.runs(KernelFamily::messages) ? "" : ": ",
-                     full_group_.lacks(KernelFamily::messages)));
+    throw Error(
+        ErrorCode::unsupported,
+        text("point-to-point messages have no slots on this communicator",
+             full_group_.runs(kMessageKernels) ? "" : ": ", full_group_.lacks(kMessageKernels)));
   const MessageLaunchConfig config{
       message_channels(options_.ranks, full_group_.most_message_blocks), tuning,
       message_slots_ == 0 ? 0
@@ -402,15 +411,15 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   args.rank = options_.rank;
   args.ranks = options_.ranks;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.flags[rank] = &header(rank).messages;
-    args.slots[rank] = at(ArenaPart::message_slots, rank);
-    args.packets[rank] = at(ArenaPart::message_packets, rank);
+    args.flags[rank] = flags(kMessageFlags, rank);
+    args.slots[rank] = at(kMessageMemory, rank);
+    args.packets[rank] = at(kMessagePackets, rank);
   }
   args.host_slots = reinterpret_cast<char*>(message_slots_);
   KernelLaunchConfig wide;
   wide.threads = 2 * kMessageTeamThreads;
   wide.blocks = message_blocks(args);
-  if (!full_group_.runs(KernelFamily::bulk_messages)) args.bulk = 0;
+  if (!full_group_.runs(kBulkMessageKernels)) args.bulk = 0;
   wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
   wide.programmatic = true;
   kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
@@ -421,9 +430,9 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   if (plan.request.ranks != options_.ranks)
     throw Error(ErrorCode::mismatch, text("plan is for ", plan.request.ranks,
                                           " ranks, the communicator has ", options_.ranks));
-  if (!full_group_.runs(KernelFamily::lanes))
+  if (!full_group_.runs(kLaneKernels))
     throw Error(ErrorCode::unsupported,
-                text("plans do not run here: ", full_group_.lacks(KernelFamily::lanes)));
+                text("plans do not run here: ", full_group_.lacks(kLaneKernels)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, full_group_.sizes,
                                            options_.ring_bytes, options_.config, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
@@ -466,13 +475,13 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.ops = bound.ops();
   args.sources = bound.sources();
   args.counters = bound.counters();
-  args.inbox_half_bytes = full_group_.sizes.inbox_bytes;
+  args.inbox_half_bytes = full_group_.sizes[kPlanInbox];
   set_wait_args(args);
   args.ranks = options_.ranks;
   args.rank = options_.rank;
   if (options_.ranks == 2)  // With more ranks all copies go by kernels.
     for (int rank = 0; rank < options_.ranks; ++rank)
-      args.poisoned[rank] = &header(rank).engines.poisoned;
+      args.poisoned[rank] = &flags(kEngineFlags, rank)->poisoned;
   args.op = static_cast<std::int32_t>(plan.request.op);
   args.epochs = epochs_per_call(plan);
   args.inbox_calls = bound.uses_inbox() ? 1 : 0;
@@ -481,8 +490,8 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.bases[0] = static_cast<char*>(const_cast<void*>(input));
   args.bases[1] = static_cast<char*>(output);
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.bases[base_index(Space::scratch, rank)] = at(ArenaPart::scratch, rank);
-    args.bases[base_index(Space::inbox, rank)] = at(ArenaPart::inbox, rank);
+    args.bases[base_index(Space::scratch, rank)] = at(kPlanScratch, rank);
+    args.bases[base_index(Space::inbox, rank)] = at(kPlanInbox, rank);
     if (!rings_.empty())
       args.bases[base_index(Space::ring, rank)] =
           reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
@@ -498,7 +507,7 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Strea
   if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Copy engines of four and more GPUs have been seen to hang (E-0016).
-  return is_capturing(stream) || options_.ranks > 2 || !full_group_.has_copy_engines() ||
+  return is_capturing(stream) || options_.ranks > 2 || !has_copy_engines(full_group_) ||
          message_bytes(bound.plan().request) < kCopyEngineBytes;
 }
 

@@ -18,8 +18,11 @@
 #include "gpu/engine/engine.hpp"
 #include "gpu/engine/kernel_families.hpp"
 #include "gpu/host_path/host_gather.hpp"
+#include "gpu/host_path/host_reducer.hpp"
 #include "gpu/lanes/bound_plan.hpp"
+#include "gpu/p2p/message_memory.hpp"
 #include "gpu/p2p/messages.hpp"
+#include "gpu/select/usual_group.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
@@ -126,8 +129,9 @@ class CudaRank : public EngineRank {
   const Group& group() const override {
     return tier_ == ArenaTier::full ? full_group_ : small_group_;
   }
-  ArenaHeader& header(int owner) const override { return *arena_->header(owner); }
-  char* at(ArenaPart part, int owner) const override;
+  char* at(const FlagsRow& row, int owner) const override { return arena_->at(row, owner); }
+  char* at(const ArenaPart& part, int owner) const override;
+  const std::uint32_t* poisoned(const ArenaPart& part) const override;
   EngineQueue& queue() override { return *queue_; }
   const EnginePath& engine_path() const override { return engine_path_; }
   Event fork() const override { return fork_; }
@@ -136,7 +140,7 @@ class CudaRank : public EngineRank {
   void fill_call(CallArgs& args, const Request& request) const override;
 
   /// True if messages() serves any message between two ranks; the same on all ranks.
-  bool takes_messages() const { return full_group_.sizes.message_slot_bytes != 0; }
+  bool takes_messages() const { return full_group_.sizes[kMessageMemory] != 0; }
   /// Enqueues this rank's ends of messages. All messages progress concurrently, however the peers
   /// group theirs; messages between two ranks match in order. Stream order as for run(). A sender
   /// may finish before the receiver has come. A size mismatch between the ends is not detected.
@@ -173,7 +177,7 @@ class CudaRank : public EngineRank {
   void open_engine_path();
   void allocate_large_arena(const Exchange& exchange);
   void use_large_arena();
-  const DeviceArena& whole_arena(ArenaPart part) const;
+  const DeviceArena& whole_arena(const ArenaPart& part) const;
   void close() noexcept;
   void map_stop_page();
   void make_rings(const Exchange& exchange);

@@ -5,8 +5,10 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "gpu/copy/rotation.hpp"
-#include "gpu/engine/engine.hpp"
+#include "gpu/copy/copy_memory.hpp"
+#include "gpu/ll/ll_memory.hpp"
+#include "gpu/select/engines.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -96,7 +98,7 @@ EngineCase case_of(const Engine& engine, const Request& request, const CaseSetti
 /// Adds pairs of calls that share the slots of a tiny arena. Tiled calls have a single block,
 /// because further blocks repeat the same steps in separate slots.
 void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
-  setting.group.most_tiled_blocks = 1;
+  setting.group.most_whole_sm_blocks = 1;
   std::vector<EngineCase> calls, pulls;
   Tuning pulling;
   pulling.pull = 3;
@@ -156,9 +158,9 @@ Group tiny_group(int ranks) {
   group.ranks = ranks;
   group.has_host_reducer = true;
   group.host_bytes = 4 * kSlot;
-  group.sizes.flag_bytes = group.sizes.sentinel_bytes = (1 << 20) + 4096;
-  group.sizes.tile_bytes = tile_slots(ranks) * 2 * kSlotGrainBytes;
-  group.sizes.copy_slots_bytes = rotation_slots(ranks) * kSlot;
+  group.sizes[kFlagPackets] = group.sizes[kSentinelPackets] = (1 << 20) + 4096;
+  group.sizes[kTileMemory] = tile_slots(ranks) * 2 * kSlotGrainBytes;
+  group.sizes[kCopyMemory] = rotation_slots(ranks) * kSlot;
   return group;
 }
 
@@ -169,9 +171,8 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
   };
   const std::string& name = engine.info().name;
   for (const Param& param : params()) {
-    const std::vector<std::string>& of = param.engines;
-    const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
-                       std::find(of.begin(), of.end(), name) != of.end();
+    const std::vector<std::string> of = engines_of(param);
+    const bool takes = std::find(of.begin(), of.end(), name) != of.end();
     // With the smallest pieces, a large message has very many, which show no more than the few of a
     // small message.
     const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;

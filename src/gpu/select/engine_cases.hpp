@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/engine/engine.hpp"
+#include "gpu/select/usual_group.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {

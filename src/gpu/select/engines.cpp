@@ -1,9 +1,9 @@
 // The list of engines, and the checks common to all engines.
+#include "gpu/select/engines.hpp"
+
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "gpu/engine/engine.hpp"
-#include "gpu/host_path/with_host_part.hpp"
 #include "plan/former_names.hpp"
 
 namespace plait::cuda {
@@ -35,12 +35,11 @@ std::string engine_names() {
   return names;
 }
 
-std::vector<Collective> all_collectives() {
-  return {
-#define PLAIT_COLLECTIVE(name, input, output, busbw) Collective::name,
-#include "plait/collectives.def"
-#undef PLAIT_COLLECTIVE
-  };
+std::vector<std::string> engines_of(const Param& param) {
+  if (param.engines != std::vector<std::string>{"all"}) return param.engines;
+  std::vector<std::string> names;
+  for (const Engine* engine : engines()) names.push_back(engine->info().name);
+  return names;
 }
 
 std::string why_not(const Engine& engine, const Request& request, const Tuning& tuning,

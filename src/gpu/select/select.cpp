@@ -5,8 +5,10 @@
 #include <limits>
 
 #include "base/text.hpp"
-#include "gpu/copy/engine_ring.hpp"
-#include "gpu/engine/kernel_names.hpp"
+#include "gpu/copy/copy_memory.hpp"
+#include "gpu/copy/ring_cut.hpp"
+#include "gpu/engine/kernel_types.hpp"
+#include "gpu/ll/ll_memory.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -24,7 +26,7 @@ bool are_one_way(Tuning one, Tuning other) {
 
 /// Engine that serves any size from LL packets alone, in as many pieces or steps as needed.
 const Engine* without_slots(const Request& request, const Group& group) {
-  if (!group.has_ll_only()) return nullptr;
+  if (!has_ll_only(group)) return nullptr;
   for (const Engine* const engine : {&two_shot_engine(), &direct_ll_engine()})
     if (takes(*engine, request, {}, group)) return engine;
   return nullptr;
@@ -158,7 +160,7 @@ EngineChoice Selector::by_caller(const Request& request, const EngineRequest& wa
 bool Selector::has_ring_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
   const bool is_ring = &engine == &copy_ring_engine() || &engine == &scatter_ring_engine();
-  return !is_ring || group_.ring_bytes() / kRingSlots >= kLeastPiece;
+  return !is_ring || ring_bytes(group_) / kRingSlots >= kLeastPiece;
 }
 
 /// Reductions were measured as sums of the common floats, and kernels of other reductions are

@@ -8,9 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "gpu/engine/engine.hpp"
+#include "gpu/select/engines.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "gpu/select/tuning_table.hpp"
+#include "gpu/select/usual_group.hpp"
 
 namespace plait::cuda {
 

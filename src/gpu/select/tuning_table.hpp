@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/env.hpp"
-#include "gpu/engine/engine.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {

@@ -5,15 +5,15 @@
 // t of the plan is tile t of every block, together a range of a part. A bulk copy reports that the
 // input has been read a little before the slot holds it; the plan reports both at once.
 #pragma once
-#include "gpu/engine/group.hpp"
-#include "gpu/engine/plan_flags.hpp"
+#include "gpu/engine/engine.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 
 namespace plait::cuda {
 
 /// Flag::index of a block's flags: flags of TileFlags, then flags between the roles of a block.
 enum TileWord : int {
-  kTileParts = kTileFlagsBase,
+  kTileParts = kTilePlanFlags.first,
   kTilePartsTaken,
   kTileResults,
   kTileResultsTaken,
@@ -38,5 +38,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group);
 /// slots in memory; with more, the slots of all blocks for a peer's tile are merged, and likewise
 /// the memory of all blocks.
 Plan tile_plan(const Topology& topology, const Request& request, const TileWish& wish);
+
+const Engine& tiled_engine();
 
 }  // namespace plait::cuda

@@ -5,7 +5,7 @@
 #include "base/text.hpp"
 #include "gpu/abi/tile_args.hpp"
 #include "gpu/engine/engine.hpp"
-#include "gpu/engine/kernel_names.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tile_plan.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 
@@ -20,11 +20,10 @@ class TiledReady : public PreparedCall {
         args_(tiled_shape(request, rank.rank(), tile_wish(tuning, rank.group()))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
-      args_.flags[peer] = &rank.header(peer).tiles;
-      args_.slots[peer] = rank.at(ArenaPart::tiles, peer);
+      args_.flags[peer] = rank.flags(kTileFlags, peer);
+      args_.slots[peer] = rank.at(kTileMemory, peer);
     }
-    if (rank.group().borrowed_bytes() != 0)
-      args_.poisoned = &rank.header(rank.rank()).engines.poisoned;
+    args_.poisoned = rank.poisoned(kTileMemory);
     config_.threads = kTileThreads;
     config_.shared_bytes = kTileSharedBytes;
     config_.blocks = spread_tiles(args_, tile_wish(tuning, rank.group()));
@@ -56,7 +55,7 @@ class TiledEngine : public Engine {
   }
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(KernelFamily::tiled)) return group.lacks(KernelFamily::tiled);
+    if (!group.runs(kTiledKernels)) return group.lacks(kTiledKernels);
     if (tuning.fold != 0 && !why_no_fold(request).empty())
       return joined("fold=1: ", why_no_fold(request));
     if (tuning.ring != 0 && tuning.fold != 0) return "fold=1 and ring=1: wanted one of them";
@@ -69,12 +68,13 @@ class TiledEngine : public Engine {
       return text("pull=", pull, ": wanted no copied_results=1 beside it");
     if (pull != 0 && !why_no_pull(request, pull).empty())
       return text("pull=", pull, ": ", why_no_pull(request, pull));
-    return group.why_no_part(ArenaPart::tiles);
+    return group.why_no_part(kTileMemory);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     return tile_plan(topology, request, tile_wish(tuning, group));
   }
+  const Resources& resources() const override { return tile_resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     return std::make_unique<TiledReady>(request, tuning, rank);
@@ -88,10 +88,10 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.most_blocks = std::min<unsigned>(group.blocks(tuning), kTileBlocks);
   if (tuning.blocks == 0)
     wish.most_blocks =
-        std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_leaving_sms()});
+        std::min({wish.most_blocks, group.most_whole_sm_blocks, group.blocks_leaving_sms()});
   wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
   wish.window = static_cast<std::uint32_t>(tuning.window);
-  wish.slot_memory_bytes = group.sizes.tile_bytes;
+  wish.slot_memory_bytes = group.sizes[kTileMemory];
   wish.fold = tuning.fold != 0;
   wish.ring = tuning.ring != 0;
   wish.pull = static_cast<int>(tuning.pull);
@@ -101,7 +101,8 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.in_flight_bytes = static_cast<std::uint64_t>(tuning.under_way_kib) << 10;
   wish.send_gb_per_s = static_cast<std::uint32_t>(tuning.send_gb_per_s);
   wish.copied_results = tuning.copied_results != 0;
-  if (group.sizes.tile_blocks != 0) wish.slot_blocks = group.sizes.tile_blocks;
+  if (const std::uint64_t blocks = group.sizes.divided(kTileMemory); blocks != 0)
+    wish.slot_blocks = blocks;
   return wish;
 }
 

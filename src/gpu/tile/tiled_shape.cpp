@@ -197,16 +197,6 @@ std::string why_no_pull(const Request& request, int pull) {
   return request.ranks < 3 ? text("wanted 3 ranks or more, found ", request.ranks) : "";
 }
 
-DataType moved_type(const Request& request) {
-  if (reduces(request.collective)) return request.type;
-  switch (bytes_of(request.type)) {
-    case 1: return DataType::uint8;
-    case 2: return DataType::uint16;
-    case 4: return DataType::uint32;
-    default: return DataType::uint64;
-  }
-}
-
 std::uint64_t tile_slots(int ranks, std::uint64_t blocks) {
   return blocks * static_cast<std::uint64_t>(std::max(1, ranks - 1)) * kTileSlots;
 }

@@ -14,9 +14,6 @@ std::string why_no_fold(const Request& request);
 std::string why_no_ring(const Request& request);
 std::string why_no_pull(const Request& request, int pull);
 
-/// Type whose kernel serves the request: data that is only moved uses integers of the same width.
-DataType moved_type(const Request& request);
-
 /// Slots of a rank for calls of `blocks` blocks, of at least kSlotGrainBytes each: enough for full
 /// blocks of any collective. An all_reduce of few blocks uses slots of half the size.
 std::uint64_t tile_slots(int ranks, std::uint64_t blocks = kTileBlocks);

@@ -2,14 +2,19 @@
 // refusals have a reason.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "gpu/arena/arena.hpp"
-#include "gpu/copy/engine_ring.hpp"
-#include "gpu/copy/rotation.hpp"
-#include "gpu/engine/group.hpp"
+#include "gpu/copy/copy_memory.hpp"
+#include "gpu/copy/ring_cut.hpp"
+#include "gpu/lanes/plan_memory.hpp"
 #include "gpu/ll/ll_cut.hpp"
-#include "gpu/p2p/messages.hpp"
+#include "gpu/ll/ll_memory.hpp"
+#include "gpu/select/all_resources.hpp"
+#include "gpu/select/usual_group.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -19,11 +24,11 @@ using namespace plait::cuda;
 TEST_CASE("slots of copy engines that a caller asks for by size hold rotations too") {
   for (const int ranks : {3, 4}) {
     Group group = usual_group(ranks);
-    CHECK(group.slot_bytes() == 0);  // rings alone
+    CHECK(slot_bytes(group) == 0);  // rings alone
     group.sizes = {};
-    group.sizes.copy_slots_bytes = rotation_slots(ranks) << 20;
+    group.sizes[kCopyMemory] = rotation_slots(ranks) << 20;
     lay_out_arena(group, {});
-    CHECK(group.slot_bytes() == 1 << 20);
+    CHECK(slot_bytes(group) == 1 << 20);
   }
 }
 
@@ -32,29 +37,42 @@ namespace {
 constexpr std::uint64_t kMib = 1 << 20;
 constexpr std::uint64_t kUsual = kUsualMemoryBytes;
 
+/// Use of the arenas of a communicator.
+struct ArenaUse {
+  int ranks = 2;
+  bool two_tiers = false, floats_only = false, moves_only = false;
+  int pairs = 0;
+  unsigned tiled_blocks = 100;
+  bool messages = false;
+  bool plans = false;
+  std::uint64_t plan_scratch = 0;
+};
+
+ArenaTiers lay_out(const ArenaUse& use, std::uint64_t budget) {
+  Group group;
+  group.ranks = use.ranks;
+  group.most_whole_sm_blocks = use.tiled_blocks;
+  if (use.messages) group.most_message_blocks = 132;
+  lay_out_arena(group, {.budget_bytes = budget,
+                        .two_tiers = use.two_tiers,
+                        .floats_only = use.floats_only,
+                        .moves_only = use.moves_only,
+                        .pairs = use.pairs != 0,
+                        .plans = use.plans,
+                        .plan_scratch = use.plan_scratch});
+  return group.tiers;
+}
+
 ArenaUse library(int ranks) {
-  return {.ranks = ranks,
-          .two_tiers = true,
-          .pairs = ranks - 1,
-          .tiled_blocks = 100,
-          .exchanges = ranks == 2,
-          .rings = ranks > 2 && ranks <= 8,
-          .plans = true};
+  return {.ranks = ranks, .two_tiers = true, .pairs = ranks - 1, .plans = true};
 }
 
 ArenaUse drop_in(int ranks) {
-  ArenaUse use{.ranks = ranks,
-               .two_tiers = true,
-               .floats_only = true,
-               .tiled_blocks = 64,
-               .exchanges = ranks == 2,
-               .rings = ranks > 2 && ranks <= 8};
-  if (ranks == 2) {
-    const std::uint32_t channels = message_channels(ranks, 132);
-    use.message_slot_bytes = message_slot_bytes(ranks, channels);
-    use.message_packet_bytes = message_packet_bytes(ranks, channels);
-  }
-  return use;
+  return {.ranks = ranks,
+          .two_tiers = true,
+          .floats_only = true,
+          .tiled_blocks = 64,
+          .messages = ranks == 2};
 }
 
 ArenaUse pair() {
@@ -64,8 +82,10 @@ ArenaUse pair() {
   return use;
 }
 
+std::uint64_t header_bytes() { return HeaderLayout(arena_contents().flags).bytes(); }
+
 std::uint64_t bytes_of(const DeviceArenaSizes& sizes, bool has_header) {
-  return ArenaLayout(sizes, has_header ? sizeof(ArenaHeader) : 0).total_bytes();
+  return ArenaLayout(sizes, arena_contents().parts, has_header ? header_bytes() : 0).total_bytes();
 }
 
 std::uint64_t bytes_of(const ArenaTiers& tiers, const ArenaUse& use) {
@@ -73,8 +93,8 @@ std::uint64_t bytes_of(const ArenaTiers& tiers, const ArenaUse& use) {
          static_cast<std::uint64_t>(use.pairs) * tiers.pair_bytes;
 }
 
-std::vector<ArenaPart> parts_of(const std::vector<LackingPart>& lacking) {
-  std::vector<ArenaPart> parts;
+std::vector<const ArenaPart*> parts_of(const std::vector<LackingPart>& lacking) {
+  std::vector<const ArenaPart*> parts;
   for (const LackingPart& lack : lacking) parts.push_back(lack.part);
   return parts;
 }
@@ -108,8 +128,8 @@ TEST_CASE("both arenas and all pairs fit every budget, or the budget is refused 
       try {
         const ArenaTiers tiers = lay_out(use, budget);
         CHECK(bytes_of(tiers, use) <= budget);
-        CHECK(tiers.small.sentinel_bytes > 0);
-        CHECK(tiers.small.flag_bytes > 0);
+        CHECK(tiers.small[kSentinelPackets] > 0);
+        CHECK(tiers.small[kFlagPackets] > 0);
         ++taken;
       } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::invalid_argument);
@@ -132,10 +152,10 @@ TEST_CASE("a larger budget makes no part smaller, except by a step or for a furt
       const bool is_alike = parts_of(tiers.lacking) == parts_of(before.lacking) &&
                             tiers.pair_bytes == before.pair_bytes;
       CHECK(tiers.pair_bytes >= before.pair_bytes);
-      for (const ArenaPartInfo& info : arena_parts()) {
-        CAPTURE(info.name);
-        const std::uint64_t had = before.small.of(info.part) + before.large.of(info.part);
-        const std::uint64_t has = tiers.small.of(info.part) + tiers.large.of(info.part);
+      for (const ArenaPart* const part : arena_contents().parts) {
+        CAPTURE(part->name);
+        const std::uint64_t had = before.small[*part] + before.large[*part];
+        const std::uint64_t has = tiers.small[*part] + tiers.large[*part];
         // A further use takes memory from earlier uses; the rest after steps goes to the first use.
         CHECK((has + 16 * kMib >= had || !is_alike));
       }
@@ -154,13 +174,13 @@ TEST_CASE(
       CHECK(bytes_of(tiers, use) <= (ranks == 2 ? 192000000 : 256000000));
       CHECK(tiers.lacking.empty());
       CHECK(bytes_of(tiers.small, true) <= (ranks == 2 ? 24000000 : 32000000));
-      const std::uint64_t slot = tiers.large.tile_bytes / tile_slots(ranks, use.tiled_blocks);
+      const std::uint64_t slot = tiers.large[kTileMemory] / tile_slots(ranks, use.tiled_blocks);
       CHECK(slot >= (ranks == 8 ? 28 : 40) * 1024);
     }
   const ArenaTiers two = lay_out(drop_in(2), kUsual);
   CHECK(10 * bytes_of(two.small, true) <= 300000000);  // ten communicators of small messages
   // An exchange borrows tiles' slots if these are larger than half of the exchange's slots.
-  CHECK(two.large.tile_bytes > two.large.copy_slots_bytes / 2);
+  CHECK(two.large[kTileMemory] > two.large[kCopyMemory] / 2);
 }
 
 TEST_CASE(
@@ -176,8 +196,8 @@ TEST_CASE(
       two.plans = two.two_tiers;
       const ArenaTiers of_pair = lay_out(two, tiers.pair_bytes);
       CHECK(bytes_of(of_pair, two) <= tiers.pair_bytes);
-      const std::uint64_t half_bytes = of_pair.small.sentinel_bytes,
-                          slots = of_pair.large.copy_slots_bytes;
+      const std::uint64_t half_bytes = of_pair.small[kSentinelPackets],
+                          slots = of_pair.large[kCopyMemory];
       CHECK(half_bytes >= 700 * 1024);
       if (tiers.pair_bytes >= kSmallPairBytes) CHECK(half_bytes == 1600 * 1024);
       CHECK((slots >= 24 * kMib) == (tiers.pair_bytes > kSmallPairBytes));
@@ -192,7 +212,7 @@ TEST_CASE(
   CHECK(lay_out(library(8), 640 * kMib).pair_bytes == 32 * kMib);
   // Without memory left, pairs have none, and small calls still work.
   CHECK(lay_out(library(8), 8 * kMib).pair_bytes == 0);
-  CHECK(lay_out(pair(), 4 * kMib).why_not(ArenaPart::copies, "it") ==
+  CHECK(lay_out(pair(), 4 * kMib).why_not(kCopyMemory, "it") ==
         "it wants 17 MB of slots of copy engines; a pair's part of PLAIT_DEVICE_MEMORY, 4M leaves "
         "1 MB");
 }
@@ -207,18 +227,18 @@ TEST_CASE(
   for (const int ranks : {2, 3, 4, 8}) {
     const ArenaTiers tiers = lay_out(drop_in(ranks), kUsual);
     const std::uint64_t units = small_request_bytes(ranks, true) / 16,
-                        half_bytes = tiers.small.sentinel_bytes;
+                        half_bytes = tiers.small[kSentinelPackets];
     CAPTURE(ranks);
     CHECK(holds_packets(3 * half_bytes / kSentinelPacketBytes, units, ranks, false));
     CHECK(cut_direct_ll(units / static_cast<unsigned>(ranks), ranks, half_bytes).pieces <= 3);
-    CHECK(tiers.large.sentinel_bytes > half_bytes);
+    CHECK(tiers.large[kSentinelPackets] > half_bytes);
   }
   for (const int ranks : {2, 3, 4, 8})
     for (const ArenaUse& use : {drop_in(ranks), library(ranks)}) {
-      const std::uint64_t half_bytes = lay_out(use, kUsual).small.sentinel_bytes;
+      const std::uint64_t half_bytes = lay_out(use, kUsual).small[kSentinelPackets];
       CHECK(cut_direct_ll(small_request_bytes(ranks, false) / 16, ranks, half_bytes).pieces == 1);
     }
-  const std::uint64_t half_bytes = lay_out(drop_in(2), kUsual).small.sentinel_bytes;
+  const std::uint64_t half_bytes = lay_out(drop_in(2), kUsual).small[kSentinelPackets];
   CHECK(
       holds_packets(half_bytes / kSentinelPacketBytes, small_request_bytes(2, true) / 16, 2, true));
 }
@@ -227,30 +247,30 @@ TEST_CASE("with enough memory each part has its useful size") {
   for (const int ranks : {2, 3, 4, 8, 16}) {
     const ArenaTiers tiers = lay_out(library(ranks), 64 * 1024 * kMib);
     CAPTURE(ranks);
-    CHECK(tiers.large.sentinel_bytes == (ranks == 2 ? 64 : ranks <= 4 ? 96 : 40) * kMib);
-    CHECK(tiers.large.tile_bytes == tile_slots(ranks, 100) * (ranks == 2   ? 4 * 64
-                                                              : ranks <= 4 ? 48
-                                                                           : 64)
-                                        << 10);
-    CHECK(tiers.large.scratch_bytes == 64 * kMib);
-    CHECK(tiers.large.inbox_bytes == 16 * kMib);
-    if (ranks == 2) CHECK(tiers.large.copy_slots_bytes == 128 * kMib);
-    if (ranks == 4) CHECK(tiers.large.copy_slots_bytes == kRingSlots * 18 * kMib);
-    if (ranks == 8) CHECK(tiers.large.copy_slots_bytes == kRingSlots * 9 * kMib);
+    CHECK(tiers.large[kSentinelPackets] == (ranks == 2 ? 64 : ranks <= 4 ? 96 : 40) * kMib);
+    CHECK(tiers.large[kTileMemory] == tile_slots(ranks, 100) * (ranks == 2   ? 4 * 64
+                                                                : ranks <= 4 ? 48
+                                                                             : 64)
+                                          << 10);
+    CHECK(tiers.large[kPlanScratch] == 64 * kMib);
+    CHECK(tiers.large[kPlanInbox] == 16 * kMib);
+    if (ranks == 2) CHECK(tiers.large[kCopyMemory] == 128 * kMib);
+    if (ranks == 4) CHECK(tiers.large[kCopyMemory] == kRingSlots * 18 * kMib);
+    if (ranks == 8) CHECK(tiers.large[kCopyMemory] == kRingSlots * 9 * kMib);
     if (ranks == 4 || ranks == 8)
-      CHECK(tiers.large.copy_slots_bytes + tiers.large.tile_bytes >= kRingSlots * kRingPieceBytes);
-    if (ranks == 16) CHECK(tiers.large.copy_slots_bytes == 0);
+      CHECK(tiers.large[kCopyMemory] + tiers.large[kTileMemory] >= kRingSlots * kRingPieceBytes);
+    if (ranks == 16) CHECK(tiers.large[kCopyMemory] == 0);
   }
 }
 
 TEST_CASE("a refused part names its need and the memory left") {
   const ArenaTiers tiers = lay_out(drop_in(4), 24 * kMib);
-  CHECK(tiers.large.tile_bytes == 0);
-  const std::string why = tiers.why_not(ArenaPart::tiles, "tiled");
+  CHECK(tiers.large[kTileMemory] == 0);
+  const std::string why = tiers.why_not(kTileMemory, "tiled");
   CAPTURE(why);
   CHECK(why.starts_with("tiled wants 13 MB of slots of tiles; PLAIT_DEVICE_MEMORY=24M leaves "));
-  CHECK(tiers.why_not(ArenaPart::sentinel, "direct_ll").empty());
-  CHECK(lay_out(drop_in(4), kUsual).why_not(ArenaPart::tiles, "tiled").empty());
+  CHECK(tiers.why_not(kSentinelPackets, "direct_ll").empty());
+  CHECK(lay_out(drop_in(4), kUsual).why_not(kTileMemory, "tiled").empty());
   CHECK_THROWS_WITH_AS(lay_out(drop_in(4), 2 * kMib),
                        doctest::Contains("for LL packets of 4 ranks"), Error);
   CHECK(byte_count_text(64 * kMib) == "64M");
@@ -261,9 +281,9 @@ TEST_CASE("a refused part names its need and the memory left") {
 TEST_CASE("scratch requested by name comes in full, before parts of large calls") {
   ArenaUse use = library(2);
   use.plan_scratch = 100 * kMib;
-  CHECK(lay_out(use, kUsual).large.scratch_bytes == 100 * kMib);
-  CHECK(lay_out(use, 64 * kMib).large.scratch_bytes == 0);
-  CHECK(lay_out(use, 64 * kMib).why_not(ArenaPart::scratch, "a plan").find("105 MB") !=
+  CHECK(lay_out(use, kUsual).large[kPlanScratch] == 100 * kMib);
+  CHECK(lay_out(use, 64 * kMib).large[kPlanScratch] == 0);
+  CHECK(lay_out(use, 64 * kMib).why_not(kPlanScratch, "a plan").find("105 MB") !=
         std::string::npos);
 }
 
@@ -271,13 +291,13 @@ TEST_CASE("parts lie in order on page boundaries without overlap") {
   for (const ArenaUse& use : uses()) {
     const ArenaTiers tiers = lay_out(use, 2 * kUsual);
     for (const DeviceArenaSizes& sizes : {tiers.small, tiers.large}) {
-      const ArenaLayout layout(sizes, sizeof(ArenaHeader));
-      std::uint64_t end = sizeof(ArenaHeader);
-      for (const ArenaPartInfo& info : arena_parts()) {
-        CHECK(layout.at(info.part) >= end);
-        CHECK(layout.at(info.part) % 4096 == 0);
-        CHECK(layout.bytes_of(info.part) >= info.halves * sizes.of(info.part));
-        end = layout.at(info.part) + info.halves * sizes.of(info.part);
+      const ArenaLayout layout(sizes, arena_contents().parts, header_bytes());
+      std::uint64_t end = header_bytes();
+      for (const ArenaPart* const part : arena_contents().parts) {
+        CHECK(layout.at(*part) >= end);
+        CHECK(layout.at(*part) % 4096 == 0);
+        CHECK(layout.bytes_of(*part) >= part->halves * sizes[*part]);
+        end = layout.at(*part) + part->halves * sizes[*part];
       }
       CHECK(layout.total_bytes() >= end);
       CHECK(layout.total_bytes() % kArenaGrainBytes == 0);
@@ -298,4 +318,37 @@ TEST_CASE("tiled calls keep to the blocks that have slots") {
   wish.slot_memory_bytes = tile_slots(2, 64) * 32 << 10;
   CHECK(spread_tiles(shape, wish) == 64);
   CHECK(shape.slot_bytes == 64 << 10);  // two of them
+}
+
+TEST_CASE("slots of copy engines lie right behind the slots of tiles, which they borrow") {
+  const std::vector<const ArenaPart*>& parts = arena_contents().parts;
+  const auto tiles = std::find(parts.begin(), parts.end(), &kTileMemory);
+  REQUIRE(tiles + 1 < parts.end());
+  CHECK(tiles[1] == &kCopyMemory);
+}
+
+TEST_CASE("flags of all rooms lie in the header, aligned and apart, and other flags do not") {
+  const HeaderLayout layout(arena_contents().flags);
+  std::uint64_t end = sizeof(DeviceState);
+  for (const FlagsRow* const row : arena_contents().flags) {
+    CAPTURE(row->name);
+    CHECK(layout.at(*row) >= end);
+    CHECK(layout.at(*row) % row->alignment == 0);
+    end = layout.at(*row) + row->bytes;
+  }
+  CHECK(layout.bytes() == end);
+  const ArenaFlags<DeviceState> unknown{"nobody"};
+  CHECK_THROWS_AS((void)layout.at(unknown), Error);
+}
+
+TEST_CASE("plans of rooms number their flags apart") {
+  std::vector<PlanFlagRange> ranges;
+  for (const Resources* const room : all_resources())
+    ranges.insert(ranges.end(), room->plan_flags.begin(), room->plan_flags.end());
+  CHECK(ranges.size() > 3);
+  for (const PlanFlagRange& one : ranges) {
+    CHECK(one.first < one.end);
+    for (const PlanFlagRange& other : ranges)
+      CHECK((&one == &other || one.end <= other.first || other.end <= one.first));
+  }
 }

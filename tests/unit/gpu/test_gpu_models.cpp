@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
-#include "gpu/engine/engine.hpp"
 #include "gpu/engine/gpu_models.hpp"
+#include "gpu/select/engines.hpp"
+#include "gpu/select/usual_group.hpp"
 #include "plait/topology.hpp"
 
 using namespace plait;

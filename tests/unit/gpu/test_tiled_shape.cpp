@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "gpu/abi/tile_cut.hpp"
 #include "gpu/copy/rotation.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 
 namespace plait::cuda {

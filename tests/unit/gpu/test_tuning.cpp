@@ -1,7 +1,7 @@
 // Parameters that each engine takes, and refusals of others.
 #include <doctest/doctest.h>
 
-#include "gpu/engine/engine.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

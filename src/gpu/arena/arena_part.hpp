@@ -1,0 +1,42 @@
+// Named parts of a rank's arena behind the header, and their sizes. Each room defines the parts
+// that its calls use; the arena knows no part by name.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace plait::cuda {
+
+/// Defined once, by the room that uses the part. Two parts are the same if their names are.
+struct ArenaPart {
+  const char* name;
+  const char* what;        ///< For messages: "slots of tiles".
+  unsigned halves = 1;     ///< 2 = calls alternate between two of the part's size.
+  unsigned char byte = 0;  ///< Initial value of every byte.
+};
+
+/// Bytes of each part; of a single half if the part has halves. The same on all ranks. A part that
+/// was never set has 0 bytes.
+class DeviceArenaSizes {
+ public:
+  std::uint64_t operator[](const ArenaPart& part) const;
+  std::uint64_t& operator[](const ArenaPart& part);
+  /// How the room divides the part; the room alone gives the number a meaning. 0 = its usual way.
+  std::uint64_t divided(const ArenaPart& part) const;
+  void divide(const ArenaPart& part, std::uint64_t way);
+  bool operator==(const DeviceArenaSizes& other) const { return text() == other.text(); }
+  /// "flag=4198400/0 tiles=19660800/100 ", in the order of names and without empty parts: equal on
+  /// two ranks if their sizes are.
+  std::string text() const;
+
+ private:
+  struct Row {
+    const ArenaPart* part;
+    std::uint64_t bytes = 0, way = 0;
+  };
+  const Row* find(const ArenaPart& part) const;
+  Row& row(const ArenaPart& part);
+  std::vector<Row> rows_;
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,44 @@
+// Flags, memory and kernels of calls by copy engines.
+#pragma once
+#include <string>
+
+#include "gpu/abi/copy_args.hpp"
+#include "gpu/engine/resources.hpp"
+
+namespace plait::cuda {
+
+inline constexpr ArenaFlags<EngineFlags> kEngineFlags{"copy engines"};
+/// Lies behind the slots of tiles, which copies borrow. DeviceArenaSizes::divided(): kRingsAlone =
+/// slots for rings only.
+inline constexpr ArenaPart kCopyMemory{"copies", "slots of copy engines"};
+inline constexpr std::uint64_t kRingsAlone = 1;
+extern const KernelFamily kCopyKernels;
+inline constexpr PlanFlagRange kCopyPlanFlags{0, 1 << 10};       ///< Rows of EngineFlags.
+inline constexpr PlanFlagRange kHostPlanFlags{1 << 10, 3 << 9};  ///< Rows of HostFlags.
+/// One per recorded event of a rank.
+inline constexpr PlanFlagRange kEventPlanFlags{1 << 13, 1 << 15};
+/// Parts of a call without counts: LL packets.
+inline constexpr PlanFlagRange kPartPlanFlags{1 << 15, 1 << 30};
+const Resources& copy_resources();
+
+/// Kernel that reduces `sources` pieces brought by copy engines.
+std::string piece_kernel(DataType type, ReduceOp op, int sources);
+
+/// With a single hardware queue, products enqueued behind an engine's wait would wait too.
+bool has_copy_engines(const Group& group);
+unsigned blocks_alongside_copies(const Group& group, const Tuning& tuning);
+/// Blocks of kernels that move pieces out of copy-engine slots; 0 = copy engines do that too.
+unsigned blocks_that_move(const Group& group);
+std::uint64_t inbox_bytes(const Group& group);     ///< All copy-engine slots of a rank; 0 = none.
+std::uint64_t slot_bytes(const Group& group);      ///< A single slot; 0 = slots for rings only.
+std::uint64_t borrowed_bytes(const Group& group);  ///< Tile slots that copy engines borrow.
+std::uint64_t ring_bytes(const Group& group);      ///< Borrowed and own slots, as rings use them.
+
+/// Returns the slots of a rank's inbox, by sender; an exchange of two ranks has as many for its
+/// single sender.
+std::uint64_t rotation_slots(int ranks);
+/// Returns the bytes of a slot, unless the caller sets a size: few large pieces, as far as memory
+/// allows.
+std::uint64_t rotation_slot_bytes(int ranks);
+
+}  // namespace plait::cuda

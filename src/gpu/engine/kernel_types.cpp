@@ -1,0 +1,37 @@
+// Says which sums have kernels of their own.
+#include "gpu/engine/kernel_types.hpp"
+
+#include "base/text.hpp"
+
+namespace plait::cuda {
+
+bool is_common_float(DataType type) {
+  return type == DataType::fp32 || type == DataType::bf16 || type == DataType::fp16;
+}
+
+bool is_common_number(int ranks) { return ranks == 2 || ranks == 4 || ranks == 8; }
+
+bool sums_common_floats(const Request& request) {
+  return reduces(request.collective) && request.op == ReduceOp::sum &&
+         is_common_float(request.type);
+}
+
+bool is_common_sum(const Request& request) {
+  return sums_common_floats(request) && is_common_number(request.ranks);
+}
+
+std::string sum_variant(const Request& request) {
+  return is_common_sum(request) ? joined("_sum_", std::to_string(request.ranks)) : "_any_0";
+}
+
+DataType moved_type(const Request& request) {
+  if (reduces(request.collective)) return request.type;
+  switch (bytes_of(request.type)) {
+    case 1: return DataType::uint8;
+    case 2: return DataType::uint16;
+    case 4: return DataType::uint32;
+    default: return DataType::uint64;
+  }
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,23 @@
+// Types and sums that kernels are compiled for. Each room builds the names of its own kernels from
+// these; launches and the set-up probe share such a function, so every kernel launched has been
+// probed.
+#pragma once
+#include <string>
+
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+bool is_common_float(DataType type);
+/// 2, 4 and 8.
+bool is_common_number(int ranks);
+/// Sums of fp32, bf16 and fp16 have separate kernels: for `direct_ll` with any number of ranks,
+/// otherwise for 2, 4 and 8.
+bool sums_common_floats(const Request& request);
+bool is_common_sum(const Request& request);
+/// End of a kernel's name: "_sum_4" for a common sum, otherwise "_any_0".
+std::string sum_variant(const Request& request);
+/// Type whose kernel serves the request: data that is only moved uses integers of the same width.
+DataType moved_type(const Request& request);
+
+}  // namespace plait::cuda

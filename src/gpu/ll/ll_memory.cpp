@@ -1,0 +1,148 @@
+// Sizes of the packets' memory, and the names of LL kernels (the macros of gpu/ll/*.cu define
+// them).
+#include "gpu/ll/ll_memory.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "gpu/engine/kernel_types.hpp"
+#include "gpu/lanes/plan_memory.hpp"
+#include "gpu/tile/tile_memory.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kKib = 1ull << 10, kMib = 1ull << 20, kPage = 4096;
+
+/// A 16-byte unit of `direct_ll` takes 24 bytes of a half per peer. Sizes hold the units of 1 MiB
+/// and a greeting packet. In two pieces, 1 MiB takes four ranks as long as 2 MiB (E-0279).
+constexpr std::uint64_t kSmallSentinel = 1600 * kKib, kSmallSentinelOfMore = 3584 * kKib,
+                        kSmallSentinelOfFour = 4672 * kKib;
+
+PartSize sentinels(bool is_small_tier, std::uint64_t least, std::uint64_t good, std::uint64_t best,
+                   std::uint64_t step) {
+  return {.part = &kSentinelPackets,
+          .is_small_tier = is_small_tier,
+          .least = least,
+          .good = good,
+          .best = best,
+          .step = step,
+          .turn = kSmallCallsTurn,
+          .needed_as = "LL packets"};
+}
+
+/// In calls of two ranks that only move data, more packets gain nothing.
+std::vector<PartSize> sizes_of_pair() {
+  PartSize flags = whole(kFlagPackets, kPage);
+  flags.turn = kSmallCallsTurn;
+  return {flags, sentinels(true, 256 * kKib, kSmallSentinel, kSmallSentinel, 64 * kKib)};
+}
+
+std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
+  if (wish.moves_only) return sizes_of_pair();
+  const int ranks = group.ranks;
+  const std::uint64_t integers = wish.floats_only ? 256 * kKib : 4 * kMib + kPage;
+  std::vector<PartSize> sizes{{.part = &kFlagPackets,
+                               .is_small_tier = true,
+                               .least = std::min(64 * kKib, integers),
+                               .good = integers,
+                               .best = integers,
+                               .step = 64 * kKib,
+                               .turn = kSmallCallsTurn}};
+  const std::uint64_t small = ranks == 2 ? kSmallSentinel : kSmallSentinelOfMore;
+  const std::uint64_t first = ranks == 4 ? kSmallSentinelOfFour : small;
+  if (wish.two_tiers) sizes.push_back(sentinels(true, 256 * kKib, first, first, 64 * kKib));
+  // A two_shot that reuses packets has 24 MiB at most. More packets mean fewer pieces for chains
+  // and for direct_ll of two ranks.
+  const std::uint64_t best = ranks == 2 ? 64 * kMib : ranks <= 4 ? 96 * kMib : 40 * kMib;
+  const std::uint64_t good = ranks == 2 ? 24 * kMib : ranks <= 4 ? 32 * kMib : 20 * kMib;
+  const std::uint64_t least = !wish.two_tiers ? small / 2 : ranks > 4 ? 20 * kMib : 2 * small;
+  sizes.push_back(sentinels(!wish.two_tiers, std::min(least, good), good, best, 256 * kKib));
+  return sizes;
+}
+
+void add_shots(KernelUses& uses, const Request& request) {
+  if (has_two_shot_to_root(request)) uses[shot_kernel("two_shot", request, true)] = {};
+  if (request.collective != Collective::all_reduce) return;
+  for (const char* const kernel : {"one_shot", "two_shot", "long_two_shot"})
+    for (const bool nan_sentinel : {false, true})
+      if (!nan_sentinel || is_float(request.type))
+        uses[shot_kernel(kernel, request, nan_sentinel)] = {};
+}
+
+KernelUses shot_uses(int ranks) {
+  KernelUses uses;
+  for (const Request& request : requests_of_all_kernels(ranks)) add_shots(uses, request);
+  return uses;
+}
+
+KernelUses direct_ll_uses(int ranks) {
+  KernelUses uses;
+  for (const Request& request : requests_of_all_kernels(ranks)) {
+    uses[direct_ll_kernel(request, false)] = {};
+    for (const bool is_long : {false, true}) uses[chain_kernel(request, is_long)] = {};
+    if (has_short_direct_ll(request))
+      uses[direct_ll_kernel(request, true)] = {kShortDirectLlThreads, 0};
+  }
+  return uses;
+}
+
+}  // namespace
+
+const KernelFamily kShotKernels{"one_shot and two_shot", shot_uses};
+const KernelFamily kDirectLlKernels{"direct_ll and ll_chain", direct_ll_uses};
+
+const Resources& ll_resources() {
+  static const Resources resources{{&kChainFlags, &kShotFlags},
+                                   {&kFlagPackets, &kSentinelPackets},
+                                   sizes_of,
+                                   {&kShotKernels, &kDirectLlKernels},
+                                   {}};
+  return resources;
+}
+
+bool has_ll_only(const Group& group) {
+  const bool has_plans = group.sizes[kPlanScratch] != 0;
+  return group.has_small_arena_alone ||
+         (group.sizes[kTileMemory] == 0 && (group.runs(kTiledKernels) || !has_plans));
+}
+
+bool has_two_shot_to_root(const Request& request) {
+  return request.collective == Collective::reduce && is_common_sum(request) && request.ranks > 2;
+}
+
+std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel) {
+  const bool to_root = request.collective == Collective::reduce;
+  return joined("plait_", kernel, to_root ? "_to_root_" : "_", name_of(request.type),
+                sum_variant(request), nan_sentinel ? "_nan_sentinel" : "_flag");
+}
+
+bool has_short_direct_ll(const Request& request) {
+  const bool is_common = !reduces(request.collective) || sums_common_floats(request);
+  return request.ranks <= (is_common ? 8 : 4);
+}
+
+std::string direct_ll_kernel(const Request& request, bool is_short) {
+  const char* const kind = !reduces(request.collective)  ? "_place"
+                           : sums_common_floats(request) ? "_sum"
+                                                         : "_any";
+  const char* const type = name_of(moved_type(request));
+  if (is_short)
+    return joined("plait_short_direct_ll_", type, kind, request.ranks <= 4 ? "_4" : "_8");
+  return joined("plait_direct_ll_", type, kind);
+}
+
+bool is_lean_chain(const Request& request) {
+  return !reduces(request.collective) ||
+         (request.op == ReduceOp::sum && request.type == DataType::fp32);
+}
+
+std::string chain_kernel(const Request& request, bool is_long) {
+  const char* const kind = !reduces(request.collective) ? "_place"
+                           : is_lean_chain(request)     ? "_sum"
+                                                        : "_any";
+  return joined(is_long ? "plait_long_chain_" : "plait_ll_chain_", name_of(moved_type(request)),
+                kind);
+}
+
+}  // namespace plait::cuda

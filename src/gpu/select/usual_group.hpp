@@ -1,0 +1,31 @@
+// Groups with memory laid out for all engines: of a communicator, of a pair of its ranks, and of
+// usual GPUs for queries.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpu/engine/group.hpp"
+
+namespace plait::cuda {
+
+/// Lays out memory for all that the group's GPUs can run, within the budget. Keeps sizes already
+/// set.
+void lay_out_arena(Group& group, const ArenaOptions& wish = {});
+/// Group of calls before the large arena exists.
+Group small_arena_group_of(const Group& group);
+/// Group of `ranks` H200s, a process each, with host memory mapped by all: for queries about calls
+/// that are not run. memory_bytes: 0 = default. models: other GPU models (engine/gpu_models.hpp).
+Group usual_group(int ranks, bool overlap_compute = false, std::uint64_t memory_bytes = 0,
+                  unsigned most_blocks = 0, const std::vector<std::string>& models = {});
+/// Group of a pair of ranks of the communicator of usual_group().
+Group usual_pair(int ranks, std::uint64_t memory_bytes = 0,
+                 const std::vector<std::string>& models = {});
+
+/// Options for the arena of a pair with `bytes` of memory; 0 = the pair has no GPU memory.
+ArenaOptions pair_arena_options(std::uint64_t bytes);
+/// Most blocks of a kernel between two of `ranks` ranks, so that a GPU's kernels for all peers run
+/// side by side and leave some SMs. sm_budget: 0 = none.
+int pair_blocks(int ranks, int sm_budget = 0);
+
+}  // namespace plait::cuda
