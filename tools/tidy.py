@@ -9,6 +9,7 @@ import ast
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import words
@@ -20,19 +21,68 @@ FUNCTION_LINES = 70
 EVIDENCE = ROOT / "python" / "plait" / "evidence"
 READING_BUDGET_LINES = 3500  # the reading route of ARCHITECTURE.md: an afternoon
 
-# Folders that a folder may include from, besides itself. Public headers are include/plait/*.hpp.
-MAY_INCLUDE = {
-    "base": {"base"},
-    "driver": {"base", "driver"},
-    "topo": {"base", "driver", "topo"},
-    "plan": {"base", "topo", "plan"},
-    "planner": {"base", "topo", "plan", "planner"},
-    "verify": {"base", "topo", "plan", "verify"},
-    "sim": {"base", "topo", "plan", "sim"},
-    "cpu": {"base", "topo", "plan", "cpu"},
-    "gpu": {"base", "driver", "topo", "plan", "cpu", "gpu"},
-    "comm": {"base", "driver", "topo", "plan", "planner", "verify", "sim", "cpu", "gpu", "comm"},
-}
+# Rooms in order. A room is a folder of src; in gpu and comm each subfolder is a room. A room
+# includes from itself and from the rooms that its row names. All of these stand above it, so no two
+# rooms include each other. `gpu/*` names all rooms of gpu. A row may go on in the next line.
+ROOMS = """
+base:
+driver:          base
+topo:            base driver
+plan:            base topo
+planner:         base topo plan
+verify:          base topo plan
+sim:             base topo plan
+cpu:             base topo plan
+gpu/abi:         plan
+gpu/device:      base driver plan gpu/abi
+gpu/arena:       base driver gpu/abi
+gpu/consensus:   base driver gpu/abi
+gpu/engine:      base driver plan gpu/abi gpu/device gpu/arena
+gpu/path_check:  base gpu/abi gpu/device gpu/arena
+gpu/lanes:       base plan gpu/abi gpu/device gpu/arena gpu/engine
+gpu/tile:        base plan gpu/abi gpu/device gpu/engine
+gpu/ll:          base plan gpu/abi gpu/device gpu/engine gpu/lanes gpu/tile
+gpu/copy:        base topo plan cpu gpu/abi gpu/device gpu/consensus gpu/engine gpu/tile
+gpu/host_path:   base cpu gpu/abi gpu/consensus gpu/engine gpu/tile gpu/copy
+gpu/p2p:         base topo plan gpu/abi gpu/device gpu/engine gpu/ll
+gpu/copy_pair:   base driver plan gpu/device
+gpu/select:      base plan gpu/engine gpu/path_check gpu/lanes gpu/tile gpu/ll gpu/copy
+                 gpu/host_path gpu/p2p
+gpu/rank:        base plan gpu/*
+comm/bootstrap:  base topo plan
+comm/trace:      base driver plan gpu/select comm/bootstrap
+comm/shm:        base plan gpu/arena comm/bootstrap
+comm/choose:     base driver topo plan planner verify sim cpu gpu/* comm/bootstrap
+comm/transport:  base driver topo plan cpu comm/bootstrap
+comm/liveness:   base plan cpu comm/bootstrap comm/shm comm/choose
+comm/p2p:        base plan cpu comm/bootstrap comm/shm comm/liveness
+comm/node:       base driver topo plan cpu comm/bootstrap comm/shm comm/choose comm/liveness
+comm/gpu:        base driver topo plan verify sim gpu/* comm/bootstrap comm/trace comm/shm
+                 comm/choose comm/liveness comm/node
+comm/multinode:  base driver topo plan planner gpu/* comm/bootstrap comm/trace comm/shm comm/choose
+                 comm/transport comm/liveness comm/node comm/gpu
+comm/api:        base driver topo plan planner verify sim cpu gpu/* comm/*
+"""
+SPLIT = ("gpu", "comm")  # folders whose subfolders are rooms
+
+
+def rooms_of(rows: str) -> dict[str, set[str]]:
+    """Returns the rooms that each room may include from. Fails if a row names a room that does not
+    stand above it."""
+    found: dict[str, set[str]] = {}
+    for row in re.sub(r"\n +", " ", rows.strip()).splitlines():
+        room, _, named = row.partition(":")
+        allowed: set[str] = set()
+        for name in named.split():
+            above = {one for one in found if one == name or fnmatch(one, name)}
+            if not above:
+                raise SystemExit(f"tidy: row of {room}: {name} is no room above it")
+            allowed |= above
+        found[room] = allowed
+    return found
+
+
+MAY_INCLUDE = rooms_of(ROOMS)
 # The folder of each public header, in the same order.
 HEADER_FOLDER = {
     "error": "base",
@@ -46,6 +96,7 @@ HEADER_FOLDER = {
     "communicator": "comm",
     "copies": "comm",
 }
+FOLDERS = {room.split("/")[0] for room in MAY_INCLUDE}
 BANNED_NAME = re.compile(r"\b\w*(Utils?|Impl|Ext|V2|Manager|Helper)\b")
 BANNED_TEXT = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 ARCH_IFDEF = re.compile(
@@ -84,24 +135,32 @@ def check_opening(path: Path, lines: list[str], marks: tuple[str, ...]) -> list[
     return [breach(path, 1, "opening comment", "the file does not say what becomes what")]
 
 
-def folder_of(path: Path) -> str | None:
-    parts = path.relative_to(ROOT).parts
-    return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+def room_of(parts: tuple[str, ...]) -> str:
+    """Returns the room of a file below src, also of one that is in no room of the table."""
+    return "/".join(parts[:2]) if parts[0] in SPLIT and len(parts) > 2 else parts[0]
+
+
+def may_include(room: str, parts: tuple[str, ...]) -> bool:
+    """Returns whether a file of the room may include a file below src, or a public header."""
+    allowed = MAY_INCLUDE[room] | {room}
+    if parts[0] == "plait":
+        folder = HEADER_FOLDER.get(Path(parts[1]).stem)
+        return folder is None or any(one.split("/")[0] == folder for one in allowed)
+    return parts[0] not in FOLDERS or room_of(parts) in allowed
 
 
 def check_includes(path: Path, lines: list[str]) -> list[str]:
-    folder = folder_of(path)
-    if folder is None:
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "src" or len(parts) < 3:
         return []
+    room = room_of(parts[1:])
+    if room not in MAY_INCLUDE:
+        return [breach(path, 1, "room", f"{room} has no row in tools/tidy.py")]
     found = []
     for number, line in enumerate(lines, 1):
         match = re.match(r'\s*#\s*include "([^"]+)"', line)
-        if not match:
-            continue
-        parts = match.group(1).split("/")
-        target = HEADER_FOLDER.get(Path(parts[1]).stem) if parts[0] == "plait" else parts[0]
-        if len(parts) > 1 and target in MAY_INCLUDE and target not in MAY_INCLUDE[folder]:
-            found.append(breach(path, number, "include order", f"{folder} includes {target}"))
+        if match and "/" in match.group(1) and not may_include(room, Path(match.group(1)).parts):
+            found.append(breach(path, number, "include order", f"{room} includes {match.group(1)}"))
     return found
 
 

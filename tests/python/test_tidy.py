@@ -30,6 +30,12 @@ def test_the_tree_is_tidy():
         ("planner", '#include "sim/clock.hpp"', "include order"),
         ("verify", '#include "plait/timeline.hpp"', "include order"),
         ("topo", '#include "plan/shots.hpp"', "include order"),
+        ("gpu/arena", '#include "gpu/tile/tile_memory.hpp"', "include order"),
+        ("gpu/copy", '#include "gpu/host_path/host_reducer.hpp"', "include order"),
+        ("gpu/abi", '#include "plait/communicator.hpp"', "include order"),
+        ("comm/shm", '#include "comm/node/setup.hpp"', "include order"),
+        ("gpu/attic", "", "room"),
+        ("gpu", "", "room"),
         ("plan", "class PlanManager {", "name"),
         ("plan", "#ifdef __CUDA_ARCH__", "architecture #if"),
         ("plan", "// " + "x" * 100, "columns"),
@@ -57,6 +63,48 @@ def test_evidence_imports_the_public_api_alone(monkeypatch, tmp_path):
     for name in ("_core", "bench.sizes", "outputs"):
         file.write_text(f"{header}import plait.{name}\n")
         assert [one.split(": ")[1] for one in tidy.check_python(file)] == ["import of evidence"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "base:\nplan: base topo\ntopo: base",  # an arrow back up
+        "base:\nplan: topo\ntopo: plan",  # a pair
+        "base: base",
+        "gpu/abi:\ngpu/ll: gpu/abi gpu/rank\ngpu/rank: gpu/*",
+    ],
+)
+def test_a_room_may_not_include_from_rooms_below(rows):
+    with pytest.raises(SystemExit, match="is no room above it"):
+        tidy.rooms_of(rows)
+
+
+def test_rows_name_the_rooms_above():
+    rows = tidy.rooms_of("base:\ngpu/abi: base\ngpu/ll: base\n    gpu/abi\ncomm: gpu/*")
+    assert rows["gpu/ll"] == {"base", "gpu/abi"}
+    assert rows["comm"] == {"gpu/abi", "gpu/ll"}
+
+
+def test_each_row_is_a_folder():
+    wanted = {
+        path.parent.relative_to(ROOT / "src").parts[:2] for path in (ROOT / "src").rglob("*.?pp")
+    }
+    rooms = {tidy.room_of((*parts, "file.cpp")) for parts in wanted}
+    assert rooms == set(tidy.MAY_INCLUDE)
+
+
+def test_the_architecture_page_has_the_rooms_of_the_table():
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    for folder in tidy.SPLIT:
+        table = page.split(f"Rooms of `src/{folder}`", 1)[1].split("\n\n", 2)[1]
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+        rooms = [f"{folder}/{row[0].strip('`')}" for row in rows]
+        assert rooms == [room for room in tidy.MAY_INCLUDE if room.startswith(f"{folder}/")]
+        if folder == "gpu":
+            for room, (_, _, includes) in zip(rooms, rows, strict=True):
+                named = {f"gpu/{name}" for name in includes.replace("`", "").split(", ") if name}
+                allowed = {one for one in tidy.MAY_INCLUDE[room] if one.startswith("gpu/")}
+                assert named in (allowed, {"gpu/the rooms above"}), room
 
 
 def test_long_functions_are_found(monkeypatch, tmp_path):
