@@ -456,8 +456,10 @@ def predictions(
 
 
 @program
-def engine_rows(write: Write = False) -> None:
-    """Gather recorded times of engines into bench/results/engines.csv."""
+def engine_rows(
+    folder: Annotated[Path | None, Argument(help="Of a run.")] = None, write: Write = False
+) -> None:
+    """Add a run's times of engines to bench/results/engines.csv."""
 
 
 @program

@@ -2,8 +2,9 @@
 
 Nothing in these files was measured. The simulator predicts plait's rows from
 topologies/hgx-h200.json and NCCL's all_reduces by its model of NCCL's ring. models.py predicts
-pinned NCCL and PyTorch's symmetric memory. Other rows of NCCL have no prediction. Link speeds
-are derived by hand (E-0112), because the simulator's link speeds are fitted to measured ones.
+pinned NCCL and PyTorch's symmetric memory. Other rows of NCCL have no prediction. Link speeds were
+derived by hand (E-0112, bench/results/predicted_links_h200x*.csv), because the simulator's link
+speeds are fitted to measured ones.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ PREDICTED = (
     *("section", "collective", "gpus", "type", "bytes", "way", "params"),
     *("predicted_graph_us", "predicted_eager_us"),
 )
-LINKS = ("pattern", "k", "way", "gpus", "predicted_gb_per_s")
 LINK_ROWS = (  # columns of bench_links
     *("pattern", "k", "way", "blocks", "gpus", "bytes", "us", "least_us", "gb_per_s", "wrong"),
 )
@@ -150,28 +150,6 @@ def predicted_symmetric(ranks: int) -> Iterator[Row]:
                 yield row | {"bytes": size, "way": f"symmetric {variant}", "params": ""} | times
 
 
-def predicted_links(ranks: int) -> Iterator[Row]:
-    """Yields GB/s of each pattern with 4 GiB out of each GPU, interpolated between measured
-    patterns."""
-    to_many = {1: 364.0, 2: 360.0, 3: 355.0, 4: 351.0, 5: 348.0, 6: 345.0, 7: 343.0}
-    by_variant = {"push": 1.0, "bulk push": 1.0, "pull": 334 / 364, "bulk pull": 352 / 364}
-
-    def row(pattern: str, k: int, way: str, speed: float) -> Row:
-        return {"pattern": pattern, "k": k, "way": way, "predicted_gb_per_s": speed}
-
-    for variant, share in by_variant.items():
-        for k in range(1, ranks):
-            yield row("shift", k, variant, 364.0 * share)
-        for k in range(2, ranks):
-            yield row("peers", k, variant, to_many[k] * share)
-        for name in ("one to all", "all to one") if ranks > 2 else ():
-            yield row(name, ranks - 1, variant, 362.0 * share)
-    for k in range(1, ranks):
-        yield row("shift", k, "copy engines", 391.0)
-    for k in range(2, ranks):
-        yield row("peers", k, "copy engines", 391.0 - 6.0 * (k - 1))
-
-
 def files(ranks: int) -> tuple[Path, Path]:
     return (
         RESULTS / f"predicted_run_h200x{ranks}.csv",
@@ -189,16 +167,12 @@ BY = (
 
 def write() -> None:
     for ranks in GPUS:
-        runs, links = files(ranks)
-        made = CsvFile(runs, PREDICTED, [SAID, BY])
+        made = CsvFile(files(ranks)[0], PREDICTED, [SAID, BY])
         for section in SECTIONS:
             for row in predicted(section, ranks):
                 made.write(row)
         for row in predicted_symmetric(ranks):
             made.write(row)
-        out = CsvFile(links, LINKS, [SAID, "GB/s by reasoning, E-0112"])
-        for row in predicted_links(ranks):
-            out.write(row | {"gpus": ranks})
 
 
 def make_up(folder: Path, ranks: int, name: str) -> None:

@@ -18,7 +18,7 @@ from bench.lib.rows import ROOT
 def run(given: SimpleNamespace) -> None:
     if given.docs == bool(given.folder):
         raise SystemExit("wanted a run's folder or --docs")
-    write = SimpleNamespace(write=True, check=False, next=False)
+    write = SimpleNamespace(write=True, folder=given.folder, check=False, next=False)
     if given.docs:
         from bench.programs import memory_table, notes
 

@@ -1,5 +1,7 @@
 """Compares engines' predicted times with recorded times that no parameter was fitted on."""
 
+import csv
+import shutil
 import sys
 from pathlib import Path
 
@@ -27,10 +29,57 @@ def unseen(rows: list[engines.Recorded]) -> list[engines.Recorded]:
     return [row for row in rows if not row.fitted]
 
 
-def test_the_table_is_what_the_recorded_files_say() -> None:
-    assert TABLE.read_text() == engine_rows.as_csv(engine_rows.gather()), (
-        "run python -m bench engine-rows --write"
-    )
+def table() -> list[dict[str, str]]:
+    with TABLE.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_a_recorded_run_is_in_the_table(tmp_path) -> None:
+    """A second time it changes nothing but names of engines and launches, which are today's."""
+    shutil.copy(TABLE.parent / "gpu_run_table_h200x8.csv", tmp_path)
+
+    def by_call(rows: list[dict[str, str]]) -> dict[tuple[str, ...], dict[str, str]]:
+        none = dict.fromkeys(("engine", *engines.LAUNCHED), "")
+        return {engine_rows.call_of(row): row | none for row in rows}
+
+    made, recorded = engine_rows.with_run(table(), tmp_path), table()
+    assert sum(row["file"] == "gpu_run_table_h200x8.csv" for row in made) > 250
+    assert by_call(made) == by_call(recorded) and len(made) == len(recorded)
+    assert tuple(recorded[0]) == engine_rows.COLUMNS
+
+
+def run_row(size: int, graph_us: float, eager_us: float) -> str:
+    return f"all_reduce,4,fp32,{size},plait two_shot,{graph_us},{eager_us},0"
+
+
+def test_a_newer_run_replaces_the_calls_around_it(tmp_path) -> None:
+    head = "collective,gpus,type,bytes,way,graph_us,eager_us,wrong"
+    sizes = (1 << 16, 1 << 18, 1 << 20)
+    lines = [run_row(sizes[0], 4, 4.5), run_row(sizes[0], 5, 4.5)]  # recordings that differ
+    lines += [run_row(sizes[1], 5, 7), run_row(sizes[2], 9, 9.5)]
+    (tmp_path / "gpu_run_table_h200x4.csv").write_text("\n".join([head, *lines]) + "\n")
+    before = table()
+    made = engine_rows.with_run(table(), tmp_path)
+
+    def calls(rows: list[dict[str, str]]) -> dict[tuple[int, str], dict[str, str]]:
+        call = ("two_shot", "all_reduce", "4", "fp32", "0")
+        names = ("engine", "collective", "ranks", "type", "beside")
+        alike = [row for row in rows if tuple(row[name] for name in names) == call]
+        return {(int(row["bytes"]), row["launched"]): row for row in alike}
+
+    old, new = calls(before), calls(made)
+    assert [new[size, "graph"]["left_out"] for size in sizes] == [
+        "recordings differ by 25 %",
+        "",
+        "",
+    ]
+    assert new[sizes[1], "eager"]["left_out"].startswith("the host's time")
+    assert new[sizes[2], "eager"]["us"] == "9.5" and int(new[sizes[2], "eager"]["blocks"]) > 0
+    around = [key for key in old if sizes[0] < key[0] < sizes[2] and key[0] not in sizes]
+    assert around and all(new[key]["left_out"] for key in around)
+    beyond = [key for key in old if not sizes[0] <= key[0] <= sizes[2]]
+    assert beyond and all(new[key] == old[key] for key in beyond)
+    assert engine_rows.with_run([*made], tmp_path) == made
 
 
 def test_engines_are_there_on_all_numbers_of_gpus_that_were_recorded(rows) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import plait
+from plait.bench.sizes import parse_strategy
 
 
 def names(collective: str = "") -> tuple[str, ...]:
@@ -21,9 +22,7 @@ def takers(request: plait.Request) -> tuple[str, ...]:
 
 def parted(way: str) -> tuple[str, dict[str, int]]:
     """Parses "tiled:fold=1" as ("tiled", {"fold": 1})."""
-    name, _, said = way.partition(":")
-    pairs = (one.split("=") for one in said.split(",") if one)
-    return name, {key: int(value) for key, value in pairs}
+    return parse_strategy(way, "an engine such as tiled:fold=1")
 
 
 def variant_of(name: str, params: Mapping[str, int]) -> str:

@@ -21,6 +21,7 @@ import plait
 from plait import gpu
 from plait.arrays import DTYPE_OF_TYPE
 from plait.bench import reductions
+from plait.bench.engines import variant_of
 from plait.bench.nccl import Nccl
 from plait.bench.oracle import PERIOD, Oracle
 from plait.bench.sizes import bandwidth, request_for
@@ -281,7 +282,7 @@ def _rows(
             "op": request.op,
             "ranks": request.ranks,
             "kernel": done_by if captured == done_by else f"{done_by}, in graphs {captured}",
-            "way": variant_text(name, params),
+            "way": variant_of(name, params),
         }
         bitwise = sums_in_rank_order(bench.topology, request, done_by)
         row |= _figures(bench, task, oracle, "plait", call, bitwise) | nccl
@@ -289,11 +290,6 @@ def _rows(
             for way in ("eager", "graph"):
                 row[f"{way}_ratio"] = row[f"nccl_{way}_us"] / row[f"plait_{way}_us"]
         yield row
-
-
-def variant_text(name: str, params: dict[str, int]) -> str:
-    """Returns the variant as text: 'tiled:blocks=64'; empty for plait's choice."""
-    return ":".join(filter(None, (name, ",".join(f"{key}={params[key]}" for key in params))))
 
 
 def _figures(
