@@ -137,7 +137,7 @@ def run(given: SimpleNamespace) -> int:
     if given.out is None and not given.dry:
         raise SystemExit("--out: wanted a folder for the rows, found none")
     given.machine = given.machine or machine_name(given.gpus, given.dry)
-    given.commit = rows.commit()
+    given.commit, given.budget_s = rows.commit(), given.budget_s or BUDGET_S
     with tempfile.TemporaryDirectory(prefix="plait-run-") as folder:
         given.out = given.out or Path(folder)
         given.out.mkdir(parents=True, exist_ok=True)

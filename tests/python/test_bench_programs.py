@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -40,6 +41,18 @@ def printed(*words: str, **env: str) -> str:
 def table(file: Path) -> list[dict[str, str]]:
     with file.open(newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+def parsed(said: str) -> list[str]:
+    """Returns the subcommands that printed commands call; their options must be known."""
+    found = []
+    for line in said.splitlines():
+        words = line.split()
+        if str(ROOT / "bench") in words:
+            name, *options = words[words.index(str(ROOT / "bench")) + 1 :]
+            get_command(app).commands[name].make_context(name, options)  # raises UsageError
+            found.append(name)
+    return found
 
 
 def test_each_subcommand_has_a_body_and_help():
@@ -121,8 +134,7 @@ def test_dry_runs_name_subcommands_that_exist(program, tmp_path):
     said = printed(program, *steps, *words)
     lines = [line for line in said.splitlines() if line.startswith("## ")]
     assert len(lines) >= 10
-    called = re.findall(r"/bench ([a-z-]+)", said)
-    assert called and {*called} <= {*NAMES}
+    assert len(parsed(said)) >= 5
     scripts = re.findall(rf"{ROOT}/(tests/gpu/\w+\.py)", said)
     assert all((ROOT / script).exists() for script in scripts)
 
@@ -130,7 +142,7 @@ def test_dry_runs_name_subcommands_that_exist(program, tmp_path):
 def test_a_dry_run_ends_with_tables():
     said = printed("run", "--gpus", "8", "--dry")
     assert "### rows of the tuning table" in said and "### goals" in said
-    assert re.findall(r"/bench (\w+)", said).count("section") == 5
+    assert parsed(said).count("section") == 5
 
 
 STAND_IN = """import json, sys
