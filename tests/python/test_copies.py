@@ -269,8 +269,8 @@ def test_the_bench_says_which_share_is_in_use(on_host, monkeypatch):
 
 
 def test_rounds_under_load(on_host, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    import under_load
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    from bench.programs import under_load
 
     work = under_load.CopyWork((0, 1), [4096, 300_000], both_ways=False)
     rows = list(under_load.phase_rows(work, "before", 0.02))
