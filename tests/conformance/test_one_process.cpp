@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "conformance/fake_driver.hpp"
+#include "fake_cuda/fake_driver.hpp"
 #include "gpu/copy_pair/one_process.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"

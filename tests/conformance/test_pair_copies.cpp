@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "comm/gpu/pair_copies.hpp"
-#include "conformance/fake_driver.hpp"
+#include "fake_cuda/fake_driver.hpp"
 #include "plait/error.hpp"
 #include "unit/scale.hpp"
 

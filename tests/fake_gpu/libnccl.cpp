@@ -8,7 +8,7 @@
 
 #include "base/text.hpp"
 #include "comm/transport/nccl/abi.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 
 #define FAKE_NCCL extern "C" [[gnu::visibility("default")]] Result
 

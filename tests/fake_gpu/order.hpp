@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 
 namespace plait_test {
 

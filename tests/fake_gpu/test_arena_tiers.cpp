@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "gpu/select/select.hpp"
 #include "plait/error.hpp"

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/copy/engine_queue.hpp"
 
 using namespace plait::cuda;

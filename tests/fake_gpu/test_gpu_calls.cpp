@@ -11,7 +11,7 @@
 
 #include "base/text.hpp"
 #include "comm/gpu/gpu_calls.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"

@@ -13,7 +13,7 @@
 #include "comm/multinode/gpu_multinode.hpp"
 #include "comm/multinode/node_program_runner.hpp"
 #include "comm/node/setup.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "fake_gpu/order.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "gpu/select/gpu_tables.hpp"

@@ -15,7 +15,7 @@
 
 #include "comm/bootstrap/vote.hpp"
 #include "comm/transport/transport.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "plait/communicator.hpp"
 #include "tests/gpu/ranks.hpp"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/by_name.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "gpu/rank/cuda_rank.hpp"

@@ -17,7 +17,7 @@
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/tile_threads.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/arena/arena.hpp"
 #include "gpu/device/kernels.hpp"
 #include "gpu/in_place.hpp"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "gpu/select/engines.hpp"
 #include "plait/error.hpp"

@@ -1,4 +1,4 @@
-// Device memory of an emulated GPU (libcuda.cpp), for tests of staging and messages.
+// Device memory of an emulated GPU (tests/fake_cuda), for tests of staging and messages.
 #pragma once
 #include "expect.hpp"
 #include "host_or_gpu.hpp"

@@ -1,4 +1,4 @@
-// Buffers in host memory or, by chance, on an emulated GPU (libcuda.cpp): each rank chooses for
+// Buffers in host memory or, by chance, on an emulated GPU (tests/fake_cuda): each rank chooses for
 // itself, as programs may. The test reads and writes a buffer as host memory, and passes
 // device_ptr(buffer) to MPI.
 #pragma once

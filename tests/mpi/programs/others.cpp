@@ -1,6 +1,6 @@
-// others: runs native collectives on device memory (emulated by libcuda.cpp), and checks that each
-// leaves the same bytes as in host memory, gaps of datatypes included. Then runs the queries by
-// which programs find out whether an MPI accepts device memory. Each rank prints a line of JSON.
+// others: runs native collectives on device memory (emulated by tests/fake_cuda), and checks that
+// each leaves the same bytes as in host memory, gaps of datatypes included. Then runs the queries
+// by which programs find out whether an MPI accepts device memory. Each rank prints a line of JSON.
 #include <algorithm>
 #include <cctype>
 #include <string>

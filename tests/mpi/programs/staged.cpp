@@ -1,5 +1,5 @@
-// staged CASE: device memory (emulated, libcuda.cpp) that is staged for the native MPI. Prints a
-// line of JSON a rank.
+// staged CASE: device memory (emulated by tests/fake_cuda) that is staged for the native MPI.
+// Prints a line of JSON a rank.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,6 @@
 // types CASE: buffers of derived datatypes: made by functions for large counts, on an emulated GPU
-// (libcuda.cpp) by MPI_BOTTOM and absolute addresses, and of more than 2 GiB. Prints a line of JSON
-// a rank.
+// (tests/fake_cuda) by MPI_BOTTOM and absolute addresses, and of more than 2 GiB. Prints a line of
+// JSON a rank.
 #include <cstring>
 #include <string>
 #include <vector>

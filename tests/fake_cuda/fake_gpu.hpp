@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "conformance/fake_driver.hpp"
+#include "fake_cuda/fake_driver.hpp"
 
 namespace plait_test {
 

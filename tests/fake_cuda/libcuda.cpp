@@ -1,11 +1,14 @@
-// Entry points of the fake libcuda.so.1.
+// Entry points of the fake libcuda.so.1. Under test programs that set fake_cuda(), launches are
+// recorded and memory is address space; under TEST_LIBCUDA, ranks of MPI get guarded memory.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
 
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
+#include "fake_cuda/guarded_memory.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "gpu/abi/path_args.hpp"
 
@@ -28,12 +31,6 @@ using namespace plait::cuda;
 constexpr Result kInvalidValue = 1, kNotFound = 500, kOutOfResources = 701;
 constexpr int kFixedBytes = 1024;  // Static shared memory of any kernel.
 constexpr int kMostRegisters = 1 << 16, kRegisters = 96;
-
-/// Default of functions that are not emulated: succeeds and does nothing.
-template <class... Arguments>
-void fill(Result (*&field)(Arguments...)) {
-  field = [](Arguments...) { return kSuccess; };
-}
 
 /// Kernels with bulk copies exist in code for 9.0 and later only.
 bool exists(const std::string& kernel) {
@@ -322,7 +319,7 @@ struct OneAtATime<Field, Result (*)(Arguments...)> {
 
 Api emulated() {
   Api api;
-#define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments) guarded::accept(api.field);
 #include "driver/cuda/functions.def"
 #undef PLAIT_CUDA_FUNCTION
   fake_contexts(api);
@@ -353,8 +350,9 @@ Api emulated() {
 }
 
 void* find(const std::string& symbol) {
-  static const Api api = emulated();
-  if (void* const found = limits(symbol)) return found;
+  static const bool is_guarded = std::getenv("TEST_LIBCUDA") != nullptr;
+  static const Api api = is_guarded ? guarded::api() : emulated();
+  if (void* const found = is_guarded ? nullptr : limits(symbol)) return found;
 #define PLAIT_CUDA_FUNCTION(field, name, arguments) \
   if (symbol == #name) return reinterpret_cast<void*>(api.field);
 #include "driver/cuda/functions.def"
@@ -375,7 +373,45 @@ FakeCuda& fake_cuda() {
 
 }  // namespace plait_test
 
-extern "C" int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t, int*) {
+using namespace plait_test::guarded;
+
+extern "C" {
+
+int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t, int*) {
   *function = plait_test::find(symbol);
   return *function == nullptr ? 500 : 0;
 }
+
+/// Returns kNotInitialised before cuInit. A program with TEST_CUDA_LATE calls cuInit late or never.
+int cuDeviceGetCount(int* count) { return is_begun() ? (*count = 1, kSuccess) : kNotInitialised; }
+
+void emulated_begin() { is_begun() = true; }
+
+std::uint64_t emulated_opens() { return opens.load(); }
+std::uint64_t emulated_open_now() { return open_now.load(); }
+std::uint64_t emulated_waits() { return waits.load(); }
+std::uint64_t emulated_copies_to_host() { return copies_to_host.load(); }
+
+/// Allocates device memory; returns the address at which a test reads and writes the content.
+void* emulated_content(std::size_t bytes) {
+  const Address whole = (bytes + 4095) / 4096 * 4096;
+  const Address begin = memory().used.fetch_add(whole);
+  allocations().add(begin, begin + whole);
+  return reinterpret_cast<void*>(memory().content + begin);
+}
+
+/// Returns the device address of such an address; other addresses unchanged.
+void* emulated_device(const void* content) {
+  const Address offset = reinterpret_cast<Address>(content) - memory().content;
+  if (offset >= kBytes) return const_cast<void*>(content);
+  return reinterpret_cast<void*>(memory().device + offset);
+}
+
+/// Frees memory; returns true if it was device memory.
+int emulated_free(void* content, std::size_t bytes) {
+  if (reinterpret_cast<Address>(content) - memory().content >= kBytes) return 0;
+  madvise(content, (bytes + 4095) / 4096 * 4096, MADV_REMOVE);
+  return 1;
+}
+
+}  // extern "C"
