@@ -161,10 +161,13 @@ void require_direct_access(const Nodes& nodes, const AgreedOptions& agreed) {
   std::vector<std::string> devices;
   for (const int peer : nodes.peers())
     devices.push_back(agreed.devices[static_cast<std::size_t>(peer)]);
-  cuda::require_direct_access(cuda::direct_access(), nodes.place, devices,
-                              [](const std::string& device, const std::string& other) {
-                                return platform().distance(device, other);
-                              });
+  const std::string why = cuda::why_no_direct_access(
+      cuda::direct_access(), nodes.place, devices,
+      [](const std::string& device, const std::string& other) {
+        return platform().distance(device, other);
+      },
+      [](const std::string&, const std::string&) { return true; });
+  if (!why.empty()) throw Error(ErrorCode::unsupported, text(why, ", which plait needs"));
 }
 
 GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,

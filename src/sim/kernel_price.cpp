@@ -22,7 +22,7 @@ namespace {
 struct KernelCosts {
   double graph_ns, eager_ns;
   double to_one, to_three, to_seven, both_ways;
-  double line_hop_ns, line_peer_ns, line_escape_ns, line_one_way_ns;
+  double line_hop_ns, line_hop_host_ns, line_peer_ns, line_escape_ns, line_one_way_ns;
   double short_hop_ns, short_peer_ns, two_shot_hops;
   double chain_hop_ns, chain_sum_ns, chain_sum_gb_per_s;
   double one_shot_step_ns, two_shot_step_ns, hop_peer_ns, hop_round_ns, line_norm;
@@ -46,6 +46,7 @@ KernelCosts costs_of(const Topology& topology) {
   get("stores_to_seven_share", costs.to_seven);
   get("stores_both_ways_share", costs.both_ways);
   get("line_hop_ns", costs.line_hop_ns);
+  get("line_hop_host_ns", costs.line_hop_host_ns);
   get("line_peer_ns", costs.line_peer_ns);
   get("short_hop_ns", costs.short_hop_ns);
   get("short_peer_ns", costs.short_peer_ns);
@@ -133,9 +134,20 @@ struct SharedResource {
   double fan = 1.0;    ///< most of these pairs that begin, or end, at a single rank
 };
 
+/// Returns the links of a pair: the direct one, or those through host memory. None = no way.
+std::vector<int> links_between(const Topology& topology, int from, int to, bool through_host) {
+  if (!through_host) {
+    const int found = find_link(topology, from, to);
+    return found < 0 ? std::vector<int>{} : std::vector<int>{found};
+  }
+  for (const Path& path : paths_between(topology, from, to))
+    if (path.kind == PathKind::host) return path.links;
+  return {};
+}
+
 /// Returns the slowest link between two of the devices, then every resource of these links.
 std::vector<SharedResource> shared_by(const Topology& topology, const std::vector<int>& devices,
-                                      const std::string& plan_label) {
+                                      const std::string& plan_label, bool through_host) {
   SharedResource slowest{std::numeric_limits<double>::infinity(), 1.0, 1.0};
   struct ResourceEnds {
     double pairs = 0.0;
@@ -145,16 +157,19 @@ std::vector<SharedResource> shared_by(const Topology& topology, const std::vecto
   for (const int from : devices)
     for (const int to : devices) {
       if (from == to) continue;
-      const int found = find_link(topology, from, to);
-      if (found < 0)
+      const std::vector<int> links = links_between(topology, from, to, through_host);
+      if (links.empty())
         throw Error(ErrorCode::unsupported,
-                    text("cannot predict ", plan_label, " on ", topology.name, ": no link from ",
+                    text("cannot predict ", plan_label, " on ", topology.name, ": no ",
+                         through_host ? "way through host memory" : "link", " from ",
                          device_label(topology, from), " to ", device_label(topology, to)));
-      const Link& link = topology.links[static_cast<std::size_t>(found)];
-      slowest.gb_per_s = std::min(slowest.gb_per_s, link.gb_per_s);
-      for (const int resource : std::set<int>(link.resources.begin(), link.resources.end())) {
-        ResourceEnds& ends = drawn[resource];
-        ++ends.pairs, ++ends.begin[from], ++ends.end[to];
+      for (const int one : links) {
+        const Link& link = topology.links[static_cast<std::size_t>(one)];
+        slowest.gb_per_s = std::min(slowest.gb_per_s, link.gb_per_s);
+        for (const int resource : std::set<int>(link.resources.begin(), link.resources.end())) {
+          ResourceEnds& ends = drawn[resource];
+          ++ends.pairs, ++ends.begin[from], ++ends.end[to];
+        }
       }
     }
   std::vector<SharedResource> shared{slowest};
@@ -174,7 +189,8 @@ class Price {
       : plan_(plan), costs_(costs_of(topology)), parts_(parts_of(plan.request)) {
     std::vector<int> devices = plan.request.devices;
     if (devices.empty()) devices = checked(plan.request, topology).devices;
-    shared_ = shared_by(topology, devices, label(plan));
+    shared_ = shared_by(topology, devices, label(plan), has("through_host") != 0);
+    if (has("through_host") != 0) costs_.line_hop_ns = costs_.line_hop_host_ns;
   }
 
   using KernelPrice = double (Price::*)() const;
@@ -481,7 +497,7 @@ class Price {
   }
 
   const Plan& plan_;
-  const KernelCosts costs_;
+  KernelCosts costs_;
   const PeerParts parts_;
   std::vector<SharedResource> shared_;
 };

@@ -81,8 +81,8 @@ GpuCalls::~GpuCalls() {
 /// Whether host rings are needed: plans may use rings, and large calls of at most four ranks, a
 /// process each, have measured host shares.
 bool GpuCalls::wants_rings() const {
-  return options_.knows_links &&
-         (options_.rank.memory.plans || (group_.in_processes && group_.ranks <= 4));
+  const bool has_shares = group_.in_processes && group_.ranks <= 4 && group_.through_host.empty();
+  return options_.knows_links && (options_.rank.memory.plans || has_shares);
 }
 
 void GpuCalls::make_rank(const cuda::Exchange& exchange) {
@@ -95,6 +95,15 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   if (group_.ranks > 1)
     shared_page_ = memory_of_rank_0(exchange, group_.rank, GpuSharedPage::bytes(with_slots));
   auto* const shared_page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
+  if (!group_.through_host.empty())
+    rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
+      std::vector<std::byte*> bases;
+      for (Mapping& one : show_memory(arena_exchange, group_.rank, group_.ranks, bytes)) {
+        bases.push_back(one.base());
+        host_arenas_.push_back(std::move(one));
+      }
+      return bases;
+    };
   if (shared_page == nullptr && group_.ranks > 1)
     log(LogLevel::warn, group_.rank, "no host memory that all ranks map: no host path, no growth");
   if (shared_page != nullptr && wants_rings()) {
@@ -107,7 +116,8 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       for (const Mapping& ring : rings_) bases.push_back(ring.base());
       return bases;
     };
-    if (group_.reach.host) {  // otherwise no part of large calls goes through host memory
+    // Otherwise no share of large calls goes through host memory, or all of a call does.
+    if (group_.reach.host && group_.through_host.empty()) {
       rank.host_flags = reinterpret_cast<cuda::HostFlags*>(shared_page->host);
       rank.share_page = &shared_page->shares;
       if (with_slots) rank.message_slots = shared_page->message_slots;

@@ -163,8 +163,9 @@ class GpuCalls {
 
   GpuGroup group_;
   GpuCallsOptions options_;
-  Mapping shared_page_;         ///< rank 0's page: barriers of GPUs and cores, agreed values
-  std::vector<Mapping> rings_;  ///< by rank; made with the large arena
+  Mapping shared_page_;               ///< rank 0's page: barriers of GPUs and cores, agreed values
+  std::vector<Mapping> rings_;        ///< by rank; made with the large arena
+  std::vector<Mapping> host_arenas_;  ///< arenas in host memory, by tier and rank
   std::unique_ptr<cuda::CudaRank> cuda_;
   std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by arena tier
   Topology plannable_;  ///< the group's topology, restricted for plans

@@ -15,6 +15,7 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "driver/cuda/api.hpp"
+#include "gpu/device/direct_access.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
@@ -53,6 +54,40 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
   group.in_processes = processes.size() == kinds.size();
   group.kind = cuda::common_kind(kinds);
   return group;
+}
+
+std::string why_no_direct_access(const GpuGroup& group, const Env& env) {
+  const cuda::Addresses addresses = [&](const std::string& one, const std::string& other) {
+    return !env.through_host || cuda::address_each_other(one, other);
+  };
+  const std::string why = cuda::why_no_direct_access(cuda::direct_access(), group.rank, group.uuids,
+                                                     cuda::distance_between, addresses);
+  if (!why.empty() && !env.through_host)
+    throw Error(
+        ErrorCode::unsupported,
+        text(why, ", which plait needs; PLAIT_THROUGH_HOST=1 takes the way through host memory"));
+  return why;
+}
+
+void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
+                     const std::string& why_no_direct_access) {
+  for (const std::string& reason : exchange(why_no_direct_access))
+    if (group.through_host.empty()) group.through_host = reason;
+  if (group.through_host.empty()) return;
+  log(LogLevel::info, group.rank, text("through host memory: ", group.through_host));
+  if (!group.reach.host)
+    throw AgreedError(ErrorCode::invalid_argument,
+                      text(group.through_host, ", and masks leave no way through host memory"));
+  if (!group.kind.empty()) group.kind += ", through host memory";
+  std::vector<std::string> links;
+  const std::vector<int> devices = group.devices_of_ranks();
+  for (const int one : devices)
+    for (const int other : devices)
+      if (find_link(group.topology, one, other) >= 0)
+        links.push_back(text("nvlink:", device_label(group.topology, one), ">",
+                             device_label(group.topology, other)));
+  if (!links.empty()) group.topology = without(group.topology, links);
+  group.reach.why_no_kernels.clear();
 }
 
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,

@@ -19,7 +19,8 @@ struct GpuGroup {
   std::vector<std::string> uuids;  ///< by rank
   std::string kind;                ///< model of all GPUs; empty = several models
   bool in_processes = false;       ///< a process per rank
-  Topology topology;               ///< topology of the GPUs; no devices = unknown
+  std::string through_host;  ///< why arenas lie in host memory; empty = they lie in GPU memory
+  Topology topology;         ///< topology of the GPUs; no devices = unknown
   std::string why_no_topology;
   std::vector<int> devices;  ///< by rank, in `topology`; empty = the first devices
   Reach reach;               ///< links that masks leave to kernels
@@ -32,6 +33,16 @@ struct GpuGroup {
 /// Exchanges the ranks' GPUs; called by all ranks together. Throws Error(invalid_argument) if two
 /// ranks have the same GPU, no_device or unsupported if this rank's GPU cannot be used.
 GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal);
+/// Returns "", or why this rank's GPU does not address a peer's memory. Without PLAIT_THROUGH_HOST
+/// a reason is Error(unsupported), and mapping the peers' memory shows whether the driver grants
+/// access.
+std::string why_no_direct_access(const GpuGroup& group, const Env& env);
+/// Decides where arenas lie, alike on all ranks: in host memory if any rank gives a reason. Then
+/// paths between the ranks' GPUs go through the host, and measurements of other paths do not count.
+/// why_no_direct_access: this rank's reason; empty = none. Called by all ranks together, after
+/// learn_topology().
+void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
+                     const std::string& why_no_direct_access);
 /// Sets the topology found by rank 0, with masks applied; called by all ranks together. A missing
 /// topology is an error only with masks, since kernels need no topology.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,

@@ -15,7 +15,6 @@
 #include "base/text.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/device/device_code.hpp"
-#include "gpu/device/direct_access.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -23,6 +22,8 @@ namespace {
 
 // Longest wait of a call for the large arena. Peers allocate independently of the programs.
 constexpr double kLargeArenaWaitS = 10.0;
+/// Budget of a rank's arenas in host memory. Slots of large calls should stay in the host's cache.
+constexpr std::uint64_t kHostArenaBytes = 64ull << 20;
 constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the peers
 
 /// Returns the GPU that the options name, or the only GPU that a launcher shows the rank.
@@ -120,12 +121,11 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
   learn_topology(
       group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
       masks_of(requested_masks(options_.masks, env), false));
-  load_tuning(group, exchange, env);
   log(LogLevel::info, options_.rank,
       text("GPU ", group.ordinals[static_cast<std::size_t>(options_.rank)], " of ",
            group.topology.name));
-  cuda::require_direct_access(cuda::direct_access(), options_.rank, group.uuids,
-                              cuda::distance_between);
+  agree_on_arenas(group, exchange, why_no_direct_access(group, env));
+  load_tuning(group, exchange, env);
   const GpuCallsOptions wanted = calls_options(env, group);
   calls_ = std::make_unique<GpuCalls>(std::move(group), wanted, exchange);
 }
@@ -141,6 +141,8 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
                  .pairs = true,
                  .plans = true,
                  .plan_scratch = env.device_scratch};
+  if (!group.through_host.empty() && !env.has("PLAIT_DEVICE_MEMORY"))
+    rank.memory.budget_bytes = kHostArenaBytes;
   if (pair_bytes_) {
     rank.memory = cuda::pair_arena_options(*pair_bytes_);
     made.has_lazy_arena &= rank.memory.two_tiers;

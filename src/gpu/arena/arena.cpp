@@ -1,5 +1,5 @@
-// Set-up of the shared device memory: allocate, fill with initial values, exchange handles, map the
-// peers' memory.
+// Set-up of the shared memory: allocate, fill with initial values, exchange handles, map the peers'
+// memory.
 #include "gpu/arena/arena.hpp"
 
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "gpu/abi/path_args.hpp"
+#include "gpu/arena/pinned_memory.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -62,22 +63,54 @@ int connections_of_process() {
 
 }  // namespace
 
-DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents)
+DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
+                         HostMemory host)
     : rank_(rank),
       sizes_(sizes),
       parts_(contents.parts),
       header_(contents.flags),
-      layout_(sizes, contents.parts, contents.flags.empty() ? 0 : header_.bytes()) {
-  PLAIT_CUDA_CALL(memory_alloc, &mine_, layout_.total_bytes());
+      layout_(sizes, contents.parts, contents.flags.empty() ? 0 : header_.bytes()),
+      host_(std::move(host)) {
+  PLAIT_CUDA_CALL(memory_alloc, &mine_, host_ ? sizeof(DeviceState) : layout_.total_bytes());
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
 }
 
 void DeviceArena::share(Context context, int device, const Exchange& exchange, Stream stream) {
+  if (host_) map_host(exchange);
   fill(stream);
   map_peers(context, device, exchange);
 }
 
+/// Maps all ranks' memory. Pages are placed on the NUMA node of the thread that first writes them,
+/// hence each rank fills its own.
+void DeviceArena::map_host(const Exchange& exchange) {
+  forget_host();  // Left by a failed attempt.
+  std::vector<std::byte*> bases = host_(exchange, layout_.total_bytes());
+  fill_host(bases[static_cast<std::size_t>(rank_)]);
+  for (std::byte* const base : bases) {
+    register_pinned(base, layout_.total_bytes());
+    host_bases_.push_back(base);
+  }
+}
+
+void DeviceArena::fill_host(std::byte* mine) const {
+  std::memset(mine, 0, layout_.total_bytes());
+  for (const ArenaPart* const part : parts_)
+    if (part->byte != 0 && layout_.bytes_of(*part) != 0)
+      std::memset(mine + layout_.at(*part), part->byte, layout_.bytes_of(*part));
+}
+
+void DeviceArena::forget_host() noexcept {
+  for (std::byte* const base : host_bases_) unregister_pinned(base);
+  host_bases_.clear();
+}
+
 void DeviceArena::fill(Stream stream) {
+  if (host_) {
+    PLAIT_CUDA_CALL(memory_set_async, mine_, 0, sizeof(DeviceState), stream);
+    PLAIT_CUDA_CALL(stream_synchronize, stream);
+    return;
+  }
   PLAIT_CUDA_CALL(memory_set_async, mine_, 0, layout_.total_bytes(), stream);
   for (const ArenaPart* const part : parts_)
     if (part->byte != 0 && layout_.bytes_of(*part) != 0)
@@ -99,7 +132,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   record.base = mine;
   record.context = context;
   record.sizes = layout_hash(sizes_, header_);
-  PLAIT_CUDA_CALL(ipc_get, &record.handle, mine);
+  if (!host_) PLAIT_CUDA_CALL(ipc_get, &record.handle, mine);
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record));
   base_.assign(shown.size(), 0);
@@ -118,7 +151,9 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
     if (other.sizes != record.sizes)
       throw Error(ErrorCode::mismatch, text("device arenas of ranks ", peer, " and ", rank_,
                                             " differ in size: use the same options on all ranks"));
-    if (static_cast<int>(peer) == rank_) {
+    if (host_) {
+      base_[peer] = pinned_on_device(host_bases_[peer]);
+    } else if (static_cast<int>(peer) == rank_) {
       base_[peer] = mine;
     } else if (other.process == record.process && other.instance == record.instance) {
       base_[peer] = other.base;
@@ -137,6 +172,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
 
 DeviceArena::~DeviceArena() {
   unmap_peers();
+  forget_host();
   api().memory_free(mine_);
 }
 

@@ -1,5 +1,6 @@
-// Device memory of a rank and of the rank's peers, mapped for kernels and copies. Ranks are
-// processes (CUDA IPC) or threads of a process (peer access); callers need not know which.
+// Arena of a rank and of the rank's peers, mapped for kernels and copies: in GPU memory, or in
+// pinned host memory if GPUs do not address each other. Ranks are processes (CUDA IPC) or threads
+// of a process (peer access); callers need not know which.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,11 +16,18 @@ namespace plait::cuda {
 /// Allgather of the set-up: returns every rank's bytes in rank order. Called by all ranks alike.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
+/// Allocates zeroed host memory of that size for each rank, mapped by all, and returns each rank's
+/// in rank order. All ranks call this together. The memory outlives all arenas.
+using HostMemory =
+    std::function<std::vector<std::byte*>(const Exchange& exchange, std::uint64_t bytes)>;
+
 class DeviceArena {
  public:
   /// Allocates in the current context. contents: without flags for a large arena, whose calls use
-  /// the header of the small one.
-  DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents);
+  /// the header of the small one. host: allocates arenas in host memory; null = in GPU memory. A
+  /// rank's own state is in GPU memory in both cases, since kernels update the state by atomics.
+  DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
+              HostMemory host = nullptr);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -58,25 +66,30 @@ class DeviceArena {
     return reinterpret_cast<char*>(base(owner) + layout_.at(part));
   }
   /// Own state of this rank, in front of all flags.
-  DeviceState* state() const { return reinterpret_cast<DeviceState*>(base(rank_)); }
+  DeviceState* state() const { return reinterpret_cast<DeviceState*>(mine_); }
   std::uint64_t bytes() const { return layout_.total_bytes(); }
 
  private:
   DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
   void fill(Stream stream);
+  void map_host(const Exchange& exchange);
+  void fill_host(std::byte* mine) const;
+  void forget_host() noexcept;
   void map_peers(Context context, int device, const Exchange& exchange);
   int rank_;
   bool in_processes_ = true;
   unsigned multiprocessors_ = ~0u;
   unsigned connections_ = ~0u;
   std::uint64_t nonce_ = 0;
-  DevicePointer mine_ = 0;
+  DevicePointer mine_ = 0;  // In GPU memory: the arena, or this rank's state alone.
   DeviceArenaSizes sizes_;
   std::vector<const ArenaPart*> parts_;
   HeaderLayout header_;
   ArenaLayout layout_;
-  std::vector<DevicePointer> base_;    // By rank, as mapped here.
-  std::vector<DevicePointer> opened_;  // By rank; 0 = memory of this process, or not mapped.
+  HostMemory host_;
+  std::vector<DevicePointer> base_;     // By rank, as mapped here.
+  std::vector<DevicePointer> opened_;   // By rank; 0 = memory of this process, or not mapped.
+  std::vector<std::byte*> host_bases_;  // By rank; registered with the driver.
 };
 
 }  // namespace plait::cuda

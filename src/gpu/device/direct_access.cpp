@@ -28,6 +28,24 @@ Distance of_pci(PciDistance pci) {
   }
 }
 
+/// Returns a fact about two GPUs of this machine; none without NVML, or if NVML lacks one of them.
+template <class Fact, class Ask>
+std::optional<Fact> with_nvml(const std::string& uuid, const std::string& other, const Ask& ask) {
+  static std::mutex guard;
+  const std::lock_guard<std::mutex> hold(guard);
+  static Nvml* const nvml = open_nvml().release();
+  if (nvml == nullptr) return std::nullopt;
+  const std::vector<GpuFacts> all = nvml->gpus();
+  const auto at = [&](const std::string& wanted) {
+    return static_cast<int>(std::find_if(all.begin(), all.end(),
+                                         [&](const GpuFacts& gpu) { return gpu.uuid == wanted; }) -
+                            all.begin());
+  };
+  const int one = at(uuid), two = at(other), count = static_cast<int>(all.size());
+  if (one == count || two == count) return std::nullopt;
+  return ask(*nvml, one, two);
+}
+
 }  // namespace
 
 std::string name_of(Distance distance) { return kNames[static_cast<std::size_t>(distance)]; }
@@ -54,38 +72,36 @@ DirectAccess direct_access() {
 }
 
 Distance distance_between(const std::string& uuid, const std::string& other) {
-  static std::mutex guard;
-  const std::lock_guard<std::mutex> hold(guard);
-  static Nvml* const nvml = open_nvml().release();
-  if (nvml == nullptr) return Distance::sys;
-  const std::vector<GpuFacts> all = nvml->gpus();
-  const auto at = [&](const std::string& wanted) {
-    return std::find_if(all.begin(), all.end(),
-                        [&](const GpuFacts& gpu) { return gpu.uuid == wanted; }) -
-           all.begin();
-  };
-  const auto one = static_cast<int>(at(uuid)), two = static_cast<int>(at(other));
-  const auto count = static_cast<int>(all.size());
-  if (one == count || two == count) return Distance::sys;
-  return nvml->nvlink_peers(one, two) ? Distance::nvl : of_pci(nvml->pci_distance(one, two));
+  const auto found = with_nvml<Distance>(uuid, other, [](Nvml& nvml, int one, int two) {
+    return nvml.nvlink_peers(one, two) ? Distance::nvl : of_pci(nvml.pci_distance(one, two));
+  });
+  return found.value_or(Distance::sys);
 }
 
-void require_direct_access(const DirectAccess& allowed, int rank,
-                           const std::vector<std::string>& uuids, const Measure& distance) {
-  if (allowed.most >= Distance::sys) return;
+bool address_each_other(const std::string& uuid, const std::string& other) {
+  const auto found = with_nvml<bool>(
+      uuid, other, [](Nvml& nvml, int one, int two) { return nvml.peers(one, two); });
+  return found.value_or(true);
+}
+
+std::string why_no_direct_access(const DirectAccess& allowed, int rank,
+                                 const std::vector<std::string>& uuids, const Measure& distance,
+                                 const Addresses& addresses) {
   const std::string& mine = uuids[static_cast<std::size_t>(rank)];
   for (std::size_t peer = 0; peer < uuids.size(); ++peer) {
     if (static_cast<int>(peer) == rank) continue;
-    std::string apart;
-    if (allowed.most > Distance::loc) {
-      const Distance found = distance(mine, uuids[peer]);
-      if (found <= allowed.most) continue;
-      apart = text(", which are ", name_of(found), " apart");
-    }
-    throw Error(ErrorCode::unsupported,
-                text(allowed.said, " forbids direct access between the GPUs of ranks ", rank,
-                     " and ", peer, apart, ", which plait needs"));
+    const std::string pair = text("the GPUs of ranks ", rank, " and ", peer);
+    if (!addresses(mine, uuids[peer]))
+      return text("the driver grants no direct access between ", pair);
+    if (allowed.most >= Distance::sys) continue;
+    if (allowed.most == Distance::loc)
+      return text(allowed.said, " forbids direct access between ", pair);
+    const Distance found = distance(mine, uuids[peer]);
+    if (found > allowed.most)
+      return text(allowed.said, " forbids direct access between ", pair, ", which are ",
+                  name_of(found), " apart");
   }
+  return "";
 }
 
 }  // namespace plait::cuda

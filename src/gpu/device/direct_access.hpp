@@ -1,6 +1,6 @@
-// Permission for GPUs to address each other's memory, needed by all GPU calls of plait. plait obeys
-// NCCL's variables, since users disable broken direct access (IOMMU, PCIe access control) with
-// them.
+// Whether GPUs may address each other's memory. Otherwise their arenas lie in host memory. plait
+// obeys NCCL's variables, since users disable broken direct access (IOMMU, PCIe access control)
+// with them.
 #pragma once
 #include <functional>
 #include <string>
@@ -26,9 +26,15 @@ DirectAccess direct_access();
 /// Distance of two GPUs according to NVML; sys if a GPU is unknown to NVML.
 Distance distance_between(const std::string& uuid, const std::string& other);
 
-/// Error(unsupported) if a rank may not address a peer's memory. uuids: by rank.
+/// Whether the driver lets one GPU address another's memory, according to NVML; true if a GPU is
+/// unknown to NVML.
+bool address_each_other(const std::string& uuid, const std::string& other);
+
+/// Returns "", or why this rank's GPU does not address a peer's memory. uuids: by rank.
 using Measure = std::function<Distance(const std::string& uuid, const std::string& other)>;
-void require_direct_access(const DirectAccess& allowed, int rank,
-                           const std::vector<std::string>& uuids, const Measure& distance);
+using Addresses = std::function<bool(const std::string& uuid, const std::string& other)>;
+std::string why_no_direct_access(const DirectAccess& allowed, int rank,
+                                 const std::vector<std::string>& uuids, const Measure& distance,
+                                 const Addresses& addresses);
 
 }  // namespace plait::cuda

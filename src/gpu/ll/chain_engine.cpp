@@ -143,7 +143,7 @@ class ChainEngine : public Engine {
     Plan made = ll_plan(topology, request, LlKernel::ll_chain, PacketFormat::escaped,
                         group.sizes[kSentinelPackets], launch.step);
     if (launch.is_long()) launch.config.threads = launch.workers();
-    set_launch(made, launch.config, together(request), kSentinelPacketBytes);
+    set_launch(made, launch.config, together(request), kSentinelPacketBytes, group.through_host);
     return made;
   }
   const Resources& resources() const override { return ll_resources(); }

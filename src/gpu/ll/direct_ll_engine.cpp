@@ -103,7 +103,8 @@ class DirectLlEngine : public Engine {
     Plan made = ll_plan(topology, request, LlKernel::direct_ll, PacketFormat::escaped,
                         group.sizes[kSentinelPackets]);
     const KernelLaunchConfig config = launch_config_of(request, tuning, group);
-    set_launch(made, config, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes);
+    set_launch(made, config, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes,
+               group.through_host);
     if (is_short_direct_ll(request, cut(request, group), config)) made.params["short"] = 1;
     return made;
   }

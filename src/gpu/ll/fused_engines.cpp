@@ -99,7 +99,7 @@ class FusedEngine : public Engine {
     KernelLaunchConfig config = launch.config;
     config.threads = launch.workers();
     set_launch(made, config, request.ranks == 2 ? 2 : 1,
-               nan_sentinel ? kSentinelPacketBytes : kFlagPacketBytes);
+               nan_sentinel ? kSentinelPacketBytes : kFlagPacketBytes, group.through_host);
     return made;
   }
 

@@ -169,11 +169,12 @@ Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, 
 }
 
 void set_launch(Plan& plan, const KernelLaunchConfig& config, int together,
-                std::uint64_t packet_bytes) {
+                std::uint64_t packet_bytes, bool through_host) {
   plan.params["blocks"] = config.blocks;
   plan.params["threads"] = config.threads;
   plan.params["together"] = together;
   plan.params["line_bytes"] = static_cast<std::int64_t>(packet_bytes);
+  if (through_host) plan.params["through_host"] = 1;
 }
 
 }  // namespace plait::cuda

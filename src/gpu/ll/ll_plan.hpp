@@ -39,8 +39,8 @@ Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, 
 std::vector<Range> chain_pieces(std::uint64_t bytes, const LlCut& cut);
 
 /// Stores the parameters that the price of a kernel depends on: launch configuration, units that a
-/// thread moves together, bytes of a packet.
+/// thread moves together, bytes of a packet, and whether packets lie in host memory.
 void set_launch(Plan& plan, const KernelLaunchConfig& config, int together,
-                std::uint64_t packet_bytes);
+                std::uint64_t packet_bytes, bool through_host);
 
 }  // namespace plait::cuda

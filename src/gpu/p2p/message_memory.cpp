@@ -23,7 +23,8 @@ KernelUses bulk_uses(int) {
 }  // namespace
 
 const KernelFamily kMessageKernels{"message", message_uses};
-const KernelFamily kBulkMessageKernels{"bulk message", bulk_uses};
+const KernelFamily kBulkMessageKernels{
+    .name = "bulk message", .uses = bulk_uses, .stores_in_bulk = true};
 
 const Resources& message_resources() {
   static const Resources resources{{&kMessageFlags},

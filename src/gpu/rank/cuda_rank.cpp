@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "gpu/abi/lane_args.hpp"
+#include "gpu/arena/pinned_memory.hpp"
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/device/call_buffers.hpp"
 #include "gpu/device/neighbours.hpp"
@@ -37,23 +38,6 @@ static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStr
 int host_threads(int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(cores / (2 * ranks), 1, 8);
-}
-
-/// A process registers host memory once, however many ranks (threads) of the process map it.
-std::mutex registered_lock;
-std::map<void*, int> registered;
-
-void register_host(void* base, std::uint64_t bytes) {
-  const std::lock_guard<std::mutex> hold(registered_lock);
-  int& uses = registered[base];
-  if (uses == 0)
-    PLAIT_CUDA_CALL(host_register, base, bytes, kHostRegisterPortable | kHostRegisterMapped);
-  ++uses;  // Counts after the driver has accepted the memory.
-}
-
-void unregister_host(void* base) {
-  const std::lock_guard<std::mutex> hold(registered_lock);
-  if (--registered[base] == 0) api().host_unregister(base);
 }
 
 }  // namespace
@@ -83,6 +67,11 @@ void CudaRank::agree_on_group() {
   full_group_.overlap_compute = options_.overlap_compute;
   if (options_.overlap_compute) full_group_.most_whole_sm_blocks = kWholeSmBlocksOverlapCompute;
   full_group_.why_not = families_->lacks();
+  full_group_.through_host = options_.arenas_in_host != nullptr;
+  if (full_group_.through_host)
+    for (const KernelFamily* const family : kernel_families())
+      if (family->stores_in_bulk)
+        full_group_.why_not.add(*family, "arenas lie in host memory, which takes no bulk copies");
   if (options_.messages && full_group_.runs(kMessageKernels)) {
     const unsigned tier = families_->blocks_at_once(kMessageKernels);
     full_group_.most_message_blocks =
@@ -114,7 +103,8 @@ void CudaRank::open(const Exchange& exchange) {
     PLAIT_CUDA_CALL(event_create, event, kEventDisableTiming);
   marker_.open();
   map_stop_page();
-  arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents());
+  arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
+                                         options_.arenas_in_host);
   arena_->share(context_, options_.device, exchange, upload());
   full_group_.multiprocessors = arena_->least_multiprocessors();
   full_group_.hardware_queues = arena_->least_connections();
@@ -173,7 +163,8 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
   try {
     if (large_arena_ == nullptr)
       large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large,
-                                                   ArenaContents{{}, arena_contents().parts});
+                                                   ArenaContents{{}, arena_contents().parts},
+                                                   options_.arenas_in_host);
     large_arena_->share(context_, options_.device, exchange, stream);
     make_rings(exchange);
     make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
@@ -270,14 +261,14 @@ void CudaRank::prove_paths(const Exchange& exchange) {
 /// Adds the capabilities of rings to the group, and maps the flags through which GPUs and CPU cores
 /// synchronize.
 void CudaRank::open_host_path() {
+  if (full_group_.through_host) return;  // All of a call goes through host memory.
   EnginePath& path = engine_path_;
   full_group_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   if (options_.host_flags == nullptr) return;
-  register_host(options_.host_flags, kHostFlagsBytes);
+  auto* const flags = reinterpret_cast<std::byte*>(options_.host_flags);
+  register_pinned(flags, kHostFlagsBytes);
   words_registered_ = true;
-  DevicePointer mapped = 0;
-  PLAIT_CUDA_CALL(host_device_pointer, &mapped, options_.host_flags, 0);
-  path.host_flags = reinterpret_cast<HostFlags*>(mapped);
+  path.host_flags = reinterpret_cast<HostFlags*>(pinned_on_device(flags));
   host_reducer_ =
       std::make_unique<HostReducer>(*options_.host_flags, options_.rank,
                                     host_threads(options_.ranks), *stop_page_, options_.wait_s);
@@ -288,9 +279,9 @@ void CudaRank::open_host_path() {
 void CudaRank::open_message_slots() {
   if (options_.message_slots == nullptr || !takes_messages()) return;
   if (!has_host_channels(options_.ranks, full_group_.most_message_blocks)) return;
-  register_host(options_.message_slots, kMessageHostBytes);
+  register_pinned(options_.message_slots, kMessageHostBytes);
   slots_registered_ = true;
-  PLAIT_CUDA_CALL(host_device_pointer, &message_slots_, options_.message_slots, 0);
+  message_slots_ = pinned_on_device(options_.message_slots);
 }
 
 void CudaRank::map_stop_page() {
@@ -307,16 +298,14 @@ void CudaRank::make_rings(const Exchange& exchange) {
   if (!options_.rings) return;
   forget_rings();  // Left by a failed attempt.
   for (std::byte* ring : options_.rings(exchange)) {
-    register_host(ring, options_.ring_bytes + options_.exchange_ring_bytes);
+    register_pinned(ring, options_.ring_bytes + options_.exchange_ring_bytes);
     host_rings_.push_back(ring);
-    DevicePointer mapped = 0;
-    PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
-    rings_.push_back(mapped);
+    rings_.push_back(pinned_on_device(ring));
   }
 }
 
 void CudaRank::forget_rings() noexcept {
-  for (std::byte* ring : host_rings_) unregister_host(ring);
+  for (std::byte* ring : host_rings_) unregister_pinned(ring);
   host_rings_.clear();
   rings_.clear();
 }
@@ -342,8 +331,8 @@ void CudaRank::close() noexcept {
     host_reducer_.reset();
     kernels_.reset();
     forget_rings();
-    if (words_registered_) unregister_host(options_.host_flags);
-    if (slots_registered_) unregister_host(options_.message_slots);
+    if (words_registered_) unregister_pinned(reinterpret_cast<std::byte*>(options_.host_flags));
+    if (slots_registered_) unregister_pinned(options_.message_slots);
     if (stop_page_ != nullptr) {
       api().host_unregister(stop_page_);
       ::munmap(stop_page_, kStopPageBytes);

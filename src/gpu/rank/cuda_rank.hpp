@@ -40,6 +40,9 @@ struct CudaRankOptions {
   LazyArenaPage* lazy_arena = nullptr;
   /// Total seconds that all calls together wait for the large arena, at most.
   double large_arena_wait_s = 1;
+  /// Allocates arenas in host memory, since GPUs do not address each other; null = arenas lie in
+  /// GPU memory, which all GPUs of the ranks address.
+  HostMemory arenas_in_host;
   /// Allocates host memory mapped by all ranks and returns each rank's ring. All ranks call this
   /// together during the allocation of the large arena. The memory outlives the rank. Null = no
   /// host path.

@@ -2,25 +2,21 @@
 #include <doctest/doctest.h>
 
 #include "gpu/device/direct_access.hpp"
-#include "plait/error.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
 
 namespace {
 
-/// Returns why GPUs "a", "b" (same switch) and "c" (elsewhere) may not access each other.
+/// Returns why GPUs "a", "b" (same switch) and "c" (elsewhere) may not access each other. The
+/// driver grants no access to "d".
 std::string refusal(const DirectAccess& allowed, int rank, const std::vector<std::string>& uuids) {
-  try {
-    require_direct_access(allowed, rank, uuids,
-                          [](const std::string& one, const std::string& other) {
-                            return one == "c" || other == "c" ? Distance::phb : Distance::pix;
-                          });
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::unsupported);
-    return error.what();
-  }
-  return "";
+  return why_no_direct_access(
+      allowed, rank, uuids,
+      [](const std::string& one, const std::string& other) {
+        return one == "c" || other == "c" ? Distance::phb : Distance::pix;
+      },
+      [](const std::string& one, const std::string& other) { return one != "d" && other != "d"; });
 }
 
 }  // namespace
@@ -57,4 +53,12 @@ TEST_CASE("both ranks refuse a pair farther apart than the level") {
   }
   CHECK(refusal(direct_access(nullptr, "NVL"), 0, {"a", "b"}) != "");
   CHECK(refusal(direct_access("1", nullptr), 0, {"a"}).empty());  // no peer
+}
+
+TEST_CASE("a pair to which the driver grants no access is named, whatever NCCL was told") {
+  for (const char* level : {static_cast<const char*>(nullptr), "SYS", "PIX"}) {
+    CHECK(refusal(direct_access(nullptr, level), 0, {"a", "d"}) ==
+          "the driver grants no direct access between the GPUs of ranks 0 and 1");
+    CHECK(refusal(direct_access(nullptr, level), 1, {"a", "b"}).empty());
+  }
 }

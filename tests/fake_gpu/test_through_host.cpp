@@ -1,0 +1,138 @@
+// Ranks whose GPUs do not address each other: arenas lie in host memory that all ranks map, and
+// only a rank's own state is in GPU memory. Two and four processes over a fake driver.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "base/text.hpp"
+#include "comm/gpu/gpu_calls.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "gpu/abi/call_args.hpp"
+#include "gpu/copy/copy_memory.hpp"
+#include "gpu/ll/ll_memory.hpp"
+#include "plait/error.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait_test::fake_cuda;
+
+namespace {
+
+constexpr std::uint64_t kMib = 1 << 20;
+
+/// Fails the test by an exception, because doctest's output does not reach the parent process.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+GpuGroup group_of(int rank, int ranks, const cuda::Exchange& exchange, const std::string& why) {
+  GpuGroup group;
+  group.rank = rank;
+  group.ranks = ranks;
+  group.ordinals.assign(static_cast<std::size_t>(ranks), 0);
+  group.kind = "NVIDIA H200";
+  group.in_processes = true;
+  group.topology = load_topology("hgx-h200");
+  agree_on_arenas(group, exchange, why);
+  return group;
+}
+
+/// Runs `body` with the calls of each rank. Only the last rank has a reason for host memory.
+void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body) {
+  bench::Board* const board = bench::make_board(ranks);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          const cuda::Exchange exchange = [&](const std::string& mine) {
+            return board->exchange(rank, mine);
+          };
+          {
+            GpuCallsOptions options;
+            options.rank.proves_paths = false;  // No kernel runs here.
+            options.checks = load_topology("hgx-h200");
+            options.rank.memory = {.budget_bytes = 64 * kMib, .plans = true};
+            const std::string why = rank == ranks - 1 ? "the driver grants none" : "";
+            GpuCalls calls(group_of(rank, ranks, exchange, why), options, exchange);
+            body(calls);
+            board->barrier();
+          }
+          require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
+        }) == 0);
+}
+
+Request all_reduce(std::uint64_t bytes, int ranks) {
+  Request request;
+  request.ranks = ranks;
+  request.count = bytes / bytes_of(request.type);
+  return request;
+}
+
+void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
+
+}  // namespace
+
+TEST_CASE("arenas lie in host memory on all ranks if one rank's GPU addresses no peer") {
+  for (const int ranks : {2, 4})
+    on_ranks(ranks, [ranks](GpuCalls& calls) {
+      require(calls.group().through_host == "the driver grants none",
+              "the reason of the last rank");
+      require(calls.group().kind == "NVIDIA H200, through host memory", calls.group().kind);
+      const cuda::CudaRank& rank = calls.rank();
+      require(rank.full_group().through_host, "the group");
+      require(fake_cuda().memory.bytes == sizeof(cuda::DeviceState),
+              "the state alone is on the GPU");
+      require(rank.full_group().host_bytes == 0, "no further share of a call by the host");
+    });
+}
+
+TEST_CASE("all ranks see what a rank stores into an arena in host memory") {
+  on_ranks(2, [](GpuCalls& calls) {
+    cuda::CudaRank& rank = calls.rank();
+    const int me = rank.rank(), peer = 1 - me;
+    char* const mine = rank.at(cuda::kFlagPackets, me);
+    char* const theirs = rank.at(cuda::kFlagPackets, peer);
+    require(*mine == 0 && static_cast<unsigned char>(*rank.at(cuda::kSentinelPackets, me)) == 0xff,
+            "initial values");
+    theirs[64] = static_cast<char>(10 + me);
+    for (int looks = 0; static_cast<volatile char*>(mine)[64] == 0 && looks < 100000; ++looks)
+      usleep(100);
+    require(mine[64] == 10 + peer, "the peer's store");
+  });
+}
+
+TEST_CASE("small calls go by LL packets in host memory, priced by the way through the host") {
+  on_ranks(2, [](GpuCalls& calls) {
+    require(calls.group().topology.links.size() < load_topology("hgx-h200").links.size(),
+            "no NVLink between the ranks' GPUs");
+    for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{256} << 10}) {
+      const std::string how = calls.choice_of(all_reduce(bytes, 2));
+      require(
+          how.find("one_shot") != std::string::npos || how.find("direct_ll") != std::string::npos,
+          how);
+      calls.enqueue(all_reduce(bytes, 2), kMemory, kMemory, nullptr, {});
+    }
+  });
+}
+
+TEST_CASE("engines without bulk copies serve calls through host memory") {
+  on_ranks(2, [](GpuCalls& calls) {
+    const auto enqueue = [&](const char* name, std::uint64_t bytes) -> std::string {
+      CallOptions options;
+      options.strategy = name;
+      try {
+        calls.enqueue(all_reduce(bytes, 2), kMemory, kMemory, nullptr, options);
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return "";
+    };
+    for (const char* name : {"one_shot", "two_shot"})
+      require(enqueue(name, kMib / 4).empty(), text(name, ": ", enqueue(name, kMib / 4)));
+    require(enqueue("copy_exchange", 64 * kMib).empty(), enqueue("copy_exchange", 64 * kMib));
+    require(enqueue("tiled", 64 * kMib)
+                    .find("arenas lie in host memory, which takes no bulk "
+                          "copies") != std::string::npos,
+            enqueue("tiled", 64 * kMib));
+  });
+}
