@@ -9,7 +9,7 @@
 
 #include "base/text.hpp"
 #include "comm/gpu/gpu_calls.hpp"
-#include "fake_gpu/fake_gpu.hpp"
+#include "fake_cuda/fake_gpu.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/ll/ll_memory.hpp"
