@@ -195,3 +195,26 @@ def test_rows_reach_a_file_at_once(tmp_path):
     assert rows.read(file) == [{"a": "1.235", "b": "x"}] and rows.kind_of(file) == "none"
     rows.add(file, [{"a": 2, "b": 3}])
     assert rows.read(file)[1:] == [{"a": "2", "b": "3"}]
+
+
+OSU = """#!/bin/sh
+# MPI Allreduce latency; by plait half of the time.
+us=8.00; [ -n "$BY_PLAIT" ] && us=4.00
+for bytes in 8 16; do echo "$bytes $us Pass"; done
+"""
+
+
+def test_programs_of_osu_bare_and_with_the_drop_in(tmp_path):
+    """Stand-ins for OSU's program, for mpirun and for `plait run`."""
+    files = {"osu_allreduce": OSU, "mpirun": '#!/bin/sh\nshift 2; exec "$@"\n'}
+    files["plait"] = '#!/bin/sh\nshift 3; BY_PLAIT=1 exec "$@"\n'
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    file = tmp_path / "rows.csv"
+    words = ["--programs", str(tmp_path), "--only", "allreduce", "--mpirun-options", ""]
+    words += ["--mpirun", str(tmp_path / "mpirun"), "--run", str(tmp_path / "plait")]
+    said = printed("mpi-osu", *words, "--csv", str(file))
+    assert "program=osu_allreduce" in said
+    found = [(row["bytes"], row["bare"], row["plait"], row["ratio"]) for row in table(file)]
+    assert found == [("8", "8.00", "4.00", "2.00"), ("16", "8.00", "4.00", "2.00")]
