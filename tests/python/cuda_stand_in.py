@@ -89,7 +89,8 @@ def recorded(function: Any) -> Any:
 
 def stand_in() -> None:
     cuda: Any = torch.cuda
-    cuda.set_device = cuda.synchronize = cuda.empty_cache = lambda *a: None
+    for name in ("set_device", "synchronize", "empty_cache"):
+        setattr(cuda, name, lambda *a: None)
     cuda.current_device = lambda: 0
     cuda.mem_get_info = lambda: (1 << 30, 2 << 30)
     cuda.is_current_stream_capturing = lambda: bool(CAPTURING)
