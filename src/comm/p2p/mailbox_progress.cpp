@@ -266,21 +266,21 @@ bool Mailbox::prepare_sleep(Sleep& sleep) {
 
 void Mailbox::after_sleep(const Sleep& sleep) {
   for (std::size_t at = 0; at < sleep.entries.size(); ++at) {
-    const short found = sleep.entries[at].revents;
+    const auto [descriptor, ignored, found] = sleep.entries[at];
     if (IncomingStream* const from = sleep.from[at]) {
       from->control().reader_sleeps.store(0);
-      if (found != 0) static_cast<void>(from->has_ended());
+      if (found != 0 && from->wire().has_ended(descriptor, found)) from->note_end();
     } else if (OutgoingStream* const out = sleep.to[at]) {
       out->control().writer_sleeps.store(0);
-      if (found == 0 || !out->is_open() || !out->wire().has_ended()) continue;
+      if (found == 0 || !out->is_open() || !out->wire().has_ended(descriptor, found)) continue;
       Messages done;
       out->progress(done);  // confirmed pulls count
       finish_all(done);
       out->end();
       close_sends_to(out->peer());
-    } else if (found != 0 && sleep.entries[at].fd == wake_.get()) {
-      eventfd_t ignored = 0;
-      ::eventfd_read(wake_.get(), &ignored);
+    } else if (found != 0 && descriptor == wake_.get()) {
+      eventfd_t wakes = 0;
+      ::eventfd_read(wake_.get(), &wakes);
     }
   }
 }

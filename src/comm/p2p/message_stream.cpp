@@ -74,12 +74,16 @@ bool Wire::has_ended() const noexcept {
   std::array<pollfd, 2> entries{pollfd{socket_.get(), POLLIN | POLLRDHUP, 0},
                                 pollfd{process_.get(), POLLIN, 0}};
   if (::poll(entries.data(), process_.valid() ? 2 : 1, 0) <= 0) return false;
-  if ((entries[0].revents & POLLIN) != 0) {
+  return has_ended(socket_.get(), entries[0].revents) || entries[1].revents != 0;
+}
+
+bool Wire::has_ended(int descriptor, short found) const noexcept {
+  if (descriptor != socket_.get()) return found != 0;
+  if ((found & POLLIN) != 0) {
     std::array<char, 64> bells;
-    const ssize_t got = ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
-    if (got == 0) return true;
+    if (::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT) == 0) return true;
   }
-  return (entries[0].revents & kHungUp) != 0 || entries[1].revents != 0;
+  return (found & kHungUp) != 0;
 }
 
 void Wire::shut_down() const noexcept { ::shutdown(socket_.get(), SHUT_RDWR); }

@@ -42,6 +42,8 @@ class Wire {
   void ring_bell() const noexcept;
   /// Reads and drops the bells. Returns true once the far end has closed or its process has ended.
   bool has_ended() const noexcept;
+  /// The same after a poll() of one of the descriptors, with the events that it found there.
+  bool has_ended(int descriptor, short found) const noexcept;
   /// Also reaches copies of the socket in forked processes.
   void shut_down() const noexcept;
   int socket() const { return socket_.get(); }
@@ -137,8 +139,9 @@ class IncomingStream {
   const Wire& wire() const { return wire_; }
   RingControl& control() const { return ring_.control(); }
   bool is_open() const { return is_open_; }
-  /// Whether the sender has closed or ended, as has_ended() last saw.
+  /// Whether the sender has closed or ended, as far as seen.
   bool is_ended() const { return is_ended_; }
+  void note_end() { is_ended_ = true; }
   bool has_ended();
   RingWord word() const { return {&control().written, ring_.seen()}; }
 
