@@ -164,6 +164,24 @@ def check_includes(path: Path, lines: list[str]) -> list[str]:
     return found
 
 
+# Folders of shims/mpi in order: a folder includes from itself and from those before it.
+MPI_ROOMS = ("abi", "args", "staging", "requests", "p2p", "collective", "intercept")
+
+
+def check_mpi_rooms(path: Path, lines: list[str]) -> list[str]:
+    parts = path.relative_to(ROOT).parts
+    if parts[:2] != ("shims", "mpi") or len(parts) < 4:
+        return []
+    found = []
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'\s*#\s*include "shims/mpi/(\w+)/', line)
+        if match and MPI_ROOMS.index(match.group(1)) > MPI_ROOMS.index(parts[2]):
+            found.append(
+                breach(path, number, "include order", f"{parts[2]} includes {match.group(1)}")
+            )
+    return found
+
+
 def check_cpp_functions(path: Path, lines: list[str]) -> list[str]:
     """Checks lengths: a top-level brace after a parenthesis opens a function."""
     found, depth, start, name, opener_depths = [], 0, 0, "", []
@@ -198,7 +216,8 @@ def check_cpp_functions(path: Path, lines: list[str]) -> list[str]:
 def check_cpp(path: Path) -> list[str]:
     lines = path.read_text().splitlines()
     found = check_lines(path, lines) + check_opening(path, lines, ("//", "/*"))
-    found += check_includes(path, lines) + check_cpp_functions(path, lines)
+    found += check_includes(path, lines) + check_mpi_rooms(path, lines)
+    found += check_cpp_functions(path, lines)
     where = path.relative_to(ROOT).as_posix()
     for number, line in enumerate(lines, 1):
         if not where.startswith(("src/driver/", "src/cpu/", "src/gpu/")) and ARCH_IFDEF.match(line):

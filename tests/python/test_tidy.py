@@ -50,6 +50,15 @@ def test_breaches_are_found(monkeypatch, tmp_path, folder, line, rule):
     assert [one.split(": ")[1] for one in tidy.check_cpp(file)] == [rule]
 
 
+def test_folders_of_the_drop_in_under_mpi_have_an_order(monkeypatch, tmp_path):
+    monkeypatch.setattr(tidy, "ROOT", tmp_path)
+    file = tmp_path / "shims" / "mpi" / "requests" / "new.cpp"
+    file.parent.mkdir(parents=True)
+    for folder, rules in (("staging", []), ("requests", []), ("p2p", ["include order"])):
+        file.write_text(f'// What becomes what.\n#include "shims/mpi/{folder}/one.hpp"\n')
+        assert [one.split(": ")[1] for one in tidy.check_cpp(file)] == rules
+
+
 def test_evidence_imports_the_public_api_alone(monkeypatch, tmp_path):
     package = tmp_path / "python" / "plait"
     monkeypatch.setattr(tidy, "ROOT", tmp_path)

@@ -28,110 +28,22 @@
 namespace plait::mpi {
 namespace {
 
-/// MPI waits for a rank without a limit; a rank that exits is noticed at once.
-constexpr double kUnlimitedS = 1e8;
-/// Time after which MPI_Init reports the wait.
-constexpr double kWarnAfterS = 10;
-/// Smaller messages in GPU memory are staged and native without an agreement between ranks.
-constexpr std::uint64_t kMinOnGpus = 16 << 10;
-constexpr std::uint64_t kMinMultinode = 4 << 20;
-
-/// Default smallest message that plait serves: from this size on plait was faster than Open MPI and
-/// MPICH on two ranks (docs/mpi.md).
-std::uint64_t default_min_bytes(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-    case Collective::reduce_scatter: return 64 << 10;
-    case Collective::reduce: return 4 << 20;
-    default: return kNever;
-  }
-}
-
-/// The same for ranks on several nodes with several ranks each (docs/mpi.md).
-std::uint64_t default_min_bytes_multinode(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-    case Collective::reduce_scatter:
-    case Collective::reduce: return kMinMultinode;
-    default: return kNever;
-  }
-}
-
-/// Smallest message served, indexed by Collective.
-using MinBytes = std::array<std::uint64_t, 16>;
-
-struct MpiSettings {
-  bool disabled = false;
-  bool host = false;    ///< host memory is served
-  bool broken = false;  ///< a variable is invalid; all ranks learn this
-  const char* native_because = "MPI_Init has not run";  ///< if the job is not served
-  MinBytes on_host{}, on_gpus{}, multinode{};
-  bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES
-  int node_size = 0;              ///< PLAIT_NODE_SIZE
-  std::string topology;
-  double arrive_s = kUnlimitedS, deadline_s = kUnlimitedS;
+/// The nodes of the job's ranks.
+struct JobNodes {
   int node = 0;            ///< world rank of this node's first rank
   std::vector<int> nodes;  ///< first world rank on the node of each rank of MPI_COMM_WORLD
   Handle world_group = 0;
 };
 
-MpiSettings& settings() {
-  static auto* const one = new MpiSettings;
+JobNodes& job_nodes() {
+  static auto* const one = new JobNodes;
   return *one;
 }
 
-/// Applies PLAIT_OPS (names of collectives) and PLAIT_MIN_BYTES (holds for all collectives).
-void set_min_bytes(const Env& env, MpiSettings& found) {
-  found.on_host.fill(kNever);
-  found.on_gpus.fill(kNever);
-  found.multinode.fill(kNever);
-  const auto set = [&](Collective collective, std::uint64_t host, std::uint64_t multinode) {
-    const bool is_set = env.has("PLAIT_MIN_BYTES");
-    const auto at = static_cast<std::size_t>(collective);
-    const auto least = [&](std::uint64_t usual) {
-      return is_set && usual != kNever ? env.min_bytes : usual;
-    };
-    if (found.host) found.on_host[at] = least(host);
-    if (found.host) found.multinode[at] = least(multinode);
-    found.on_gpus[at] = least(kMinOnGpus);
-  };
-  if (!env.ops.empty()) {
-    for (const std::string& name : split(env.ops, ','))
-      set(parse_collective(name), 64 << 10, kMinMultinode);
-    return;
-  }
-#define PLAIT_COLLECTIVE(name, input, output, busbw)         \
-  set(Collective::name, default_min_bytes(Collective::name), \
-      default_min_bytes_multinode(Collective::name));
-#include "plait/collectives.def"
-#undef PLAIT_COLLECTIVE
-  // PLAIT_OPS must name send_recv for GPUs: rendezvous has not run on GPUs, and a started
-  // receive of a persistent request may hold up a blocking send (docs/mpi.md).
-  found.on_gpus[static_cast<std::size_t>(Collective::send_recv)] = kNever;
-}
+const char* job_is_native_because = "MPI_Init has not run";  ///< if the job is not served
 
-/// An invalid value does not end the program: this rank then asks for native calls.
-void read_settings(MpiSettings& found) {
-  try {
-    const Env env = read_env();
-    counting.store(!env.profile.empty());
-    explaining.store(parse_log_level(env.debug) >= LogLevel::explain);
-    recording.store(is_counting() || is_explaining());
-    found.disabled = env.disable;
-    found.host = env.mpi_host;
-    set_log(env.debug, env.debug_file);
-    set_min_bytes(env, found);
-    if (env.has("PLAIT_ARRIVE_S")) found.arrive_s = env.arrive_s;
-    if (env.has("PLAIT_DEADLINE_S")) found.deadline_s = env.deadline_s;
-    found.topology = env.topology;
-    found.node_size = env.node_size;
-    found.min_bytes_is_set = env.has("PLAIT_MIN_BYTES");
-  } catch (const std::exception& error) {
-    warn_unasked(-1, text("all MPI calls are native: ", error.what()));
-    found.broken = true;
-  }
-}
-
+/// Time after which MPI_Init reports the wait.
+constexpr double kWarnAfterS = 10;
 /// Throws for a failed MPI call on a communicator of the program. The call must not be made again
 /// or replaced by another: after a failure on one rank alone, the rank's next receive may match a
 /// message that a peer sent for the failed call.
@@ -189,7 +101,7 @@ int node_of(Handle world) {
 /// Gathers the node of every world rank, so that ranks later know a communicator's nodes without
 /// communication.
 void exchange_nodes(Handle world, int ranks) {
-  MpiSettings& mine = settings();
+  JobNodes& mine = job_nodes();
   const Abi& abi = native().abi;
   mine.node = node_of(world);
   mine.nodes.assign(static_cast<std::size_t>(ranks), mine.node);
@@ -201,7 +113,7 @@ void exchange_nodes(Handle world, int ranks) {
 /// (spawn, connect, join). Settings are agreed per world, hence a mixed communicator is native;
 /// every rank sees a foreign rank and reaches the same result.
 int nodes_of(Handle comm, int ranks) {
-  const MpiSettings& mine = settings();
+  const JobNodes& mine = job_nodes();
   Handle group = 0;
   if (native().Comm_group(comm, &group) != 0) return 0;
   std::vector<int> here(static_cast<std::size_t>(ranks)), there(here);
@@ -262,7 +174,7 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
     log(LogLevel::warn, position.rank, text("a communicator stays native: ", error.what()));
   }
   if (!all_of(options.transport != nullptr, comm)) return nullptr;
-  options.node = text(settings().node);
+  options.node = text(job_nodes().node);
   return create_or_null(options);
 }
 
@@ -305,23 +217,13 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& po
 
 }  // namespace
 
-std::uint64_t host_id() {
-  std::string words;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> words;
-  for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/mnt", "/proc/self/ns/net"}) {
-    std::array<char, 128> name{};
-    if (::readlink(space, name.data(), name.size() - 1) > 0) words += name.data();
-  }
-  return hash_bytes(words.data(), words.size());
-}
-
-const char* why_job_is_native() { return settings().native_because; }
+const char* why_job_is_native() { return job_is_native_because; }
 
 bool agreed_to_serve() {
-  MpiSettings& mine = settings();
-  read_settings(mine);
+  read_settings();
+  const MpiSettings& mine = settings();
   const auto native_because = [&](const char* reason) {
-    mine.native_because = reason;
+    job_is_native_because = reason;
     return false;
   };
   constexpr const char* kDisabled = "PLAIT_DISABLE is set";
@@ -374,18 +276,6 @@ bool can_attach(Handle comm, RankPosition& position) {
 }
 
 bool any_uses_gpus(Handle comm) { return !all_of(!uses_gpus(), comm); }
-
-std::uint64_t min_bytes_on_host(Collective collective) {
-  return settings().on_host[static_cast<std::size_t>(collective)];
-}
-
-std::uint64_t min_bytes_multinode(Collective collective) {
-  return settings().multinode[static_cast<std::size_t>(collective)];
-}
-
-std::uint64_t min_bytes_on_gpus(Collective collective) {
-  return settings().on_gpus[static_cast<std::size_t>(collective)];
-}
 
 bool is_thin(const RankPosition& position) {
   return position.nodes > 1 && position.nodes == position.ranks && !settings().min_bytes_is_set;

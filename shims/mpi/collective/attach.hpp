@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "plait/communicator.hpp"
+#include "shims/mpi/args/settings.hpp"
 #include "shims/mpi/staging/packed_call.hpp"
 
 namespace plait::mpi {
@@ -26,14 +27,6 @@ struct ServedLocations {
   bool on_host = false, on_gpus = false;
 };
 ServedLocations served_locations_of(const CallShape& shape, const RankPosition& position);
-inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
-/// Smallest message served: host memory in a node, over several nodes, GPU memory; kNever = not
-/// served.
-std::uint64_t min_bytes_on_host(Collective collective);
-std::uint64_t min_bytes_multinode(Collective collective);
-std::uint64_t min_bytes_on_gpus(Collective collective);
-/// Hash of the boot and of the process's namespaces. Equal hashes: a path names the same file.
-std::uint64_t host_id();
 /// Limit of attached communicators: each takes descriptors and shared memory of the process.
 inline constexpr std::size_t kMaxAttached = 64;
 /// Limit for persistent requests, leaving the rest to communicators; beyond it a new request is

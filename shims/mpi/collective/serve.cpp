@@ -17,16 +17,13 @@
 #include "base/threads.hpp"
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/attach.hpp"
+#include "shims/mpi/collective/collective_request.hpp"
 #include "shims/mpi/collective/fast_path.hpp"
 #include "shims/mpi/p2p/pull.hpp"
 #include "shims/mpi/p2p/rendezvous_slots.hpp"
-#include "shims/mpi/requests/requests.hpp"
 
 namespace plait::mpi {
 
-constinit std::atomic<bool> serving{false};
-constinit std::atomic<bool> intercepting{false};
-constinit std::atomic<std::uint64_t> calls_served{0};
 constinit std::atomic<std::uint64_t> comm_generation{1};
 constinit Thresholds thresholds;
 constinit thread_local LookupCache lookup_cache;

@@ -15,13 +15,6 @@
 
 namespace plait::mpi {
 
-/// Set by MPI_Init, the same on all ranks of the job.
-extern constinit std::atomic<bool> serving;
-/// Whether collectives are intercepted: plait serves, or counts native calls (counting.hpp).
-extern constinit std::atomic<bool> intercepting;
-inline bool is_intercepting() { return intercepting.load(std::memory_order_relaxed); }
-inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
-
 /// Called after the program's MPI_Init. Collective over MPI_COMM_WORLD if this process serves host
 /// memory (PLAIT_MPI_HOST) or a node of the job has GPUs; else does nothing.
 void begin_serving();
@@ -56,7 +49,7 @@ struct ServedCall {
 };
 
 /// This rank in a communicator that plait serves.
-class ServedComm : public std::enable_shared_from_this<ServedComm> {
+class ServedComm final : public std::enable_shared_from_this<ServedComm>, public Abortable {
  public:
   ServedComm(Handle comm, RankPosition position) : retained_comm_(comm), position_(position) {}
   /// The program's communicator.
@@ -82,7 +75,7 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   /// Queues the call for the state's thread.
   void begin(CollectiveRequest& operation);
   /// Ends all calls with Error(aborted), on all ranks. Any thread.
-  void abort();
+  void abort() override;
   /// No further call comes: the thread ends after the queued calls.
   void close();
 
@@ -154,8 +147,5 @@ void release_state(ServedComm* state);
 /// Runs a blocking call. Returns the function's result, or nothing if the native MPI must run it;
 /// `why` then has the reason.
 std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args, Fallback& why);
-
-/// Number of calls that plait has served in this process.
-extern constinit std::atomic<std::uint64_t> calls_served;
 
 }  // namespace plait::mpi

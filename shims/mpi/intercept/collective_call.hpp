@@ -2,8 +2,10 @@
 // the native MPI with staging buffers in the place of GPU memory.
 #pragma once
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/collective/collective_request.hpp"
 #include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/collective/fast_path.hpp"
+#include "shims/mpi/collective/persistent_collective.hpp"
 #include "shims/mpi/intercept/staged_call.hpp"
 
 namespace plait::mpi {

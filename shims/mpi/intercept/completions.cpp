@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "shims/mpi/abi/status.hpp"
+#include "shims/mpi/collective/serve.hpp"
+#include "shims/mpi/p2p/rendezvous.hpp"
 #include "shims/mpi/requests/persistent.hpp"
 #include "shims/mpi/requests/requests.hpp"
 

@@ -14,7 +14,7 @@
 #include "base/text.hpp"
 #include "comm/p2p/pull.hpp"
 #include "shims/mpi/abi/status.hpp"
-#include "shims/mpi/collective/attach.hpp"
+#include "shims/mpi/args/settings.hpp"
 
 namespace plait::mpi {
 namespace {

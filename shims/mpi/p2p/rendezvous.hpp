@@ -10,6 +10,7 @@
 
 #include "shims/mpi/abi/status.hpp"
 #include "shims/mpi/p2p/rendezvous_slots.hpp"
+#include "shims/mpi/requests/persistent.hpp"
 #include "shims/mpi/requests/requests.hpp"
 #include "shims/mpi/staging/staging.hpp"
 
@@ -76,26 +77,6 @@ std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int t
 /// Makes the pending request of a native receive into recv's buffer.
 std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
                                                   std::unique_ptr<RendezvousRecv> recv);
-/// An end of a persistent message, or a persistent collective. From each start on the operation is
-/// polled like all pending requests, so any MPI function makes progress on it. The program's
-/// request is a separate native request, completed once the message or collective has ended: a
-/// function that finds the request complete never waits.
-class PersistentOp {
- public:
-  /// Returns the program's request.
-  virtual Handle handle() const = 0;
-  /// Called after the MPI has started the program's request.
-  virtual void started() = 0;
-  /// Called after the program has completed the request: fills the true status, calls the error
-  /// handler and returns the error.
-  virtual int end(void* status) = 0;
-  virtual void cancel_message() = 0;
-  /// Called when the program frees the request, active or not.
-  virtual void freed() = 0;
-
- protected:
-  ~PersistentOp() = default;
-};
 /// native_request: the native persistent receive. Throws unsupported if the MPI refuses a further
 /// request.
 PersistentOp* make_persistent_recv(Handle native_request, std::unique_ptr<RendezvousRecv> recv,

@@ -23,11 +23,9 @@
 #include "plait/error.hpp"
 #include "shims/mpi/abi/status.hpp"
 #include "shims/mpi/args/gpu_memory.hpp"
-#include "shims/mpi/collective/attach.hpp"
+#include "shims/mpi/args/settings.hpp"
 
 namespace plait::mpi {
-
-constinit std::atomic<bool> rendezvous_enabled{false};
 
 namespace {
 

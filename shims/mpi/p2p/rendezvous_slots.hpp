@@ -9,12 +9,9 @@
 #include "plait/error.hpp"
 #include "shims/mpi/abi/native_mpi.hpp"
 #include "shims/mpi/p2p/pull.hpp"
+#include "shims/mpi/requests/job.hpp"
 
 namespace plait::mpi {
-
-/// Set by MPI_Init, the same on all ranks of the job.
-extern constinit std::atomic<bool> rendezvous_enabled;
-inline bool uses_rendezvous() { return rendezvous_enabled.load(std::memory_order_relaxed); }
 /// Collective over MPI_COMM_WORLD. can: this rank's MPI calls a progress hook in all functions.
 void begin_rendezvous(bool can);
 void end_rendezvous();

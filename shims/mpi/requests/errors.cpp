@@ -227,7 +227,7 @@ void begin_retained_comms() {
   native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
 }
 
-RevocationScope::RevocationScope(Handle comm, ServedComm* state)
+RevocationScope::RevocationScope(Handle comm, Abortable* state)
     : comm_(comm), state_(state), outer_(innermost) {
   if (has_ulfm()) innermost = this;
 }

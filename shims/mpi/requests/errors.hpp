@@ -11,7 +11,15 @@
 
 namespace plait::mpi {
 
-class ServedComm;
+/// What the revocation of a communicator ends.
+class Abortable {
+ public:
+  /// Ends all calls with Error(aborted), on all ranks. Any thread.
+  virtual void abort() = 0;
+
+ protected:
+  ~Abortable() = default;
+};
 
 /// Returns plait's code for an error; the MPI's for a lost rank or a revoked communicator, if any.
 int error_code(const std::exception& caught);
@@ -87,7 +95,7 @@ void begin_retained_comms();
 /// (null state).
 class RevocationScope {
  public:
-  RevocationScope(Handle comm, ServedComm* state);
+  RevocationScope(Handle comm, Abortable* state);
   ~RevocationScope();
   RevocationScope(const RevocationScope&) = delete;
   RevocationScope& operator=(const RevocationScope&) = delete;
@@ -96,7 +104,7 @@ class RevocationScope {
 
  private:
   Handle comm_;
-  ServedComm* state_;
+  Abortable* state_;
   RateLimit rate_limit_;
   RevocationScope* outer_;
 };

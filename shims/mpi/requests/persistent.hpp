@@ -2,9 +2,32 @@
 // that plait serves, and native requests on staging buffers. A start fills the staging buffers of
 // the send side; the completion copies received data back.
 #pragma once
-#include "shims/mpi/p2p/rendezvous.hpp"
+#include <atomic>
+
+#include "shims/mpi/staging/staging.hpp"
 
 namespace plait::mpi {
+
+/// An end of a persistent message, or a persistent collective. From each start on the operation is
+/// polled like all pending requests, so any MPI function makes progress on it. The program's
+/// request is a separate native request, completed once the message or collective has ended: a
+/// function that finds the request complete never waits.
+class PersistentOp {
+ public:
+  /// Returns the program's request.
+  virtual Handle handle() const = 0;
+  /// Called after the MPI has started the program's request.
+  virtual void started() = 0;
+  /// Called after the program has completed the request: fills the true status, calls the error
+  /// handler and returns the error.
+  virtual int end(void* status) = 0;
+  virtual void cancel_message() = 0;
+  /// Called when the program frees the request, active or not.
+  virtual void freed() = 0;
+
+ protected:
+  ~PersistentOp() = default;
+};
 
 /// Number of requests in the table; 0 = all persistent requests are native.
 extern constinit std::atomic<int> persistent;
@@ -14,9 +37,6 @@ inline bool has_persistent() { return persistent.load(std::memory_order_relaxed)
 void add_persistent(Handle comm, Handle request, CallStaging staging);
 /// Adds a request of plait's (with staging of its own); stores the program's request.
 void add_persistent(PersistentOp& one, void* request);
-/// Makes the request of a collective; returns nothing if the collective is native, and `why` then
-/// has the reason. Collective over the communicator.
-std::optional<int> init_served(const CollectiveArgs& args, void* request, Fallback& why);
 /// Called before the MPI starts the request: fills the staging buffers. Returns the error after
 /// calling its handler; 0 also for a request that is not in the table.
 int stage_persistent(Handle request);

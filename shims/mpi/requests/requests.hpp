@@ -2,11 +2,12 @@
 // accepted by any MPI function. Completion functions first complete the requests that have ended. A
 // thread of plait's runs the calls and uses no MPI: the program's thread level stays unchanged.
 #pragma once
+#include <atomic>
 #include <memory>
-#include <optional>
 
-#include "plait/error.hpp"
-#include "shims/mpi/collective/serve.hpp"
+#include "shims/mpi/requests/errors.hpp"
+#include "shims/mpi/requests/job.hpp"
+#include "shims/mpi/staging/staging.hpp"
 
 namespace plait::mpi {
 
@@ -33,27 +34,6 @@ struct PendingRequest {
   /// frees before the end. For a watched request: held by the owner and by the list.
   std::atomic<int> references{2};
   bool is_reported = false;  ///< the MPI has called the handler
-};
-
-struct CollectiveRequest : PendingRequest {
-  CollectiveRequest(std::shared_ptr<ServedComm> in, bool ranks_agree)
-      : state(std::move(in)), abortable(state), agrees(ranks_agree) {
-    comm = state->retained_comm();
-  }
-  bool has_ended() override;
-  void fill(void* status) const override;
-  bool must_end() const override { return true; }
-  std::shared_ptr<ServedComm> state;    ///< until the call has run
-  std::weak_ptr<ServedComm> abortable;  ///< for has_ended()
-  bool agrees;                          ///< ranks exchange buffer locations first
-  Participation participation;
-  CollectiveRequest* next = nullptr;  ///< in the state's queue
-  std::optional<Error> error;         ///< written before `ended`
-  std::atomic<bool> ended{false};
-
- private:
-  RateLimit rate_limit_;
-  std::int64_t failed_ns_ = 0;
 };
 
 /// Number of started requests that are not completed in the MPI.
@@ -84,12 +64,6 @@ void clear_errors();
 void watch(PendingRequest& one);
 /// Drops a reference; deletes the request at zero.
 void release_request(PendingRequest* one);
-/// Makes the request of a served call, for the state's queue. If this rank cannot stage the call,
-/// the request refuses when at the head of the queue. Throws if there is no memory for the request
-/// itself; this rank has then aborted the state.
-std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
-                                                           const CollectiveArgs& args);
-int start_served(const ServedCall& call, const CollectiveArgs& args, void* request);
 /// Stores the program's request for a native request on staging buffers.
 int start_native(Handle comm, Handle native_request, CallStaging staging, void* request);
 /// Returns whether the MPI can call complete_ended() in all MPI functions; begin_hook() starts the
@@ -106,8 +80,8 @@ void complete_in_test();
 /// Called before MPI_Finalize: completes requests that must end on all ranks, then drops the rest,
 /// whose memory stays with the MPI. Collective over MPI_COMM_WORLD.
 void end_requests();
-/// Called by plait's thread after a call has ended.
-void on_collective_ended(CollectiveRequest& operation);
+/// Wakes the threads in backoff_sleep(), after a call has ended.
+void wake_sleepers();
 /// Sleeps for a short time, or until a call ends.
 void backoff_sleep(int round);
 
