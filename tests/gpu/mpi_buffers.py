@@ -80,6 +80,25 @@ def all_gather(seed: int, count: int) -> bool:
     return torch.equal(out, all_data(seed, part).flatten())
 
 
+def counts_by_rank(seed: int, count: int) -> bool:
+    """Reduce_scatter and Allgatherv with a count per rank: equal, then unequal counts."""
+    right = True
+    for more in (0, 3):
+        counts = [max(1, count // RANKS) + rank * more for rank in range(RANKS)]
+        begin, whole = sum(counts[:RANK]), sum(counts)
+        mine, out = data(seed, RANK, whole), poisoned(counts[RANK])
+        torch.cuda.synchronize()
+        COMM.Reduce_scatter(mine, out, counts)
+        total = all_data(seed, whole).sum(0)
+        right &= torch.equal(out, total[begin : begin + counts[RANK]])
+        part, gathered = data(seed, RANK, counts[RANK]), poisoned(whole)
+        torch.cuda.synchronize()
+        COMM.Allgatherv(part, [gathered, counts])
+        wanted = torch.cat([data(seed, rank, counts[rank]) for rank in range(RANKS)])
+        right &= torch.equal(gathered, wanted)
+    return right
+
+
 def all_to_all(seed: int, count: int) -> bool:
     part = max(1, count // RANKS)
     mine, out = data(seed, RANK, part * RANKS), poisoned(part * RANKS)
@@ -193,6 +212,7 @@ CHECKS: tuple[Callable[[int, int], bool], ...] = (
     all_reduce,
     reduce_scatter,
     all_gather,
+    counts_by_rank,
     all_to_all,
     broadcast,
     rooted,
