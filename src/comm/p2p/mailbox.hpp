@@ -30,7 +30,7 @@ class SpinBudget {
   void succeeded() { failures_ = waits_to_skip_ = 0; }
 
  private:
-  bool has_cores_;
+  std::int64_t most_ns_ = 0;
   int failures_ = 0, waits_to_skip_ = 0;
 };
 

@@ -28,6 +28,7 @@ constexpr std::int64_t kGraceNs = kMs;  // before the background thread: most ca
 constexpr std::int64_t kSliceNs = 100 * kMs;  // of a sleep, after which a signal is heard at last
 constexpr std::int64_t kHandOverNs = 2 * kMs;
 constexpr std::int64_t kSpinNs = 100'000;
+constexpr std::int64_t kBoundSpinNs = 20'000;  // ranks bound to a core each, or all to the same
 constexpr std::int64_t kMostSpinNs = 600'000;  // for a large send, which the peer is reading
 constexpr int kMostFailures = 4, kSkippedWaits = 50;
 
@@ -46,11 +47,14 @@ void set_timer(const Fd& timer, std::int64_t in_ns) {
 SpinBudget::SpinBudget(int ranks) {
   cpu_set_t cores;
   const bool known = ::sched_getaffinity(0, sizeof cores, &cores) == 0;
-  has_cores_ = !known || ranks <= CPU_COUNT(&cores);
+  if (!known || ranks <= CPU_COUNT(&cores))
+    most_ns_ = kSpinNs;
+  else if (ranks <= ::sysconf(_SC_NPROCESSORS_ONLN))
+    most_ns_ = kBoundSpinNs;
 }
 
 std::int64_t SpinBudget::begin(std::uint64_t sent) {
-  if (!has_cores_) return 0;
+  if (most_ns_ == 0) return 0;
   if (waits_to_skip_ > 0) {
     --waits_to_skip_;
     return 0;
@@ -59,7 +63,7 @@ std::int64_t SpinBudget::begin(std::uint64_t sent) {
     failures_ = 0;
     waits_to_skip_ = kSkippedWaits;
   }
-  return std::min(kSpinNs + static_cast<std::int64_t>(sent >> 12) * 1000, kMostSpinNs);
+  return std::min(most_ns_ + static_cast<std::int64_t>(sent >> 12) * 1000, kMostSpinNs);
 }
 
 /// Moves all bytes that can be moved without waiting.
