@@ -166,6 +166,7 @@ void bind_device(nb::class_<Communicator>& type) {
           nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("stream") = 0,
           nb::arg("strategy") = "", nb::arg("params") = std::map<std::string, std::int64_t>{},
           nb::arg("scalars") = std::vector<double>{})
+      .def("adopt_device", &Communicator::adopt_device, nb::arg("device"), release())
       .def("check", &Communicator::check, release())
       .def_prop_ro("device", &Communicator::device)
       .def_prop_ro("transport", &Communicator::transport)

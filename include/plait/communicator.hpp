@@ -1,6 +1,7 @@
 // Communicator: the ranks that run collectives together. A communicator uses topology, planner,
 // verifier, simulator and executors. Each rank has one Communicator; all ranks make the same calls
-// in the same order, except for calls on pair().
+// in the same order, except for calls on pair(). On one node a thread may make the calls on GPU
+// memory while another makes the calls on host memory: each kind has an order of its own.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -52,7 +53,8 @@ struct CommunicatorOptions {
   std::vector<std::string> masks;  ///< links to leave out, as in without()
   double arrive_s = 600.0;         ///< seconds to wait for peers to enter a call, or to join
   double deadline_s = 5.0;         ///< seconds to wait inside a call that all ranks have entered
-  int device = kNoDevice;          ///< CUDA ordinal of this rank's GPU, for enqueue()
+  /// CUDA ordinal of this rank's GPU, for enqueue(); see adopt_device().
+  int device = kNoDevice;
   int sm_budget = 0;  ///< most thread blocks of a call on a GPU; 0 = as many as are fastest
   bool overlap_compute = false;  ///< large calls leave SMs to computation, as under NCCL
   /// Captured calls on GPUs run in the order in which the host launches graphs and eager calls.
@@ -147,6 +149,18 @@ class Communicator {
   /// The same with own counts: ranks first exchange counts on the host, as in run().
   void enqueue(const Request& request, const OwnCounts& mine, const void* input, void* output,
                void* stream, const CallOptions& options = {});
+  /// Gives this communicator a GPU, so that enqueue() works from now on; for programs that learn
+  /// of their GPUs late. `device` is the CUDA ordinal of this rank's GPU, or kDeviceByLauncher. A
+  /// call like the others: all ranks make it together, each with its own device, between the same
+  /// two calls on host memory. Waits for the peers on the host (arrive_s). Allocates
+  /// PLAIT_DEVICE_MEMORY bytes on the GPU, as create() with a device does, and enqueues nothing on
+  /// streams of the program. Calls on host memory go on as before.
+  /// If one rank cannot (no such GPU, no memory, no path between two GPUs), all ranks throw that
+  /// rank's error and stay without a GPU: the communicator still serves host memory, and a later
+  /// adopt_device() may succeed. Error(invalid_argument) on every rank if the communicator has a
+  /// GPU already; unsupported on a pair. Pairs that were made before have no GPU. peer_lost,
+  /// timeout, aborted, which end the communicator as in run().
+  void adopt_device(int device);
   /// Throws the error of enqueued calls on the GPU so far: timeout (naming the awaited rank),
   /// peer_lost, aborted. Does not block, except up to 1 s if NCCL has failed between nodes, since
   /// only another rank may know the cause. Synchronise the stream first to cover all of the

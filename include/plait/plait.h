@@ -101,6 +101,10 @@ plaitResult_t plaitCommSetScalar(plaitComm_t comm, double scalar);
 plaitResult_t plaitCommSetScalars(plaitComm_t comm, const double* scalars, int count);
 /* The CUDA ordinal of this rank's GPU, or -1. */
 plaitResult_t plaitCommDevice(plaitComm_t comm, int* device);
+/* Gives a communicator without a GPU the GPU of this ordinal (-2 = by the launcher). All ranks call
+ * it together, each with its own device. If one rank cannot, all ranks return that rank's error,
+ * and the communicator still serves host memory. plait_invalid_argument if it has a GPU already. */
+plaitResult_t plaitCommAdoptDevice(plaitComm_t comm, int device);
 /* Stores the error of calls on the GPU so far in *async: a rank that did not enter a call
  * (plait_timeout) or died (plait_peer_lost). Does not block. */
 plaitResult_t plaitCommGetAsyncError(plaitComm_t comm, plaitResult_t* async);

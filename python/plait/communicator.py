@@ -160,6 +160,17 @@ class Communicator:
         """CUDA ordinal of this rank's GPU; -1 = none."""
         return self._core.device
 
+    def adopt_device(self, device: int) -> None:
+        """Gives this communicator a GPU, so that it takes arrays of that GPU from now on.
+
+        device: CUDA ordinal of this rank's GPU, or -2 for the launcher's choice. All ranks call
+        this together, each with its own device; it waits for the peers up to arrive_s s. Pairs of
+        ranks that have sent or received before stay in host memory. If one rank cannot, all ranks
+        raise that rank's error (NoDeviceError, MemoryExhaustedError) and the communicator still
+        serves host memory. Raises InvalidArgumentError on all ranks if there is a GPU already.
+        """
+        self._core.adopt_device(device)
+
     @property
     def transport(self) -> str:
         """Name of the library that carries messages between nodes; empty = a single node."""

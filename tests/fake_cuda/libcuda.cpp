@@ -44,7 +44,7 @@ const std::string& kernel_of(Handle handle) {
 }
 
 void emulate_device(Api& api) {
-  api.device_count = [](int* count) { return *count = 1, kSuccess; };
+  api.device_count = [](int* count) { return *count = 1, 0; };
   api.device_name = [](char* name, int length, Device) {
     std::strncpy(name, fake_cuda().gpu.name, static_cast<std::size_t>(length));
     return kSuccess;
@@ -157,9 +157,13 @@ void* limits(const std::string& symbol) {
 
 /// Hands out address space without memory, since no kernel runs.
 void emulate_memory(Api& api) {
-  api.pointer_attributes = [](unsigned count, int* attributes, void** values, DevicePointer) {
-    for (unsigned i = 0; i < count; ++i)  // All memory belongs to the GPU.
-      *static_cast<int*>(values[i]) = attributes[i] == kPointerMemoryType ? kMemoryOnDevice : 0;
+  api.pointer_attributes = [](unsigned count, int* attributes, void** values,
+                              DevicePointer pointer) {
+    // Low addresses, where no program has memory, belong to the GPU.
+    const bool is_on_gpu = pointer < DevicePointer{1} << 44;
+    for (unsigned i = 0; i < count; ++i)
+      *static_cast<int*>(values[i]) =
+          attributes[i] == kPointerMemoryType && is_on_gpu ? kMemoryOnDevice : 0;
     return kSuccess;
   };
   api.host_device_pointer = [](DevicePointer* pointer, void* base, unsigned) {

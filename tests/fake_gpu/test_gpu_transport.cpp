@@ -206,6 +206,36 @@ TEST_CASE("a single id for all NCCL communicators is refused on all ranks") {
   ::unsetenv("NCCL_COMM_ID");
 }
 
+TEST_CASE("ranks of two nodes adopt GPUs later; without NCCL they go on in host memory") {
+  CHECK(run_each(4, [](const CommunicatorOptions& given, bench::Board& board) {
+          CommunicatorOptions options = given;
+          options.device = kNoDevice;
+          const std::unique_ptr<Communicator> comm = Communicator::create(options);
+          const auto sum_on_host = [&] {
+            Request request = request_of(Collective::all_reduce, 1000);
+            request.ranks = 4;
+            std::vector<float> in(1000, static_cast<float>(comm->rank() + 1)), out(1000);
+            comm->run(request, in.data(), out.data());
+            require(out == std::vector<float>(1000, 10.0F), "a sum on host memory");
+          };
+          sum_on_host();
+          fake_cuda().nccl.init_result = 3;
+          const auto caught = attempt([&] { comm->adopt_device(0); });
+          fake_cuda().nccl.init_result = 0;
+          require(caught.has_value() && comm->device() == kNoDevice, "a GPU without NCCL");
+          sum_on_host();
+          comm->adopt_device(0);
+          Request request = request_of(Collective::all_reduce, 1 << 20);
+          request.ranks = 4;
+          fake_cuda().notes.clear();
+          comm->enqueue(request, kMemory, kOther, nullptr);
+          comm->check();
+          require(comm->device() == 0 && noted("nccl") > 0, "a call over nodes");
+          sum_on_host();
+          board.barrier();
+        }) == 0);
+}
+
 TEST_CASE("only NCCL sends and receives between GPUs of two nodes") {
   CHECK(run(2, [](Communicator& comm, bench::Board&) {
           Communicator& pair = comm.pair(1 - comm.rank());

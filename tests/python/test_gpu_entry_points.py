@@ -76,6 +76,16 @@ def test_a_communicator_without_a_gpu():
         plait.Communicator(0, 1, sm_budget=-1)
 
 
+@without_gpu
+def test_a_communicator_that_has_no_gpu_to_adopt_serves_host_memory_still():
+    comm = plait.Communicator(0, 1)
+    with pytest.raises(plait.NoDeviceError, match="wanted a GPU"):
+        comm.adopt_device(0)
+    with pytest.raises(plait.InvalidArgumentError, match="adopt_device: wanted a CUDA ordinal"):
+        comm.adopt_device(-1)
+    assert comm.device == -1 and (comm.all_reduce(np.ones(3, np.float32)) == 1).all()
+
+
 def test_overlap_compute_keeps_its_former_name(monkeypatch):
     options = _core.CommunicatorOptions()
     options.beside_computing = True

@@ -282,6 +282,10 @@ plaitResult_t plaitCommDevice(plaitComm_t comm, int* device) {
                  [&] { *wanted(device, "device") = wanted(comm, "comm")->communicator->device(); });
 }
 
+plaitResult_t plaitCommAdoptDevice(plaitComm_t comm, int device) {
+  return guarded(comm, [&] { wanted(comm, "comm")->communicator->adopt_device(device); });
+}
+
 plaitResult_t plaitCommGetAsyncError(plaitComm_t comm, plaitResult_t* async) {
   return guarded(comm, [&] {
     *wanted(async, "async") = plait_ok;

@@ -19,10 +19,12 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
       given.counts.empty() ? std::nullopt : std::optional(normal(given));
   const Request& request = blocks ? *blocks : given;
   with_prefix(state_->about, [&] {
-    const std::unique_lock<std::mutex> lock = state_->host->begin();
+    const std::unique_lock<std::mutex> lock = state_->host->begin_on_device();
     state_->device->enqueue(request, input, output, stream, options);
   });
 }
+
+void Communicator::adopt_device(int device) { state_->adopt_device(device); }
 
 void Communicator::check() {
   with_prefix(state_->device_about, [&] { state_->device->check(); });

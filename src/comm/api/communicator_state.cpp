@@ -32,6 +32,15 @@ void log_pair(const HostSide& host) {
 
 }  // namespace
 
+Communicator::State::State(std::unique_ptr<HostSide> host_side, MakeDevice make)
+    : host(std::move(host_side)),
+      make_device(std::move(make)),
+      device(make_device(host->options())),
+      chooser(host->joined().topology, host->joined().forced, host->joined().bitwise, {},
+              !host->transport().empty()) {
+  start();
+}
+
 Communicator::State::State(std::unique_ptr<HostSide> host_side,
                            std::unique_ptr<DeviceSide> device_side, std::string prefix,
                            std::string device_prefix)
@@ -41,6 +50,10 @@ Communicator::State::State(std::unique_ptr<HostSide> host_side,
       device_about(std::move(device_prefix)),
       chooser(host->joined().topology, host->joined().forced, host->joined().bitwise, {},
               !host->transport().empty()) {
+  start();
+}
+
+void Communicator::State::start() {
   pairs = std::make_unique<PairCommunicators>(
       host->joined().controls, [this](int place) { return make_pair(place); },
       host->options().interrupt);
@@ -58,6 +71,35 @@ Communicator::State::~State() {
   far_pairs.clear();
   pairs.reset();
   device.reset();  // while the peers can still see this rank
+}
+
+void Communicator::State::check_adoption(int ordinal) const {
+  if (make_device == nullptr)
+    throw Error(ErrorCode::unsupported,
+                "adopt_device: this is a pair of ranks; call it on the communicator that the pair "
+                "is of, before the first message of the two ranks");
+  if (device->ordinal() != kNoDevice)
+    throw Error(ErrorCode::invalid_argument,
+                text("adopt_device: this communicator has GPU ", device->ordinal(),
+                     " already; make another communicator for another GPU"));
+  if (ordinal < kDeviceByLauncher || ordinal == kNoDevice)
+    throw Error(ErrorCode::invalid_argument,
+                text("adopt_device: wanted a CUDA ordinal from 0 on, found ", ordinal));
+}
+
+/// The device side takes part in calls only once all ranks have made theirs.
+void Communicator::State::adopt_device(int ordinal) {
+  CallDescriptor mine = describe(CallKind::adopt_device, {}, "");
+  if (const auto wrong = attempt([&] { check_adoption(ordinal); })) set_error(mine, *wrong);
+  CommunicatorOptions options = host->options();
+  options.device = ordinal;
+  host->in_call(mine, [&] {
+    std::unique_ptr<DeviceSide> made = make_device(options);
+    if (const auto none = attempt([&] { made->require(); }))
+      throw AgreedError(none->code(), reason_of(*none));
+    device.replace(std::move(made));
+  });
+  if (host->peers().aborted()) device->abort();  // abort() came before the side was there
 }
 
 /// Ends device work of this communicator and all pairs together, so that the waits do not add up.
@@ -125,12 +167,16 @@ std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
     Multinode nodes = join_multinode(options, read_env());
     if (nodes.transport_comm == nullptr) {
       auto host = std::make_unique<HostSide>(options, join(options, nullptr));
-      std::unique_ptr<DeviceSide> device = node_device(options, *host, nullptr, "");
-      return std::make_unique<State>(std::move(host), std::move(device));
+      const auto make_device = [&side = *host](const CommunicatorOptions& how) {
+        return node_device(how, side, nullptr, "");
+      };
+      return std::make_unique<State>(std::move(host), make_device);
     }
     auto host = std::make_unique<MultinodeHostSide>(options, std::move(nodes));
-    std::unique_ptr<DeviceSide> device = MultinodeDevice::create(options, *host);
-    return std::make_unique<State>(std::move(host), std::move(device));
+    const auto make_device = [&side = *host](const CommunicatorOptions& how) {
+      return MultinodeDevice::create(how, side);
+    };
+    return std::make_unique<State>(std::move(host), make_device);
   });
 }
 

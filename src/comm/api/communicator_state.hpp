@@ -1,6 +1,7 @@
 // State and internal functions of Communicator, shared by the source files.
 #pragma once
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,9 +31,14 @@ struct CachedCall {
   }
 };
 
+/// Makes the device side of a communicator that is no pair. Called by all ranks together; throws
+/// alike on all.
+using MakeDevice = std::function<std::unique_ptr<DeviceSide>(const CommunicatorOptions& options)>;
+
 struct Communicator::State {
   const std::unique_ptr<HostSide> host;
-  std::unique_ptr<DeviceSide> device;
+  const MakeDevice make_device;  ///< null for a pair
+  ReplaceableDevice device;
   const std::string about;         ///< for a pair: prefix of errors
   const std::string device_about;  ///< prefix of errors of earlier calls on GPUs
   Chooser chooser;
@@ -43,7 +49,9 @@ struct Communicator::State {
   std::unique_ptr<PairCommunicators> pairs;                ///< with ranks of my node
   std::map<int, std::unique_ptr<Communicator>> far_pairs;  ///< with ranks of other nodes, by rank
 
-  State(std::unique_ptr<HostSide> host, std::unique_ptr<DeviceSide> device, std::string about = {},
+  State(std::unique_ptr<HostSide> host, MakeDevice make_device);
+  /// For a pair.
+  State(std::unique_ptr<HostSide> host, std::unique_ptr<DeviceSide> device, std::string about,
         std::string device_about = {});
   ~State();
   int rank() const { return host->rank(); }
@@ -53,6 +61,9 @@ struct Communicator::State {
   std::shared_ptr<const CachedCall> call_of(const Request& given, const CallOptions& how);
   Request placed(const Request& request) const;
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
+  void start();
+  void adopt_device(int ordinal);
+  void check_adoption(int ordinal) const;
   void end_device_work();
   std::unique_ptr<Communicator> make_pair(int place);
   Communicator& far_pair(int peer);

@@ -36,6 +36,7 @@ std::string kind_name(CallKind kind) {
     case CallKind::barrier: return "barrier";
     case CallKind::exchange: return "exchange";
     case CallKind::counts: return "a collective by own counts";
+    case CallKind::adopt_device: return "adopt_device";
   }
   return "?";
 }
@@ -127,7 +128,9 @@ void set_error(CallDescriptor& descriptor, const Error& error) {
 }
 
 std::string print(const CallDescriptor& d) {
-  if (d.kind == CallKind::barrier || d.kind == CallKind::exchange) return kind_name(d.kind);
+  if (d.kind == CallKind::barrier || d.kind == CallKind::exchange ||
+      d.kind == CallKind::adopt_device)
+    return kind_name(d.kind);
   std::string line =
       text(name_in(d.collective, Collective::copy), d.counts_hash == 0 ? " of " : "_v of ",
            amount(d), " ", name_in(d.type, DataType::fp8e5m2), ", ",

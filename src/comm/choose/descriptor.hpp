@@ -13,7 +13,7 @@
 
 namespace plait {
 
-enum class CallKind : std::uint32_t { collective, plan, barrier, exchange, counts };
+enum class CallKind : std::uint32_t { collective, plan, barrier, exchange, counts, adopt_device };
 
 /// Lies in shared memory: fixed size, no pointers; texts are truncated to fit.
 struct CallDescriptor {

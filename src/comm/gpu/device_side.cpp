@@ -11,8 +11,10 @@ std::unique_ptr<DeviceSide> DeviceSide::far_pair(int peer, const HostSide&) {
 
 void NoDevice::require() const {
   throw Error(ErrorCode::no_device,
-              why_.empty() ? "this communicator has no GPU: make it with a device (PLAIT_DEVICE)"
-                           : text("this communicator has no GPU: ", why_));
+              why_.empty()
+                  ? "this communicator has no GPU: make it with a device (PLAIT_DEVICE), or "
+                    "call adopt_device() on all ranks"
+                  : text("this communicator has no GPU: ", why_));
 }
 
 void NoDevice::enqueue(const Request&, const void*, void*, void*, const CallOptions&) { require(); }

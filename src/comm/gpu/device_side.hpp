@@ -2,8 +2,10 @@
 // GPUs, GpuSide for the GPUs of a node, MultinodeDevice and FarPairDevice (comm/multinode) for GPUs
 // of several nodes.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "comm/liveness/peer_watch.hpp"
 #include "comm/node/host_side.hpp"
@@ -57,6 +59,29 @@ class NoDevice : public DeviceSide {
 
  private:
   const std::string why_;
+};
+
+/// The device side of a communicator, which one call may replace while other threads use the former
+/// side. The former side lives as long as this object.
+class ReplaceableDevice {
+ public:
+  explicit ReplaceableDevice(std::unique_ptr<DeviceSide> first)
+      : first_(std::move(first)), now_(first_.get()) {}
+  DeviceSide* get() const { return now_.load(); }
+  DeviceSide* operator->() const { return get(); }
+  /// Called at most once, after which every thread gets `next`.
+  void replace(std::unique_ptr<DeviceSide> next) {
+    next_ = std::move(next);
+    now_.store(next_.get());
+  }
+  void reset() {
+    next_.reset();
+    first_.reset();
+  }
+
+ private:
+  std::unique_ptr<DeviceSide> first_, next_;
+  std::atomic<DeviceSide*> now_;
 };
 
 }  // namespace plait

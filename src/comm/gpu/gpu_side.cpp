@@ -67,8 +67,9 @@ GpuSide::GpuSide(const CommunicatorOptions& options, HostSide& host, const PairO
       options_(options),
       host_(host),
       pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)) {
-  const Deadline deadline{deadline_in(options.arrive_s),
-                          pair == nullptr ? now_and_then(options.interrupt) : pair->check};
+  const Deadline deadline{
+      deadline_in(options.arrive_s),
+      pair == nullptr ? host.peers_check("the ranks set up their GPUs") : pair->check};
   const cuda::Exchange exchange = [&](const std::string& mine) {
     std::vector<std::string> records;
     for (Contribution& one : vote(*host_.joined().rendezvous, std::nullopt, mine, {}, deadline))

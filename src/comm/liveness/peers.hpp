@@ -35,7 +35,12 @@ class Peers : public Watch {
   /// liveness: pages of ranks that take long to exit because of GPU memory; null = none.
   void use(const Controls* controls, std::shared_ptr<const WatchedPeers> liveness) {
     controls_ = controls;
-    liveness_ = std::move(liveness);
+    watch(std::move(liveness));
+  }
+  /// Sets these pages while other threads may check ranks.
+  void watch(std::shared_ptr<const WatchedPeers> liveness) {
+    liveness_.store(liveness.get());
+    owned_.push_back(std::move(liveness));
   }
   /// Rank names for error messages; default: the numbers.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
@@ -64,7 +69,10 @@ class Peers : public Watch {
 
  private:
   bool is_awaited(int rank) const;
-  bool has_died(int rank) const { return liveness_ != nullptr && liveness_->has_died(rank); }
+  bool has_died(int rank) const {
+    const WatchedPeers* const pages = liveness_.load();
+    return pages != nullptr && pages->has_died(rank);
+  }
   std::string name_of(int rank) const;
   Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const;
   void check_processes(const std::string& waiting_for) const;
@@ -72,7 +80,8 @@ class Peers : public Watch {
 
   std::vector<Peer> peers_;
   const Controls* controls_ = nullptr;
-  std::shared_ptr<const WatchedPeers> liveness_;
+  std::atomic<const WatchedPeers*> liveness_{nullptr};
+  std::vector<std::shared_ptr<const WatchedPeers>> owned_;  ///< all pages used so far
   std::uint32_t call_ = 0;
   std::int64_t next_poll_ns_ = 0;
   WaitWarning warning_;

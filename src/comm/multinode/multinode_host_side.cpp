@@ -97,10 +97,7 @@ MultinodeHostSide::~MultinodeHostSide() {
 }
 
 Deadline MultinodeHostSide::deadline_after(double seconds) {
-  return {deadline_in(seconds), [this] {
-            peers_.check("a call between nodes");
-            peers_.meanwhile();
-          }};
+  return {deadline_in(seconds), peers_check("a call between nodes")};
 }
 
 std::optional<Error> MultinodeHostSide::agree(const CallDescriptor& mine, const OwnCounts* counts) {

@@ -77,11 +77,11 @@ void HostSide::raise_abort() const noexcept {
   joined_.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }
 
-std::unique_lock<std::mutex> HostSide::begin() {
+std::unique_lock<std::mutex> HostSide::begin(std::mutex& calling) {
   if (forks_so_far() != forks_)
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
-  std::unique_lock lock(calling_, std::try_to_lock);
+  std::unique_lock lock(calling, std::try_to_lock);
   if (!lock.owns_lock())
     throw Error(ErrorCode::invalid_argument,
                 "two threads call one communicator at once; use one for each");

@@ -28,9 +28,7 @@ class HostSide {
   HostSide(const HostSide&) = delete;
   HostSide& operator=(const HostSide&) = delete;
   /// Watches the liveness pages of ranks that take long to exit because of GPU memory.
-  void watch(std::shared_ptr<const WatchedPeers> pages) {
-    peers_.use(&joined_.controls, std::move(pages));
-  }
+  void watch(std::shared_ptr<const WatchedPeers> pages) { peers_.watch(std::move(pages)); }
   /// Called once the communicator is complete.
   void complete() { is_complete_ = true; }
 
@@ -48,9 +46,18 @@ class HostSide {
   bool is_caller() const { return caller_.load() == std::this_thread::get_id(); }
   /// Returns the place of `rank` in this node; -1 = the rank is on another node.
   int place_of(int rank) const;
+  /// Returns the check of waits in a step of all ranks: throws if a peer is lost.
+  std::function<void()> peers_check(const char* step) {
+    return [this, step] {
+      peers_.check(step);
+      peers_.meanwhile();
+    };
+  }
 
   /// Checks before every call: same process, a single thread at a time, no earlier failure.
-  std::unique_lock<std::mutex> begin();
+  std::unique_lock<std::mutex> begin() { return begin(calling_); }
+  /// The same before a call on GPU memory: another thread may call on host memory meanwhile.
+  virtual std::unique_lock<std::mutex> begin_on_device() { return begin(device_calling_); }
   using Body = std::function<void()>;
   /// Publishes the call, and runs `body` once all ranks make the same call.
   void in_call(const CallDescriptor& mine, const Body& body, const OwnCounts* counts = nullptr);
@@ -103,6 +110,7 @@ class HostSide {
   std::uint32_t call_ = 0;  ///< number of the current or last call
 
  private:
+  std::unique_lock<std::mutex> begin(std::mutex& calling);
   void ensure_arenas(const ArenaSizes& wanted);
 
   Arenas arenas_;
@@ -110,7 +118,7 @@ class HostSide {
   int parity_ = 0;
   const pid_t owner_ = getpid();
   const std::uint32_t forks_ = forks_so_far();
-  std::mutex calling_;
+  std::mutex calling_, device_calling_;
   std::atomic<std::thread::id> caller_{std::this_thread::get_id()};  ///< thread of the last call
   std::mutex guard_;                                                 ///< guards failure_
   std::optional<Error> failure_;

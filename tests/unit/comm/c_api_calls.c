@@ -156,6 +156,9 @@ int c_api_calls(const char* rendezvous, int rank, char* sentence, unsigned long 
   WANT(number == 2);
   DO(plaitCommDevice(comm, &number));
   WANT(number == -1);
+  WANT(plaitCommAdoptDevice(NULL, 0) == plait_invalid_argument);
+  WANT(plaitCommAdoptDevice(comm, rank == 0 ? 0 : -1) == plait_invalid_argument);
+  WANT(plaitCommAdoptDevice(comm, 63) == plait_no_device);
   if (collectives(comm, rank, sentence, sentence_bytes) != 0) return 1;
   if (blocks(comm, rank, sentence, sentence_bytes) != 0) return 1;
   if (refusals(comm, rank, sentence, sentence_bytes) != 0) return 1;

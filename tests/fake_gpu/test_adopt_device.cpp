@@ -1,0 +1,252 @@
+// Communicators that get their GPUs after they were made: a process per rank over a fake driver.
+// Calls on host memory compute sums; calls on GPUs are recorded instead of run.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/bootstrap/vote.hpp"
+#include "fake_cuda/fake_gpu.hpp"
+#include "plait/communicator.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait_test::fake_cuda;
+
+namespace {
+
+void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
+void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
+
+/// Fails the test by an exception, because doctest's output does not reach the parent process.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+Request all_reduce(int ranks, std::uint64_t count) {
+  Request request;
+  request.ranks = ranks;
+  request.count = count;
+  return request;
+}
+
+void sum_on_host(Communicator& comm) {
+  const int ranks = comm.ranks();
+  std::vector<float> in(1000, static_cast<float>(comm.rank() + 1)), out(in.size());
+  comm.run(all_reduce(ranks, in.size()), in.data(), out.data());
+  const auto wanted = static_cast<float>(ranks * (ranks + 1) / 2);
+  require(out == std::vector<float>(out.size(), wanted), "a sum on host memory");
+}
+
+std::size_t kernels_noted() {
+  std::size_t found = 0;
+  for (const plait_test::FakeNote& note : fake_cuda().notes.all())
+    found += note.what.rfind("plait_", 0) == 0;
+  return found;
+}
+
+void sum_on_gpus(Communicator& comm) {
+  const std::size_t before = kernels_noted();
+  comm.enqueue(all_reduce(comm.ranks(), 1 << 10), kMemory, kOther, nullptr);
+  comm.check();
+  require(comm.ranks() == 1 || kernels_noted() > before, "no kernel ran");  // one rank copies
+}
+
+/// Requires that `work` throws an error of this code whose text holds `words`.
+void require_error(ErrorCode code, const std::string& words, const std::function<void()>& work) {
+  const std::optional<Error> found = attempt(work);
+  require(found.has_value(), "no error: " + words);
+  require(found->code() == code && std::string(found->what()).find(words) != std::string::npos,
+          found->what());
+}
+
+/// Runs `body` on a communicator without a GPU in each of `ranks` processes.
+int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>& body) {
+  fake_cuda().gpu = {};
+  const std::string id = unique_id();
+  bench::Board* const board = bench::make_board(ranks);
+  return bench::run_ranks(board, true, [&](int rank) {
+    fake_cuda().gpu.number = static_cast<char>(rank);
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.ranks = ranks;
+    options.unique_id = id;
+    options.arrive_s = 30;
+    {
+      const std::unique_ptr<Communicator> comm = Communicator::create(options);
+      require(comm->device() == kNoDevice, "the communicator was made with a GPU");
+      body(*comm, *board);
+      board->barrier();
+    }
+    require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a communicator that adopts GPUs serves host memory before and after, and GPU memory") {
+  for (const int ranks : {1, 2, 3})
+    CHECK(on_ranks(ranks, [](Communicator& comm, bench::Board&) {
+            sum_on_host(comm);
+            require_error(ErrorCode::no_device, "call adopt_device() on all ranks",
+                          [&] { comm.enqueue(all_reduce(comm.ranks(), 8), kMemory, kOther, {}); });
+            require(fake_cuda().memory.bytes == 0, "GPU memory before adopt_device()");
+            comm.adopt_device(0);
+            require(comm.device() == 0 && fake_cuda().memory.bytes > 0, "the adopted GPU");
+            for (int turn = 0; turn < 3; ++turn) {
+              sum_on_gpus(comm);
+              sum_on_host(comm);
+            }
+            require(comm.counters().calls == 7, "counted calls of both kinds");
+          }) == 0);
+}
+
+TEST_CASE("a second adopt_device() is refused on every rank, and changes nothing") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board&) {
+          comm.adopt_device(0);
+          require_error(ErrorCode::invalid_argument, "this communicator has GPU 0 already",
+                        [&] { comm.adopt_device(0); });
+          sum_on_gpus(comm);
+          sum_on_host(comm);
+        }) == 0);
+}
+
+TEST_CASE("one rank that cannot adopt a GPU leaves all without, and all may try again") {
+  CHECK(on_ranks(3, [](Communicator& comm, bench::Board&) {
+          const bool lacks = comm.rank() == 1;
+          require_error(ErrorCode::no_device, "rank 1: wanted GPU 5, found 1",
+                        [&] { comm.adopt_device(lacks ? 5 : 0); });
+          require_error(ErrorCode::invalid_argument, "rank 1: adopt_device: wanted a CUDA ordinal",
+                        [&] { comm.adopt_device(lacks ? kNoDevice : 0); });
+          if (lacks) fake_cuda().memory.most = 0;
+          require_error(ErrorCode::out_of_memory, "rank 1", [&] { comm.adopt_device(0); });
+          fake_cuda().memory.most = ~std::size_t{0};
+          if (lacks) fake_cuda().refuses.of("primary_retain", 1);
+          require_error(ErrorCode::out_of_memory, "rank 1", [&] { comm.adopt_device(0); });
+          fake_cuda().refuses.none();
+          require(comm.device() == kNoDevice && fake_cuda().memory.bytes == 0, "a GPU was kept");
+          sum_on_host(comm);
+          comm.adopt_device(0);
+          sum_on_gpus(comm);
+          sum_on_host(comm);
+        }) == 0);
+}
+
+TEST_CASE("a launcher without local ranks gives no GPU: all ranks say so") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board&) {
+          require_error(ErrorCode::no_device, "no launcher says which GPU is this rank's",
+                        [&] { comm.adopt_device(kDeviceByLauncher); });
+          sum_on_host(comm);
+        }) == 0);
+}
+
+TEST_CASE("ranks that make another call at the same time all get the mismatch") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board&) {
+          require_error(ErrorCode::mismatch, "rank 0 asks for adopt_device, rank 1 for barrier",
+                        [&] {
+                          if (comm.rank() == 0)
+                            comm.adopt_device(0);
+                          else
+                            comm.barrier();
+                        });
+          sum_on_host(comm);
+        }) == 0);
+}
+
+TEST_CASE("after abort() no GPU is adopted") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board& board) {
+          if (comm.rank() == 0) {
+            std::thread other([&] {
+              std::this_thread::sleep_for(std::chrono::milliseconds(50));
+              comm.abort();
+            });
+            require_error(ErrorCode::aborted, "abort()", [&] { comm.adopt_device(0); });
+            other.join();
+            require_error(ErrorCode::aborted, "", [&] { comm.adopt_device(0); });
+          }
+          board.barrier();
+          if (comm.rank() == 1)
+            require_error(ErrorCode::aborted, "rank 0 reports", [&] { comm.adopt_device(0); });
+          require(comm.device() == kNoDevice && fake_cuda().memory.bytes == 0, "a GPU was kept");
+        }) == 0);
+}
+
+TEST_CASE("abort() of an adopted GPU ends its calls") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board& board) {
+          comm.adopt_device(0);
+          sum_on_gpus(comm);
+          board.barrier();
+          comm.abort();
+          require_error(ErrorCode::aborted, "", [&] { sum_on_gpus(comm); });
+        }) == 0);
+}
+
+TEST_CASE("a rank that closes its communicator instead is named by the rank that adopts") {
+  const std::string id = unique_id();
+  bench::Board* const board = bench::make_board(2);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          CommunicatorOptions options;
+          options.rank = rank;
+          options.ranks = 2;
+          options.unique_id = id;
+          options.arrive_s = 30;
+          const std::unique_ptr<Communicator> comm = Communicator::create(options);
+          if (rank == 0)
+            require_error(ErrorCode::peer_lost, "rank 1", [&] { comm->adopt_device(0); });
+        }) == 0);
+}
+
+TEST_CASE("other threads look while a GPU is adopted, then call on both kinds of memory at once") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board&) {
+          std::atomic<bool> is_over{false};
+          std::atomic<long> looks{0};
+          std::thread looker([&] {
+            while (!is_over.load()) {
+              const bool has_gpu = comm.device() == 0;
+              if (has_gpu) static_cast<void>(comm.on_device(kMemory));
+              looks += static_cast<long>(comm.counters().calls) + 1;
+            }
+          });
+          while (looks.load() == 0) std::this_thread::yield();
+          comm.adopt_device(0);
+          std::string failed;
+          std::thread on_gpus([&] {
+            const auto caught = attempt([&] {
+              for (int turn = 0; turn < 200; ++turn) sum_on_gpus(comm);
+            });
+            if (caught) failed = caught->what();
+          });
+          const auto caught = attempt([&] {
+            for (int turn = 0; turn < 200; ++turn) sum_on_host(comm);
+          });
+          on_gpus.join();
+          is_over.store(true);
+          looker.join();
+          require(!caught && failed.empty(), caught ? caught->what() : failed);
+          require(comm.counters().calls == 400, "counted calls");
+        }) == 0);
+}
+
+TEST_CASE("a pair made before has no GPU, a pair made after has one") {
+  CHECK(on_ranks(3, [](Communicator& comm, bench::Board&) {
+          const int rank = comm.rank();
+          if (rank < 2) {
+            Communicator& early = comm.pair(1 - rank);
+            comm.adopt_device(0);
+            require(early.device() == kNoDevice, "the early pair has a GPU");
+            require_error(ErrorCode::unsupported, "adopt_device: this is a pair of ranks",
+                          [&] { early.adopt_device(0); });
+            sum_on_host(early);
+          } else {
+            comm.adopt_device(0);
+          }
+          if (rank > 0) require(comm.pair(3 - rank).device() == 0, "the late pair has no GPU");
+          sum_on_gpus(comm);
+        }) == 0);
+}
