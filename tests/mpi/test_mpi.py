@@ -9,7 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from mpi_programs import PROGRAMS, compiled, environment, launched, plait_command, rows, rows_of
+from mpi_programs import (
+    PROGRAMS,
+    ROOT,
+    compiled,
+    environment,
+    launched,
+    plait_command,
+    rows,
+    rows_of,
+)
 
 MIXES = ["mixes.cpp", "mixed_reductions.cpp", "mixed_movements.cpp", "mixed_uneven.cpp"]
 SCALE = float(os.environ.get("PLAIT_TEST_SCALE", "1"))
@@ -279,6 +288,17 @@ def test_persistent_collectives(mpi, drop_in, folder, emulated_gpu, device_memor
     # 12 a round: three requests and a blocking call, three times. 48: a blocking call and 47 of 60
     # requests.
     assert [row["served"] for row in found] == [48 + 12 * rounds] * 3, found
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_one_communicator_serves_host_memory_and_gpus(mpi, drop_in, folder, emulated_gpu, ranks):
+    flags = ("-std=c++20", *(f"-I{ROOT / name}" for name in ("include", "src", "tests")))
+    program = compiled(mpi, folder, "adopted", ["adopted.cpp"], *flags)
+    env = environment(drop_in, PLAIT_DEBUG="WARN")
+    done = launched(mpi, ranks, [str(program), emulated_gpu, "20"], env)
+    # A sum on host memory and two on GPUs, and six calls a round; one sum at the end.
+    assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 124)] * ranks, done.stderr
+    assert "is staged" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize("name", ["without_gpus", "gpus_late"])

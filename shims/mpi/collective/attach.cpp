@@ -130,14 +130,13 @@ int nodes_of(Handle comm, int ranks) {
   return static_cast<int>(nodes.size());
 }
 
-CommunicatorOptions options_for(const RankPosition& position, int device) {
+CommunicatorOptions options_for(const RankPosition& position) {
   CommunicatorOptions options;
   options.rank = position.rank;
   options.ranks = position.ranks;
   options.topology = settings().topology;
   options.arrive_s = settings().arrive_s;
   options.deadline_s = settings().deadline_s;
-  options.device = device;
   options.meanwhile = let_mpi_progress;
   return options;
 }
@@ -147,11 +146,7 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
   try {
     return Communicator::create(options);
   } catch (const std::exception& error) {
-    const bool on_gpus = options.device != kNoDevice;
-    log(LogLevel::warn, options.rank,
-        text(on_gpus ? "device memory of a communicator is staged: "
-                     : "a communicator stays native: ",
-             error.what()));
+    log(LogLevel::warn, options.rank, text("a communicator stays native: ", error.what()));
     return nullptr;
   }
 }
@@ -160,7 +155,7 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
 /// communicator that is split off the program's and lives as long as plait's.
 std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& position,
                                                bool can) {
-  CommunicatorOptions options = options_for(position, kNoDevice);
+  CommunicatorOptions options = options_for(position);
   // After the job has lost ranks, messages between nodes on a new communicator may mix with older
   // messages.
   const bool lost = fault_in(native().abi.world) != 0;
@@ -198,10 +193,9 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
 }
 
 /// Attaches ranks of the same node and the same MPI_COMM_WORLD (can_attach).
-std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& position, bool can,
-                                             int device) {
+std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& position, bool can) {
   if (!all_of(can, comm)) return nullptr;
-  CommunicatorOptions options = options_for(position, device);
+  CommunicatorOptions options = options_for(position);
   SocketLinks links;
   try {
     links = link_ranks(position.rank, position.ranks,
@@ -298,13 +292,11 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
           job_uses_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }
 
-std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can,
-                                     int device) {
+std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can) {
   const ProgramThreadScope here;
   const RevocationScope revocable(comm, nullptr);
-  std::unique_ptr<Communicator> one = position.nodes > 1
-                                          ? attach_multinode(comm, position, can)
-                                          : attach_in_node(comm, position, can, device);
+  std::unique_ptr<Communicator> one = position.nodes > 1 ? attach_multinode(comm, position, can)
+                                                         : attach_in_node(comm, position, can);
   if (!all_of(one != nullptr, comm)) return nullptr;
   return one;
 }

@@ -32,10 +32,9 @@ inline constexpr std::size_t kMaxAttached = 64;
 /// Limit for persistent requests, leaving the rest to communicators; beyond it a new request is
 /// native.
 inline constexpr std::size_t kMaxPersistent = 48;
-/// Creates plait's communicator. can: this rank is able to. device: this rank's GPU, or kNoDevice
-/// on all ranks. Returns null on all ranks if any rank cannot. Throws NativeFailure on a rank on
-/// which the MPI fails. Collective over the communicator.
-std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can,
-                                     int device);
+/// Creates plait's communicator, for host memory. can: this rank is able to. Returns null on all
+/// ranks if any rank cannot. Throws NativeFailure on a rank on which the MPI fails. Collective over
+/// the communicator.
+std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can);
 
 }  // namespace plait::mpi

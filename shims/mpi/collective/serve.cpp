@@ -171,7 +171,7 @@ ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t 
   });
   if (missed) log(LogLevel::warn, position.rank, missed->what());
   std::unique_ptr<ServedComm, void (*)(ServedComm*)> added(state.get(), release_state);
-  std::unique_ptr<Communicator> made = attach(comm, position, can, kNoDevice);
+  std::unique_ptr<Communicator> made = attach(comm, position, can);
   if (made == nullptr) return nullptr;
   state->serve(std::move(made));
   return added.release();
@@ -281,54 +281,59 @@ bool ServedComm::is_large(const CallShape& shape) {
   return *std::max_element(all.begin(), all.end()) >= least;
 }
 
-/// Collective over the communicator, like attach().
-void ServedComm::use_gpus(Handle comm, int gpu) {
-  if (std::exchange(gpus_->tried, true)) return;
-  std::unique_ptr<GpuStream>& stream = gpus_->stream;
+/// A rank without a stream refuses, since its peers have started to adopt their GPUs.
+void ServedComm::adopt_gpu(int gpu) {
+  if (std::exchange(has_tried_gpu_, true)) return;
+  std::unique_ptr<GpuStream> stream;
+  const std::optional<Error> missed = attempt([&] { stream = std::make_unique<GpuStream>(gpu); });
   try {
-    stream = std::make_unique<GpuStream>(gpu);
-  } catch (const std::exception& caught) {
+    if (missed) refuse(*missed);
+    comm_->adopt_device(gpu);
+  } catch (const AgreedError& refused) {
     log(LogLevel::warn, position_.rank,
-        text("device memory of a communicator is staged: ", as_error(caught).what()));
+        text("device memory of a communicator is staged: ", refused.what()));
+    return;
   }
-  gpus_->comm = attach(comm, position_, stream != nullptr, gpu);
-  if (!has_gpus()) stream.reset();
+  stream_ = std::move(stream);
 }
 
 /// The communicator has a single GPU of this rank; buffers on another GPU are staged.
 ServedComm::BufferLocation ServedComm::location_on(int gpu) const {
-  return !has_gpus() || gpus_->comm->device() == gpu ? BufferLocation::gpu
-                                                     : BufferLocation::gpu_staged;
+  return !has_gpus() || on_gpus().comm_->device() == gpu ? BufferLocation::gpu
+                                                         : BufferLocation::gpu_staged;
 }
 
 void ServedComm::await_stream() {
-  Communicator& comm = *gpus_->comm;
   for (int round = 0;; ++round) {
-    const cuda::Result result = cuda::api().stream_query(gpus_->stream->stream());
+    const cuda::Result result = cuda::api().stream_query(stream_->stream());
     if (result == cuda::kSuccess) break;
     if (result != cuda::kNotReady) {
-      comm.check();
+      comm_->check();
       cuda::require(result, "stream_query");
     }
     let_mpi_progress();
     if (round > 1000) ::sched_yield();
   }
-  comm.check();
+  comm_->check();
 }
 
 void ServedComm::run_on_gpus(const PackedCall& packed) {
   const cuda::Current current(context_of(packed.gpu()));
-  gpus_->comm->enqueue(packed.request(), packed.input(), packed.output(), gpus_->stream->stream());
+  comm_->enqueue(packed.request(), packed.input(), packed.output(), stream_->stream());
   await_stream();
 }
 
-/// Rank 0 admits one call at a time. agree_locations() is a barrier here: all ranks have entered
+/// Rank 0 admits one call at a time, and only calls that all ranks have entered: negotiate() and
+/// work() exchange locations first. agree_locations() is a barrier here: all ranks have entered
 /// the call before its start, and have ended it before the next starts.
 void ServedComm::run_serialized(const PackedCall& packed) {
-  std::unique_lock order(gpus_->order, std::defer_lock);
-  if (position_.rank == 0) order.lock();
+  std::unique_lock order(on_gpus().gpu_order_, std::defer_lock);
+  while (position_.rank == 0 && !order.try_lock()) {
+    let_mpi_progress();
+    ::sched_yield();
+  }
   agree_locations(BufferLocation::gpu);
-  const std::optional<Error> failure = attempt([&] { run_on_gpus(packed); });
+  const std::optional<Error> failure = attempt([&] { on_gpus().run_on_gpus(packed); });
   agree_locations(BufferLocation::gpu);
   if (failure) throw *failure;
 }
@@ -346,7 +351,7 @@ void ServedComm::run_or_refuse(Participation& participation, bool all_on_gpu) {
 
 void ServedComm::execute(PackedCall& packed, bool all_on_gpu) {
   if (all_on_gpu && has_gpus())
-    return gpus_->is_shared ? run_serialized(packed) : run_on_gpus(packed);
+    return on_gpus().is_shared_ ? run_serialized(packed) : run_on_gpus(packed);
   if (packed.is_on_gpu())
     if (const auto missed = attempt([&] { packed.bring_to_host(position_.rank); })) refuse(*missed);
   const CountedCall counted(packed.request().collective, packed.bytes(), kByPlait);
@@ -388,10 +393,10 @@ ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const 
   why = locations ? Fallback::attach : why_not_negotiated(call);
   ServedComm* const own = locations ? attach_state(args.comm, position_, kMaxPersistent) : nullptr;
   if (own == nullptr || !locations->all_on_gpu) return own;
-  if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<GpuEngines>();
-  persistent_gpus_->is_shared = true;
-  own->gpus_ = persistent_gpus_;
-  own->use_gpus(args.comm, locations->gpu);
+  adopt_gpu(locations->gpu);
+  if (!has_gpus()) return own;
+  is_shared_ = true;
+  own->whole_ = shared_from_this();
   return own;
 }
 
@@ -399,7 +404,7 @@ Fallback ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
   Participation participation;
   const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
   if (!locations) return why_not_negotiated(call);
-  if (locations->all_on_gpu) use_gpus(args.comm, locations->gpu);
+  if (locations->all_on_gpu) adopt_gpu(locations->gpu);
   if (!participation.packed && !participation.refusal)
     participation.make(args, call.shape, position_, -1);
   try {
@@ -472,7 +477,7 @@ void ServedComm::work() {
 
 void ServedComm::abort() {
   comm_->abort();
-  if (has_gpus()) gpus_->comm->abort();
+  if (whole_ != nullptr) whole_->comm_->abort();
 }
 
 void ServedComm::close() {

@@ -62,7 +62,7 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   void serve(std::unique_ptr<Communicator> comm) { comm_ = std::move(comm); }
   const RankPosition& position() const { return position_; }
   /// Returns whether a blocking call has found all ranks' buffers on GPUs; the same on all ranks.
-  bool has_gpus() const { return gpus_->comm != nullptr; }
+  bool has_gpus() const { return on_gpus().stream_ != nullptr; }
   /// Runs the call after all calls started before it. Returns another value than none, on all
   /// ranks, if the call is native after all: no buffer is on a GPU and host memory is not served,
   /// or a rank cannot take part. Throws Error.
@@ -86,17 +86,6 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
     bool any_on_gpu = false, all_on_gpu = false;  ///< all_on_gpu: usable by engines
     int gpu = -1;                                 ///< GPU of this rank's buffers
   };
-  /// plait's communicator on a GPU of each rank.
-  struct GpuEngines {
-    /// A stream of its own: ranks may start calls of several communicators in different orders. On
-    /// a shared stream each rank's first call could wait for a call that another rank has not
-    /// started.
-    std::unique_ptr<GpuStream> stream;
-    std::unique_ptr<Communicator> comm;  ///< null unless has_gpus()
-    bool tried = false;
-    bool is_shared = false;  ///< by persistent requests
-    std::mutex order;        ///< serialises persistent calls on rank 0
-  };
   Request one_of_each(std::uint64_t bytes) const;
   AgreedLocations agree_locations(BufferLocation mine);
   /// Exchanges among ranks the facts that all need before a call; returns nothing if the call is
@@ -106,7 +95,11 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
                                            Participation& participation);
   /// With own_counts: returns whether the call is large enough on any rank.
   bool is_large(const CallShape& shape);
-  void use_gpus(Handle comm, int gpu);
+  /// Gives plait's communicator the GPU, once. Collective over the communicator.
+  void adopt_gpu(int gpu);
+  /// The state whose communicator runs this state's calls on GPUs.
+  const ServedComm& on_gpus() const { return whole_ != nullptr ? *whole_ : *this; }
+  ServedComm& on_gpus() { return whole_ != nullptr ? *whole_ : *this; }
   BufferLocation location_on(int gpu) const;
   /// Any thread.
   void run_or_refuse(Participation& participation, bool all_on_gpu);
@@ -114,8 +107,8 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   /// Throws on all ranks of the call.
   [[noreturn]] void refuse(const Error& why);
   void run_on_gpus(const PackedCall& packed);
-  /// Runs persistent calls in rank 0's order, one call at a time: ranks may start them in any
-  /// order, and kernels of more than two communicators may wait for each other on a GPU.
+  /// Runs calls in rank 0's order, one call at a time: ranks may start persistent calls in any
+  /// order.
   void run_serialized(const PackedCall& packed);
   void await_stream();
   void work();
@@ -123,8 +116,15 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   RetainedComm retained_comm_;
   RankPosition position_;
   std::unique_ptr<Communicator> comm_;
-  std::shared_ptr<GpuEngines> gpus_ = std::make_shared<GpuEngines>();
-  std::shared_ptr<GpuEngines> persistent_gpus_;
+  /// Of the communicator's calls on its GPU; null = no GPU. A stream of its own: ranks may start
+  /// calls of several communicators in different orders. On a shared stream each rank's first call
+  /// could wait for a call that another rank has not started.
+  std::unique_ptr<GpuStream> stream_;
+  bool has_tried_gpu_ = false;
+  /// Of a persistent request with buffers on GPUs: the state of the program's communicator.
+  std::shared_ptr<ServedComm> whole_;
+  bool is_shared_ = false;  ///< persistent requests use the GPU too
+  std::mutex gpu_order_;    ///< serialises calls on a shared GPU, on rank 0
   std::mutex mutex_;
   std::condition_variable changed_;
   CollectiveRequest* first_ = nullptr;  ///< queue of started calls

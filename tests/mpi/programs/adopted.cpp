@@ -1,0 +1,94 @@
+// adopted DRIVER ROUNDS: plait's one communicator of MPI_COMM_WORLD serves host memory, then adopts
+// the ranks' GPUs and serves both kinds of memory. The GPUs are those of tests/fake_cuda, which
+// record calls instead of running them. Ranks start persistent calls in different orders, between
+// other calls. Prints a line of JSON a rank.
+#include <string>
+#include <vector>
+
+#include "expect.hpp"
+#include "fake_cuda/fake_gpu.hpp"
+#include "program.hpp"
+
+namespace {
+
+constexpr int kMany = 50000;
+// The fake driver takes these for device memory.
+void* const kIn = reinterpret_cast<void*>(std::uintptr_t{1} << 30);
+void* const kOut = reinterpret_cast<void*>(std::uintptr_t{1} << 34);
+
+plait_test::FakeCuda& fake() {
+  static auto* const found =
+      reinterpret_cast<plait_test::FakeCuda& (*)()>(dlsym(RTLD_DEFAULT, "fake_cuda"));
+  if (found == nullptr) std::abort();
+  return found();
+}
+
+long kernels() {
+  long found = 0;
+  for (const plait_test::FakeNote& note : fake().notes.all())
+    found += note.what.rfind("plait_", 0) == 0 ? 1 : 0;
+  return found;
+}
+
+void sum_on_host() {
+  const int ranks = ranks_of(MPI_COMM_WORLD);
+  std::vector<int> in(kMany, rank_in(MPI_COMM_WORLD) + 1), out(kMany);
+  MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  expect(out == std::vector<int>(kMany, ranks * (ranks + 1) / 2), "a sum on host memory");
+}
+
+void sum_on_gpus() {
+  const long before = kernels();
+  expect(MPI_Allreduce(kIn, kOut, kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS,
+         "the code of a sum on GPUs");
+  expect(kernels() > before, "the engines run a sum on GPUs");
+}
+
+MPI_Request persistent_sum() {
+  MPI_Request request;
+  make("MPI_Allreduce_init", &request, static_cast<const void*>(kIn), kOut, static_cast<int>(kMany),
+       MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  return request;
+}
+
+/// Even ranks start the first request before the other calls and the second after; odd ranks the
+/// other way round.
+void round_of(MPI_Request* requests) {
+  const int first = rank_in(MPI_COMM_WORLD) % 2;
+  fake().notes.clear();
+  MPI_Start(&requests[first]);
+  sum_on_gpus();
+  sum_on_host();
+  MPI_Request begun;
+  MPI_Iallreduce(kIn, kOut, kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &begun);
+  MPI_Start(&requests[1 - first]);
+  sum_on_gpus();
+  MPI_Wait(&begun, MPI_STATUS_IGNORE);
+  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  expect(kernels() >= 5, "the engines run all calls on GPUs");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 1;
+  if (argc < 2 || dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) == nullptr) std::abort();
+  MPI_Init(&argc, &argv);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  fake().gpu.number = static_cast<char>(rank);
+  sum_on_host();
+  expect_equal(static_cast<long>(fake().memory.bytes), 0, "GPU memory before a call on GPUs");
+  sum_on_gpus();
+  sum_on_host();
+  const std::size_t adopted = fake().memory.bytes;
+  expect(adopted > 0, "GPU memory of the communicator");
+  MPI_Request requests[2] = {persistent_sum(), persistent_sum()};
+  for (int round = 0; round < rounds; ++round) round_of(requests);
+  expect_equal(static_cast<long>(fake().memory.bytes), static_cast<long>(adopted),
+               "GPU memory with persistent requests");
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+  sum_on_gpus();
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank, wrong, calls_served());
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
