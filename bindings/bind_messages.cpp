@@ -70,7 +70,7 @@ std::optional<std::tuple<int, std::string, std::string>> shown(const MessageFail
 }  // namespace
 
 void bind_messages(nb::module_& module) {
-  nb::class_<Message>(module, "Message", "A posted send or receive.")
+  nb::class_<Message>(module, "PostedMessage", "A posted send or receive.")
       .def_prop_ro("is_done", &Message::is_done)
       .def_prop_ro("what", &Message::what)
       .def_prop_ro("source", &Message::source)

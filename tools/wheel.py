@@ -53,6 +53,7 @@ HOLDS = (
     "plait/libplait_mark.so",
     "plait/nccl/libnccl.so.2",
     "plait/include/plait/*",
+    "plait/machines/gpu_models.json",
     "plait-*.dist-info/*",
 )
 
