@@ -21,7 +21,8 @@ FOLDER = ROOT / "shims" / "mpi"
 LIST = FOLDER / "functions.txt"
 MADE = "tools/mpi_functions.py writes this file from functions.txt."
 
-# Types of the C binding by value. Every ABI passes a handle in a register (abi.hpp).
+# Types of the C binding by value. Every ABI passes a handle in a register
+# (src/comm/transport/mpi/abi.hpp).
 VALUES = {
     **dict.fromkeys(("MPI_Comm", "MPI_Datatype", "MPI_Op", "MPI_Info", "MPI_Group"), "Handle"),
     **dict.fromkeys(("MPI_Request", "MPI_Errhandler", "MPI_Message"), "Handle"),

@@ -10,7 +10,7 @@ import os
 
 
 class CounterRow(ctypes.Structure):
-    """A row of the counters (shims/nccl/counters.hpp)."""
+    """A row of the counters (src/comm/trace/call_book.hpp)."""
 
     _fields_ = (
         ("name", ctypes.c_char * 32),

@@ -269,7 +269,7 @@ def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
 def test_rows_that_differ_between_kinds_are_borne_out_by_each(gpus, collective, ranks, size):
     """Such a row is ahead of NCCL by 1 % at every recorded size, and the other kind's is not."""
     row = first_row(gpus, collective, ranks, size)
-    (other,) = TABLES.keys() - {gpus}
+    other = {"hgx-h100": "hgx-h200", "hgx-h200": "hgx-h100"}[gpus]
     assert chosen(ranks, size, collective, gpus)[1]
     assert not chosen(ranks, size, collective, other)[1]
     compared = 0
@@ -290,7 +290,7 @@ def test_each_row_names_its_source(gpus):
     for row in table["rows"]:
         if row["source"].startswith("guess from "):
             assert row["source"].removeprefix("guess from ") in TABLES, row
-        elif not row["source"].startswith("guess: "):
+        elif not row["source"].startswith("guess: ") and row["source"] != "plait tune":
             for name in row["source"].split(", "):
                 assert (RESULTS / name).exists(), row
     measured = {row["upto_ranks"] for row in table["rows"] if "guess" not in row["source"]}

@@ -1,6 +1,6 @@
 // Defines the instances of one_shot, two_shot and long_two_shot:
 // plait_KERNEL_TYPE_{sum|any}_RANKS_{flag|nan_sentinel}. RANKS 0 = known at run time only.
-// gpu/engine/kernel_names.cpp builds the same names.
+// gpu/ll/ll_memory.cpp builds the same names.
 #pragma once
 #include "gpu/abi/ll_args.hpp"
 
