@@ -73,9 +73,9 @@ class MessageWork(Work):
             return False
         if self._before is not None:
             with self._guard:
-                call, self._before = self._before, None
-                if call is not None:
-                    call()
+                if self._before is not None:
+                    self._before()
+                    self._before = None  # last: other threads go on once this is None
         return True
 
     def wait(self, timeout: timedelta | None = None) -> bool:

@@ -91,11 +91,15 @@ void Mailbox::check_open(const std::string& what) const {
 }
 
 bool Mailbox::is_connected(int peer) const {
+  check_process();
+  check_rank(peer);
   const std::lock_guard lock(mutex_);
   return out_[index(peer)] != nullptr || send_closed_[index(peer)];
 }
 
 bool Mailbox::is_connected_from(int peer) {
+  check_process();
+  check_rank(peer);
   const std::lock_guard lock(mutex_);
   if (in_[index(peer)] == nullptr) accept_streams();
   return in_[index(peer)] != nullptr;
@@ -168,6 +172,7 @@ std::shared_ptr<Message> Mailbox::receive(int peer, const MessageKey& key, void*
 }
 
 void Mailbox::on_done(const std::shared_ptr<Message>& message, std::function<void()> call) {
+  if (forks_so_far() != forks_) return;  // a thread of the parent may have held the lock
   {
     const std::lock_guard lock(mutex_);
     if (!message->is_done()) {
@@ -180,6 +185,7 @@ void Mailbox::on_done(const std::shared_ptr<Message>& message, std::function<voi
 
 void Mailbox::withdraw(const std::shared_ptr<Message>& message, ErrorCode code,
                        const std::string& reason) {
+  check_process();
   Lock lock(mutex_);
   withdraw(lock, message, code, reason);
   leave(lock);
@@ -190,9 +196,10 @@ void Mailbox::withdraw(Lock&, const std::shared_ptr<Message>& message, ErrorCode
   if (message->is_done()) return;
   std::erase(receives_, message);
   for (const auto& out : out_) {
-    if (out == nullptr) continue;
+    if (out == nullptr || out->take_back(message)) continue;
     const Messages unsent = out->unsent();
     if (std::find(unsent.begin(), unsent.end(), message) == unsent.end()) continue;
+    out->close();  // before the program may reuse the memory, which the receiver may be reading
     fail(*message, code, reason);
     close_sends_to(out->peer());
   }
@@ -295,6 +302,7 @@ void Mailbox::close_receives_from(IncomingStream& from) {
   from.filling = nullptr;
   for (const auto& message : cut) fail(*message, ErrorCode::peer_lost, has_ended(from.peer()));
   receive_closed_[index(from.peer())] = true;
+  if (OutgoingStream* const out = out_[index(from.peer())].get()) out->look_soon();
   fail_orphaned_receives();
 }
 
@@ -361,12 +369,12 @@ void Mailbox::deliver(IncomingStream& from, UnexpectedMessage& unexpected) {
     return fail(*message, ErrorCode::mismatch,
                 wrong_size(message->bytes_, unexpected.bytes, from.peer()));
   }
-  if (unexpected.address != 0) {
-    from.receive = message;
+  if (unexpected.address != 0) {  // `from.receive` may be another message, filled in part
     if (!from.pull(unexpected.address, unexpected.offer, message->memory_, message->bytes_, pull_,
-                   is_aborting_))
-      return close_receives_from(from);
-    from.receive = nullptr;
+                   is_aborting_)) {
+      close_receives_from(from);
+      return fail(*message, ErrorCode::peer_lost, has_ended(from.peer()));
+    }
   } else if (message->bytes_ > 0) {
     std::memcpy(message->memory_, unexpected.memory.get(), message->bytes_);
   }
@@ -461,8 +469,8 @@ void Mailbox::end_of_bytes(IncomingStream& from) {
 
 bool Mailbox::pull_unexpected(IncomingStream& from, UnexpectedMessage& unexpected) {
   unexpected.memory.reset(new (std::nothrow) std::byte[unexpected.bytes]);
-  if (unexpected.memory == nullptr ||
-      !from.pull(unexpected.address, unexpected.offer, unexpected.memory.get(), unexpected.bytes,
+  if (unexpected.memory == nullptr) return false;  // stays an offer
+  if (!from.pull(unexpected.address, unexpected.offer, unexpected.memory.get(), unexpected.bytes,
                  pull_, is_aborting_)) {
     close_receives_from(from);
     return false;
@@ -481,8 +489,7 @@ bool Mailbox::relieve_senders() {
                                     [](const auto& one) { return one->address != 0; });
     if (found == from->unexpected.end()) continue;
     const std::shared_ptr<UnexpectedMessage> one = *found;
-    pull_unexpected(*from, *one);
-    return true;
+    if (pull_unexpected(*from, *one) || !from->is_open()) return true;
   }
   return false;
 }
@@ -504,7 +511,13 @@ std::optional<MessageFailure> Mailbox::shut_down(const std::string& why, double 
     for (const auto& out : out_)
       if (out != nullptr)
         for (const auto& message : out->unsent()) posted.push_back(message);
-    drain(lock, deadline_in(seconds));
+    try {
+      drain(lock, deadline_in(seconds));
+    } catch (...) {  // an interrupt of the program
+      lock.unlock();
+      close(why);
+      throw;
+    }
     if (closed_.empty()) first = unread(posted, seconds);
   }
   close(why);
@@ -521,7 +534,9 @@ std::optional<MessageFailure> Mailbox::unread(const Messages& posted, double sec
     if (!out->is_drained())
       note(*out, ErrorCode::timeout,
            "its receiver has not asked for it, and the group is destroyed");
-    for (const auto& message : out->unsent())
+    const Messages unsent = out->unsent();
+    if (!unsent.empty()) out->close();  // the receiver may be reading their memory
+    for (const auto& message : unsent)
       fail(*message, ErrorCode::timeout, text("no receive within ", seconds, " s"));
   }
   for (const auto& out : out_)

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "base/log.hpp"
@@ -334,9 +335,13 @@ bool Mailbox::needs_background() const {
 /// since that costs a system call a message, and a wake-up in vain only one a millisecond.
 void Mailbox::arm_background() {
   if (timer_is_set_ || !closed_.empty() || !needs_background()) return;
+  try {
+    if (!background_.joinable()) background_ = quiet_thread([this] { run_background(); });
+  } catch (const std::system_error&) {  // no more threads: waits alone make progress
+    return;
+  }
   timer_is_set_ = true;
   set_timer(timer_, kGraceNs);
-  if (!background_.joinable()) background_ = quiet_thread([this] { run_background(); });
 }
 
 void Mailbox::run_background() {

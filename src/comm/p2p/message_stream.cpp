@@ -71,10 +71,11 @@ void Wire::ring_bell() const noexcept {
 }
 
 bool Wire::has_ended() const noexcept {
-  std::array<pollfd, 2> entries{pollfd{socket_.get(), POLLIN | POLLRDHUP, 0},
+  // Bells stay in the socket: a thread that sleeps on the stream wakes by them.
+  std::array<pollfd, 2> entries{pollfd{socket_.get(), POLLRDHUP, 0},
                                 pollfd{process_.get(), POLLIN, 0}};
   if (::poll(entries.data(), process_.valid() ? 2 : 1, 0) <= 0) return false;
-  return has_ended(socket_.get(), entries[0].revents) || entries[1].revents != 0;
+  return (entries[0].revents & kHungUp) != 0 || entries[1].revents != 0;
 }
 
 bool Wire::has_ended(int descriptor, short found) const noexcept {
@@ -119,6 +120,10 @@ Messages OutgoingStream::drop_unsent() {
   offered_.clear();
   queue_.clear();
   return all;
+}
+
+bool OutgoingStream::take_back(const std::shared_ptr<Message>& message) {
+  return message->sent_ == 0 && std::erase(queue_, message) != 0;
 }
 
 /// Writes in chunks, so that the reader copies while this rank does.

@@ -72,6 +72,8 @@ class OutgoingStream {
   bool is_full() const { return !queue_.empty(); }
   Messages unsent() const;
   Messages drop_unsent();
+  /// Forgets a message of which nothing is written. Returns whether there was one.
+  bool take_back(const std::shared_ptr<Message>& message);
 
   /// Writes a message at once if nothing waits and the ring has room. Returns whether it did.
   bool write_now(const MessageKey& key, const void* memory, std::uint64_t bytes);
@@ -81,6 +83,8 @@ class OutgoingStream {
   void progress(Messages& done);
   /// Adds the words of the ring that change when progress() has work.
   void add_words(std::vector<RingWord>& words) const;
+  /// Lets the next look_for_end() look at once: the stream from the peer has ended.
+  void look_soon() { next_look_ns_ = 0; }
   /// Closes the stream if the peer has ended; looks at most every millisecond. Returns is_open().
   bool look_for_end();
   /// Returns whether the peer has read all messages of the program, or cannot any more.

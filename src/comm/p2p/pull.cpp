@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <new>
 #include <random>
+#include <system_error>
 
 #include "base/threads.hpp"
 
@@ -73,7 +74,11 @@ bool TwoThreadPull::pull(int process, std::uint64_t address, std::byte* to, std:
   const std::uint64_t half = bytes / 2;
   {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = quiet_thread([this] { run(); });
+    try {
+      if (!thread_.joinable()) thread_ = quiet_thread([this] { run(); });
+    } catch (const std::system_error&) {  // no more threads: this one reads all
+      return pull_from(process, address, to, bytes);
+    }
     todo_ = Part{process, address + half, to + half, bytes - half};
     result_.reset();
   }

@@ -150,6 +150,54 @@ void check(bool holds, const char* what) {
 
 }  // namespace
 
+TEST_CASE("an offer is taken while another message of its sender is filled in part") {
+  Group group(2);
+  const Bytes offered = numbered(kLarge, 1), through = numbered(100 << 10, 2);
+  std::vector<Bytes> first;
+  for (int i = 0; i < 4; ++i) first.push_back(numbered(120 << 10, 10 + i));
+  const Posted large = send(group.at(0), 1, offered, 1);
+  std::vector<Posted> sends;
+  for (const Bytes& one : first) sends.push_back(send(group.at(0), 1, one, 3));
+  sends.push_back(send(group.at(0), 1, through, 2));  // the ring holds its beginning alone
+  Bytes got_through(through.size()), got_offered(offered.size());
+  const Posted small = receive(group.at(1), 0, got_through, 2);
+  const Posted pulled = receive(group.at(1), 0, got_offered, 1);
+  arrives(group.at(1), pulled);
+  CHECK(got_offered == offered);
+  std::thread sender([&] {
+    for (const Posted& one : sends) arrives(group.at(0), one);
+    arrives(group.at(0), large);
+  });
+  arrives(group.at(1), small);
+  CHECK(got_through == through);
+  for (const Bytes& one : first) {
+    Bytes got(one.size());
+    arrives(group.at(1), receive(group.at(1), 0, got, 3));
+    CHECK(got == one);
+  }
+  sender.join();
+}
+
+TEST_CASE("a send of which nothing is written is withdrawn alone") {
+  Group group(2);
+  std::vector<Bytes> all;
+  for (int i = 0; i < 8; ++i) all.push_back(numbered(120 << 10, i));
+  std::vector<Posted> sends;
+  for (const Bytes& one : all) sends.push_back(send(group.at(0), 1, one));
+  group.at(0).withdraw(sends.back(), ErrorCode::timeout, "too late");
+  CHECK(failure_of(group.at(0), sends.back()).find("too late") != std::string::npos);
+  sends.pop_back();
+  std::thread sender([&] {
+    for (const Posted& one : sends) arrives(group.at(0), one);
+  });
+  for (std::size_t at = 0; at < sends.size(); ++at) {
+    Bytes got(all[at].size());
+    arrives(group.at(1), receive(group.at(1), 0, got));
+    CHECK(got == all[at]);
+  }
+  sender.join();
+}
+
 TEST_CASE("messages of all sizes arrive as sent, posted before and after the send") {
   Group group(2);
   for (const std::uint64_t bytes :
