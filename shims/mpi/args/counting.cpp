@@ -16,11 +16,13 @@ namespace {
 /// Bytes of a call without a CallShape: plait lacks the type or operation, or the call is wrong.
 std::uint64_t bytes_by_type(const CollectiveArgs& args, const RankPosition& position) {
   const Abi& abi = native().abi;
-  if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
-  const Count each = args.in_count * static_cast<Count>(layout_of(args.in_type).bytes);
   const bool of_all =
       args.collective == Collective::all_gather || args.collective == Collective::all_to_all ||
       args.collective == Collective::gather || args.collective == Collective::scatter;
+  // MPI ignores the send type of a call in place.
+  if (of_all && is_in_place(args.in)) return 0;
+  if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
+  const Count each = args.in_count * static_cast<Count>(layout_of(args.in_type).bytes);
   return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? position.ranks : 1);
 }
 

@@ -22,7 +22,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
     });
     return made;
   } catch (...) {
-    state.abort();  // later calls would pair with wrong calls of the ranks
+    state.abort_own();  // later calls would pair with wrong calls of the ranks
     throw;
   }
 }
@@ -36,7 +36,7 @@ int start_served(const ServedCall& call, const CollectiveArgs& args, void* reque
     int code = 0;
     const std::optional<Error> missed = attempt(
         [&] { code = start_grequest(std::move(made), call.state->retained_comm(), request); });
-    if (missed || code != 0) call.state->abort();
+    if (missed || code != 0) call.state->abort_own();
     if (missed) throw Error(*missed);
     if (code == 0) call.state->begin(operation);
     return code;

@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/attach.hpp"
 
@@ -130,13 +131,18 @@ std::string words_of_part(const CollectiveArgs& args) {
 }  // namespace
 
 void explain_fallback(const char* function, const CollectiveArgs& args, Fallback why) {
-  if (is_writer(args.comm)) explain(function, words_of(args, why), words_of_part(args));
+  // A failed explanation does not replace the call.
+  static_cast<void>(attempt([&] {
+    if (is_writer(args.comm)) explain(function, words_of(args, why), words_of_part(args));
+  }));
 }
 
 void explain_message(const char* function, Count count, Handle type, Handle comm,
                      const std::string& why) {
-  if (is_writer(comm))
-    explain(function, why, text(" (first such call: ", count, ' ', name_of_type(type), ")"));
+  static_cast<void>(attempt([&] {
+    if (is_writer(comm))
+      explain(function, why, text(" (first such call: ", count, ' ', name_of_type(type), ")"));
+  }));
 }
 
 }  // namespace plait::mpi

@@ -391,12 +391,13 @@ ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const 
   Participation participation;
   const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
   why = locations ? Fallback::attach : why_not_negotiated(call);
+  const bool is_on_gpus = locations && locations->all_on_gpu;
+  if (is_on_gpus) {  // before the attach, which may fail on a single rank: all share alike
+    adopt_gpu(locations->gpu);
+    if (has_gpus() && !is_shared_) is_shared_ = true;
+  }
   ServedComm* const own = locations ? attach_state(args.comm, position_, kMaxPersistent) : nullptr;
-  if (own == nullptr || !locations->all_on_gpu) return own;
-  adopt_gpu(locations->gpu);
-  if (!has_gpus()) return own;
-  is_shared_ = true;
-  own->whole_ = shared_from_this();
+  if (own != nullptr && is_on_gpus && has_gpus()) own->whole_ = shared_from_this();
   return own;
 }
 
@@ -474,6 +475,8 @@ void ServedComm::work() {
     changed_.notify_all();
   }
 }
+
+void ServedComm::abort_own() { comm_->abort(); }
 
 void ServedComm::abort() {
   comm_->abort();

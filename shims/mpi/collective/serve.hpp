@@ -76,6 +76,9 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   void begin(CollectiveRequest& operation);
   /// Ends all calls with Error(aborted), on all ranks. Any thread.
   void abort() override;
+  /// The same for calls of this state alone: a persistent request leaves the communicator, whose
+  /// GPUs it uses, to other calls.
+  void abort_own();
   /// No further call comes: the thread ends after the queued calls.
   void close();
 
