@@ -230,3 +230,82 @@ def test_a_template_has_what_was_asked_for():
     assert pcie["gpu7", "numa1"]["gb_per_s"] == pytest.approx(55.296)
     assert pcie["gpu7", "numa1"]["resources"][-1] == "switch3.up"
     assert "guess" in box.source and said["network"]["nodes"] == 1
+
+
+def hwloc(devices: str) -> str:
+    """A machine with one CPU and these (bus, class, vendor and device) PCI devices."""
+    said = "<topology version='2.0'><object type='Machine'><object type='Package' gp_index='1'>"
+    said += "<object type='NUMANode' os_index='0'/>"
+    said += "<object type='NUMANode' os_index='1' subtype='GPUMemory'/>"
+    for key, device in enumerate(devices.split(), 10):
+        bus, kind, ids = device.split("/")
+        said += (
+            f"<object type='PCIDev' gp_index='{key}' pci_busid='0000:{bus}:00.0' "
+            f"pci_type='{kind} [{ids}] [0000:0000] a1 00' pci_link_speed='31.5'/>"
+        )
+    return f"{said}</object></object></topology>"
+
+
+@pytest.mark.parametrize(
+    ("devices", "addresses"),
+    [
+        ("47/0302/10de:20b2 07/0302/10de:20b2", ["0000:07:00.0", "0000:47:00.0"]),
+        ("01/0300/10de:2b85 0e/0300/1002:13c0", ["0000:01:00.0"]),  # beside a processor's GPU
+        ("05/1200/1002:74a1 26/1200/1002:74a1", ["0000:05:00.0", "0000:26:00.0"]),
+    ],
+)
+def test_gpus_of_hwloc_are_those_of_a_vendor_in_the_order_of_addresses(
+    devices, addresses, tmp_path
+):
+    file = tmp_path / "machine.xml"
+    file.write_text(hwloc(devices))
+    machine = machines.read(str(file))
+    assert [gpu.address for gpu in machine.gpus] == addresses
+    assert machine.numa_nodes == [0]  # the memory of a GPU is no node of the host
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("<topology><object type='Machine'/></topology>", "wanted XML of hwloc 2 or later"),
+        (
+            "<topology version='2'><object type='NUMANode' os_index='x'/></topology>",
+            "wanted numbers and PCI types as hwloc writes them",
+        ),
+    ],
+)
+def test_odd_files_of_hwloc_are_refused_in_words(said, words, tmp_path):
+    file = tmp_path / "machine.xml"
+    file.write_text(said)
+    with pytest.raises(plait.ParseError, match=words):
+        machines.read(str(file))
+
+
+def matrix(cell: str, gpus: int, behind: str) -> str:
+    names = [f"GPU{i}" for i in range(gpus)]
+    said = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]) + "\n"
+    for name in names:
+        cells = [" X " if name == other else cell for other in names]
+        said += "\t".join([name, *cells, behind]) + "\n"
+    return said
+
+
+def test_few_gpus_behind_nvswitch_share_ports_if_their_model_is_known(tmp_path):
+    file = tmp_path / "machine.txt"
+    file.write_text(matrix("NV6", 4, "0-23\t0\t\tN/A"))
+    assert machines.read(str(file), "Tesla V100-SXM3-32GB").switch_links == dict.fromkeys(
+        range(4), 6
+    )
+    assert machines.read(str(file), "NVIDIA H100 80GB HBM3").switch_links == {}  # direct links
+
+
+def test_the_numa_node_is_taken_from_its_own_column(tmp_path):
+    file = tmp_path / "machine.txt"
+    file.write_text(matrix("NV6", 2, "N/A\t1\t\t4"))
+    assert [gpu.numa for gpu in machines.read(str(file)).gpus] == [1, 1]
+
+
+def test_a_model_is_not_part_of_a_word():
+    for name in ("NVIDIA RTX A4000", "NVIDIA RTX A3000", "NVIDIA T400"):
+        assert facts.model_of(name) == {}
+    assert facts.model_of("NVIDIA GeForce RTX 5090")["name"] == "RTX 5090"

@@ -29,14 +29,15 @@ def read(file: str, model: str = "") -> Machine:
     """
     try:
         said = Path(file).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise plait.FileError(f"--from {file}: {error.strerror}; wanted {KINDS}") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise plait.FileError(f"--from {file}: {why}; wanted {KINDS}") from error
     if "<topology" in said:
         machine = hwloc_xml.read(said, file)
     elif "<system" in said:
         machine = nccl_xml.read(said, file)
     else:
-        machine = nvidia_smi.read(said, file)
+        machine = nvidia_smi.read(said, file, model)
     for gpu in machine.gpus:
         gpu.model = gpu.model or model
     return machine

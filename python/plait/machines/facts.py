@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.resources
 import json
+import re
 from typing import Any
 
 import plait
@@ -87,10 +88,13 @@ def models() -> list[dict[str, Any]]:
 
 
 def model_of(name: str) -> dict[str, Any]:
-    """Returns the row of a GPU's name; an empty row if the name is unknown."""
-    plain = name.lower().replace("-", " ")
+    """Returns the row whose words stand in a GPU's name; an empty row if the name is unknown."""
+
+    def words(text: str) -> str:
+        return f" {' '.join(re.split('[^a-z0-9]+', text.lower()))} "
+
     for row in models():
-        if name and row["name"].lower().replace("-", " ") in plain:
+        if words(row["name"]) in words(name):
             return row
     return {}
 

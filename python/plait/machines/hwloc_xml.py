@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 import plait
 from plait.machines.facts import Gpu, Machine, Nic, model_of, model_of_device
 
-GPU_VENDORS = ("10de", "1002")  # NVIDIA, AMD
-GPU_CLASSES = ("0300", "0302", "0380")
+NVIDIA, AMD = "10de", "1002"
+GPU_CLASSES = ("0300", "0302", "0380", "1200")
+MATRICES = ("NVLinkBandwidth", "XGMIBandwidth")  # of hwloc's parts NVML and RSMI
+GPU_MEMORY = "GPUMemory"  # subtype of the NUMA nodes of Grace Hopper's GPUs
 PCIE_SHARE = 0.878  # of the link speed that hwloc states: 55.3 of 63.0 GB/s on HGX H200
 
 
@@ -20,10 +22,21 @@ def read(said: str, file: str) -> Machine:
         root = ElementTree.fromstring(said[said.find("<topology") :])
     except ElementTree.ParseError as error:
         raise plait.ParseError(f"--from {file}: wanted XML of hwloc, found {error}") from error
-    reader = _Reader()
-    for top in root.findall("object"):
-        reader.walk(top, -1, ())
-    reader.add_nvlinks(root)
+    if not root.get("version", "").startswith(("2", "3")):
+        raise plait.ParseError(
+            f"--from {file}: wanted XML of hwloc 2 or later, found version "
+            f"{root.get('version', '1')}"
+        )
+    reader = _Reader(root)
+    try:
+        for top in root.findall("object"):
+            reader.walk(top, -1, ())
+        reader.order_gpus()
+        reader.add_nvlinks(root)
+    except (ValueError, IndexError) as error:
+        raise plait.ParseError(
+            f"--from {file}: wanted numbers and PCI types as hwloc writes them, found {error}"
+        ) from error
     if not reader.machine.gpus:
         raise plait.ParseError(
             f"--from {file}: wanted PCI devices of GPUs, found none; write the file with "
@@ -38,13 +51,26 @@ def _numa_of(element: ElementTree.Element) -> int:
     nodes = [
         int(child.get("os_index", "-1"))
         for child in element.findall("object")
-        if child.get("type") == "NUMANode"
+        if child.get("type") == "NUMANode" and child.get("subtype") != GPU_MEMORY
     ]
     return min(nodes, default=-1)
 
 
+def _pci_kind(element: ElementTree.Element) -> tuple[str, str]:
+    """Returns class and vendor of a PCI device: ("0302", "10de")."""
+    words = element.get("pci_type", "").split()
+    return (words[0], words[1].strip("[]").split(":")[0]) if len(words) > 1 else ("", "")
+
+
+def _is_gpu(kind: tuple[str, str], vendor: str) -> bool:
+    return kind[0] in GPU_CLASSES and kind[1] == vendor
+
+
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, root: ElementTree.Element) -> None:
+        kinds = [_pci_kind(one) for one in root.iter("object")]
+        # A GPU inside an AMD processor is no rank beside NVIDIA's.
+        self.vendor = NVIDIA if any(_is_gpu(kind, NVIDIA) for kind in kinds) else AMD
         self.machine = Machine("hwloc's XML")
         self.gpu_of: dict[int, int] = {}  # gp_index of a GPU's objects -> GPU
         self.packages: set[int] = set()  # gp_index of each CPU
@@ -55,13 +81,13 @@ class _Reader:
         kind = element.get("type", "")
         if kind == "Package":
             self.packages.add(int(element.get("gp_index", "-1")))
-        if kind == "NUMANode":
+        if kind == "NUMANode" and element.get("subtype") != GPU_MEMORY:
             node = int(element.get("os_index", "0"))
             if node not in self.machine.numa_nodes:
                 self.machine.numa_nodes.append(node)
         elif kind == "Bridge" and element.get("bridge_type", "") != "0-1":
             bridges = (*bridges, self.bridge_of(element))
-        elif kind == "PCIDev" and self.is_gpu(element):
+        elif kind == "PCIDev" and _is_gpu(_pci_kind(element), self.vendor):
             self.add_gpu(element, numa, bridges)
         elif kind == "OSDev" and element.get("name", "").startswith(("mlx", "ib", "bnxt_re")):
             self.machine.nics.append(Nic(element.get("name", ""), 0.0, (), numa))
@@ -74,11 +100,13 @@ class _Reader:
             self.machine.switch_gb_per_s[name] = speed * PCIE_SHARE
         return name
 
-    @staticmethod
-    def is_gpu(element: ElementTree.Element) -> bool:
-        words = element.get("pci_type", "").split()
-        vendor = words[1].strip("[]").split(":")[0] if len(words) > 1 else ""
-        return vendor in GPU_VENDORS and words[0] in GPU_CLASSES
+    def order_gpus(self) -> None:
+        """Orders GPUs by PCI address, as CUDA and nvidia-smi number them."""
+        gpus = self.machine.gpus
+        order = sorted(range(len(gpus)), key=lambda at: gpus[at].address)
+        self.machine.gpus = [gpus[at] for at in order]
+        place = {at: now for now, at in enumerate(order)}
+        self.gpu_of = {key: place[at] for key, at in self.gpu_of.items()}
 
     def add_gpu(self, element: ElementTree.Element, numa: int, bridges: tuple[str, ...]) -> None:
         device = element.get("pci_type", "").split()[1].strip("[]").split(":")[1]
@@ -91,10 +119,10 @@ class _Reader:
         self.machine.gpus.append(gpu)
 
     def add_nvlinks(self, root: ElementTree.Element) -> None:
-        """Reads the matrices NVLinkBandwidth (MB/s of all links of a pair, a direction). Their
+        """Reads the matrices of NVLinks (MB/s of all links of a pair, a direction). Their
         other ends are GPUs, CPUs (POWER), or ports of NVSwitches."""
         for matrix in (*root.iter("distances2hetero"), *root.iter("distances2")):
-            if matrix.get("name") == "NVLinkBandwidth":
+            if matrix.get("name") in MATRICES:
                 self.add_matrix(matrix)
 
     def add_matrix(self, matrix: ElementTree.Element) -> None:

@@ -8,6 +8,7 @@ import plait
 from plait.machines.facts import Gpu, Machine, Nic, model_of_device, pcie_of_speed
 
 SWITCH_CLASS = "0x068000"  # PCI class of an NVSwitch, in the attribute tclass of an NVLink
+CPU_CLASS = "0x068001"  # of the CPU's end of an NVLink (POWER9)
 GPU_CLASSES = ("0x030200", "0x030000")
 BRIDGE_CLASS = "0x060400"
 
@@ -102,6 +103,8 @@ class _Reader:
                 if target in index:
                     pair = (min(src, index[target]), max(src, index[target]))
                     self.machine.nvlinks[pair] = count
+                elif kind == CPU_CLASS:
+                    self.machine.gpus[src].host_nvlinks += count
                 elif kind == SWITCH_CLASS:
                     links = self.machine.switch_links
                     links[src] = links.get(src, 0) + count

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 import plait
-from plait.machines.facts import Gpu, Machine, Nic
+from plait.machines.facts import Gpu, Machine, Nic, model_of
 
 LEGEND = {
     "X": "self",
@@ -22,15 +22,18 @@ LEGEND = {
     "SYS": "the bus between NUMA nodes",
 }
 SAME = {"SOC": "SYS", "PSB": "PIX"}  # older names
-MOST_NVLINKS = 18  # of a GPU
+MOST_NVLINKS = 18  # of a GPU of unknown model
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LISTED = re.compile(r"^\s*GPU (\d+): (.+?)(?: \(UUID: .*)?$")  # nvidia-smi -L
 TABLED = re.compile(r"^\|\s+(\d+)\s+((?:NVIDIA|Tesla|Quadro|GeForce)\b.*?)\s+(?:On|Off|N/A)\s+\|")
 RANGE = re.compile(r"^\d+(-\d+)?(,\d+(-\d+)?)*$")
 
 
-def read(said: str, file: str) -> Machine:
-    """Returns the facts of the matrix. Raises ParseError with the line of what cannot be read."""
+def read(said: str, file: str, model: str = "") -> Machine:
+    """Returns the facts of the matrix. model: of GPUs whose model the file does not state.
+
+    Raises ParseError with the line of what cannot be read.
+    """
     lines = [COLOR.sub("", line).rstrip() for line in said.splitlines()]
     head = next((i for i, line in enumerate(lines) if re.match(r"^[\s>]*GPU0\b", line)), None)
     if head is None or _is_row(lines[head]):
@@ -53,6 +56,8 @@ def read(said: str, file: str) -> Machine:
     machine = Machine("nvidia-smi topo -m", [Gpu() for _ in gpus])
     _check_symmetry(rows, gpus, file)
     _add_models(machine, lines)
+    for gpu in machine.gpus:
+        gpu.model = gpu.model or model
     _add_numa(machine, gpus, rows, "NUMA" in columns)
     _add_nvlinks(machine, gpus, rows)
     _add_switches(machine, gpus, names, rows)
@@ -109,9 +114,10 @@ def _add_numa(machine: Machine, gpus: list[str], rows: Rows, has_column: bool) -
     only SYS joins."""
     sets: list[str] = []
     for index, name in enumerate(gpus):
-        behind = [word for word in rows[name][1] if RANGE.match(word)]
-        if has_column and len(behind) >= 2:
-            machine.gpus[index].numa = int(re.split("[-,]", behind[1])[0])
+        words = rows[name][1]  # CPUs, NUMA node, GPU's own NUMA node
+        behind = [word for word in words[:1] if RANGE.match(word)]
+        if has_column and len(words) >= 2 and RANGE.match(words[1]):
+            machine.gpus[index].numa = int(re.split("[-,]", words[1])[0])
             continue
         near = [other for other in gpus if rows[name][0][other] != "SYS"]
         key = behind[0] if behind else near[0]
@@ -125,7 +131,7 @@ def _add_nvlinks(machine: Machine, gpus: list[str], rows: Rows) -> None:
     the links into NVSwitch, which all peers share."""
     for index, name in enumerate(gpus):
         counts = [_nvlinks(rows[name][0][other]) for other in gpus]
-        if sum(counts) > MOST_NVLINKS:
+        if sum(counts) > model_of(machine.gpus[index].model).get("nvlinks", MOST_NVLINKS):
             machine.switch_links[index] = max(counts)
     for i, one in enumerate(gpus):
         for j, other in enumerate(gpus):

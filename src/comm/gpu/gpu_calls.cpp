@@ -97,6 +97,11 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   auto* const shared_page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
   if (!group_.through_host.empty())
     rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
+      // The first call is for the arena of small calls. A later one follows a failed attempt for
+      // the large arena, whose memory goes first.
+      const auto small = static_cast<std::size_t>(group_.ranks);
+      if (host_arenas_.size() > small)
+        host_arenas_.erase(host_arenas_.begin() + group_.ranks, host_arenas_.end());
       std::vector<std::byte*> bases;
       for (Mapping& one : show_memory(arena_exchange, group_.rank, group_.ranks, bytes)) {
         bases.push_back(one.base());

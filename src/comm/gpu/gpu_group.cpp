@@ -83,7 +83,9 @@ void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
   const std::vector<int> devices = group.devices_of_ranks();
   for (const int one : devices)
     for (const int other : devices)
-      if (find_link(group.topology, one, other) >= 0)
+      if (const int link = find_link(group.topology, one, other);
+          link >= 0 &&
+          group.topology.links[static_cast<std::size_t>(link)].kind == LinkKind::nvlink)
         links.push_back(text("nvlink:", device_label(group.topology, one), ">",
                              device_label(group.topology, other)));
   if (!links.empty()) group.topology = without(group.topology, links);
