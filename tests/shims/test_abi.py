@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from shim_env import ROOT
 
-ABI = (ROOT / "src" / "comm" / "nccl" / "abi.hpp").read_text()
+ABI = (ROOT / "src" / "comm" / "transport" / "nccl" / "abi.hpp").read_text()
 NAMES = (ROOT / "shims" / "nccl" / "names.def").read_text()
 EXPORTS = (ROOT / "shims" / "nccl" / "exports.hpp").read_text()
 TYPES = (ROOT / "include" / "plait" / "types.def").read_text()
