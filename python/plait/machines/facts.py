@@ -18,7 +18,7 @@ import plait
 # for 16 lanes). 4.0: as in topologies/daisy.json. The others: the same shares of nominal speed.
 LANE_GB_PER_S = {1: 0.2, 2: 0.39, 3: 0.77, 4: 1.5625, 5: 3.456, 6: 6.9}
 GENERATION_OF_GT = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-NVLINK_SHARE = 0.88  # of nominal: 395 of 450 GB/s on HGX H200
+NVLINK_SHARE = 0.88  # share of nominal: 395 of 450 GB/s on HGX H200
 NET_SHARE = 0.96
 BUS_GB_PER_S, DRAM_GB_PER_S = 50.0, 150.0  # as `plait topo` assumes on a machine without figures
 NVLINK_NS, PCIE_NS, BUS_NS, NET_NS = 700, 1500, 500, 2500
@@ -46,7 +46,7 @@ class Nic:
 
 @dataclasses.dataclass
 class Machine:
-    """What a file says. Pairs of `nvlinks` are (smaller index, larger index)."""
+    """Facts of a file. Pairs of `nvlinks` are (smaller index, larger index)."""
 
     source: str
     gpus: list[Gpu] = dataclasses.field(default_factory=list)

@@ -10,7 +10,7 @@ from plait.machines.facts import Gpu, Machine, Nic, model_of, model_of_device
 
 NVIDIA, AMD = "10de", "1002"
 GPU_CLASSES = ("0300", "0302", "0380", "1200")
-MATRICES = ("NVLinkBandwidth", "XGMIBandwidth")  # of hwloc's parts NVML and RSMI
+MATRICES = ("NVLinkBandwidth", "XGMIBandwidth")  # names by hwloc's parts NVML and RSMI
 GPU_MEMORY = "GPUMemory"  # subtype of the NUMA nodes of Grace Hopper's GPUs
 PCIE_SHARE = 0.878  # of the link speed that hwloc states: 55.3 of 63.0 GB/s on HGX H200
 

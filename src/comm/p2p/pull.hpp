@@ -1,6 +1,6 @@
-// Reads the memory of another process on this host (process_vm_readv), without the owner's help:
-// for messages of mailboxes and under MPI. Containers and Yama may forbid the read, so a rank tests
-// it once for each peer.
+// Reads the memory of another process on this host (process_vm_readv) without the owner's help, for
+// messages of mailboxes and under MPI. Containers and Yama may forbid the read, so a rank tests the
+// read once for each peer.
 #pragma once
 #include <array>
 #include <condition_variable>
@@ -15,12 +15,12 @@ namespace plait::p2p {
 /// Returns false if the kernel forbids the read or the process has ended.
 bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
 
-/// Random bytes in a process, and the address where they lie.
+/// Random bytes in a process, and their address.
 struct ShownProbe {
   std::uint64_t address = 0;
   std::array<std::uint64_t, 2> bytes{};
 };
-/// Returns whether this process finds the bytes of `probe` there, and hence can pull from there.
+/// Returns whether this process reads the bytes of `probe` in the other process.
 bool can_pull(int process, const ShownProbe& probe);
 
 /// The probe of this process.
@@ -44,7 +44,7 @@ class TwoThreadPull {
   TwoThreadPull& operator=(const TwoThreadPull&) = delete;
   /// Same as pull_from. One call at a time.
   bool pull(int process, std::uint64_t address, std::byte* to, std::uint64_t bytes);
-  /// Forgets the thread in a forked child, which lacks it.
+  /// Forgets the thread: a forked child has no copy of the thread.
   void forget_thread() noexcept;
 
  private:
