@@ -17,8 +17,9 @@ namespace plait::p2p {
 inline constexpr int kAnySource = -1;
 inline constexpr std::int64_t kAnyTag = std::numeric_limits<std::int64_t>::min();
 
-/// Key that sender and receiver agree on. A receive matches messages of its own context alone. Messages
-/// of contexts below 0 are internal: a mailbox that shuts down does not wait until they are read.
+/// Key that sender and receiver agree on. A receive matches messages of its own context alone.
+/// Messages of contexts below 0 are internal: a mailbox that shuts down does not wait until they
+/// are read.
 struct MessageKey {
   std::int32_t context = 0;
   std::int64_t tag = 0;
