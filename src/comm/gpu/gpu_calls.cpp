@@ -3,6 +3,7 @@
 #include "comm/gpu/gpu_calls.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error_reason.hpp"
@@ -31,6 +32,12 @@ bool is_capturing(cuda::Stream stream) {
   int status = cuda::kCaptureNone;
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
   return status != cuda::kCaptureNone;
+}
+
+std::vector<std::byte*> bases_of(const std::vector<Mapping>& mappings) {
+  std::vector<std::byte*> bases;
+  for (const Mapping& one : mappings) bases.push_back(one.base());
+  return bases;
 }
 
 }  // namespace
@@ -102,11 +109,9 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       const auto small = static_cast<std::size_t>(group_.ranks);
       if (host_arenas_.size() > small)
         host_arenas_.erase(host_arenas_.begin() + group_.ranks, host_arenas_.end());
-      std::vector<std::byte*> bases;
-      for (Mapping& one : show_memory(arena_exchange, group_.rank, group_.ranks, bytes)) {
-        bases.push_back(one.base());
-        host_arenas_.push_back(std::move(one));
-      }
+      std::vector<Mapping> made = show_memory(arena_exchange, group_.rank, group_.ranks, bytes);
+      std::vector<std::byte*> bases = bases_of(made);
+      std::move(made.begin(), made.end(), std::back_inserter(host_arenas_));
       return bases;
     };
   if (shared_page == nullptr && group_.ranks > 1)
@@ -117,9 +122,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
     rank.rings = [this](const cuda::Exchange& ring_exchange) {
       rings_ = show_memory(ring_exchange, group_.rank, group_.ranks,
                            cuda::kPlanRingBytes + cuda::kExchangeRingBytes);
-      std::vector<std::byte*> bases;
-      for (const Mapping& ring : rings_) bases.push_back(ring.base());
-      return bases;
+      return bases_of(rings_);
     };
     // Otherwise no share of large calls goes through host memory, or all of a call does.
     if (group_.reach.host && group_.through_host.empty()) {
