@@ -14,15 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_stand_ins import plait_command
 
 import plait
 from plait import outputs
-
-
-def plait_command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True, timeout=120
-    )
 
 
 def test_version():
