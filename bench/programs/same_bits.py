@@ -1,4 +1,4 @@
-"""Compares plait's same bits on GPUs with NCCL as it is and with NCCL as serving programs pin it.
+"""Compares plait's same bits on GPUs with plain NCCL and with NCCL as serving programs pin NCCL.
 
 Steps: decode (hf-decode), all_reduce (`plait bench`), train (train-twice). Lines of JSON and logs
 go to the output folder. The status is 1 if a variant failed, or if two runs of a bitwise variant
@@ -33,7 +33,7 @@ VLLM = {
     "NCCL_ALGO": "ring,tree;allreduce:tree",
     "NCCL_NTHREADS": "1",
 }
-VARIANTS = {  # what comes before the job, and its environment
+VARIANTS = {  # command before the job, environment of the job
     "nccl": ((), {}),
     "plait": ((*PLAIT, "--"), {}),
     "bitwise": ((*PLAIT, "--bitwise", "--"), {}),

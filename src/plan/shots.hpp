@@ -1,7 +1,7 @@
 // Writes one_shot, two_shot and chain plans: ranks push parts straight into peers' inboxes, and no
 // rank waits for a peer to enter the call, except in a chain of several pieces. The strategies of
 // the same names write their lanes with this file. LL engines (gpu/ll) describe the traffic of
-// their kernels with it, though in a kernel each packet of a part carries its own flag.
+// their kernels with this file, though in a kernel each packet of a part carries its own flag.
 #pragma once
 #include <string>
 #include <utility>

@@ -63,7 +63,7 @@ void check_privacy(const Plan& plan, Findings& findings) {
 void check_containment(const Plan& plan, const OpOrder& order, Findings& findings) {
   for (const Site& here : order.sequence())
     each_region(order.op(here), [&](const Region& region, bool is_write) {
-      if (is_user(region.space) && !plan.symmetric) return;  // privacy forbids it altogether
+      if (is_user(region.space) && !plan.symmetric) return;  // privacy forbids such an access
       const int owner = owner_of(plan, region.rank);
       const int rank = order.rank(here);
       if (region.space == Space::inbox) {
