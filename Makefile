@@ -78,9 +78,10 @@ $(VENV)/tools: tools/fetch_doctest.sh
 	@touch $@
 
 # pip installs plait into the venv from $(BUILD). PLAIT_FAULTS is on in both builds, so the second build compiles no
-# source again.
+# source again. A compiler cache knows no precompiled headers.
 PIP_BUILD = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation \
-	-Cbuild-dir=$(BUILD) -Ccmake.define.PLAIT_FAULTS=ON
+	-Cbuild-dir=$(BUILD) -Ccmake.define.PLAIT_FAULTS=ON \
+	-Ccmake.define.PLAIT_PRECOMPILE=$(if $(CMAKE_CXX_COMPILER_LAUNCHER),OFF,ON)
 
 # The library and the Python package, which suffice for CPU ranks: no device code, no drop-ins, no tests.
 $(VENV)/core: $(VENV)/tools $(CORE_SOURCES)

@@ -22,6 +22,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
   -DPLAIT_SANITIZE="$what" -DPLAIT_UNSANITIZED="$unsanitized" -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF \
   > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
+  -DPLAIT_PRECOMPILE="$([ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && echo OFF || echo ON)" \
 cmake --build "$build" --target "${programs[@]}"
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 # Tests of the watch fork while its thread runs, and the child has one of its own.
