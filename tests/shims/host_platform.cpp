@@ -325,16 +325,18 @@ class HostStaging : public ExchangeStaging {
   ~HostStaging() override { standin_stream_destroy(stream_); }
   std::string swap(const std::string& mine, int ranks, const Gather& gather,
                    const GiveUp& give_up) override {
-    std::string all(mine.size() * static_cast<std::size_t>(ranks), '\0');
-    gather(mine.data(), all.data(), stream_);
+    mine_ = mine;
+    all_.assign(mine.size() * static_cast<std::size_t>(ranks), '\0');
+    gather(mine_.data(), all_.data(), stream_);
     while (standin_stream_idle(stream_) == 0) {
       give_up();
       ::usleep(50);
     }
-    return all;
+    return all_;
   }
 
  private:
+  std::string mine_, all_;  // read and written by the stream also after give_up() has thrown
   Stream stream_;
 };
 
