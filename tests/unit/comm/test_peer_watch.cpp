@@ -96,7 +96,8 @@ TEST_CASE("a killed peer is reported at once, and streams fail at the scheduled 
   CHECK(observer.process_ == other.pid());
   CHECK(observer.how_ == Loss::killed);
   CHECK(within(2, [&] { return observer.failures > 0; }));
-  CHECK(other.peers->peers_reached(DetachStage::unmapped, true));  // with all its GPU memory
+  // Its GPU memory goes with the process, which ends a moment after its futex says so.
+  CHECK(within(2, [&] { return other.peers->peers_reached(DetachStage::unmapped, true); }));
   unwatch(observer);
   CHECK(observer.losses == 1);
   CHECK(observer.failures == 1);
