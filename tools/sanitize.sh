@@ -37,7 +37,7 @@ if [ "${2:-}" = mpi ]; then
   exec python3 -m pytest -q -p no:cacheprovider tests/mpi -k "not plait_ and not hosts and not example"
 fi
 if [ "${2:-}" != drop-in ]; then
-  [ "${2:-}" = fake_gpu ] || programs+=(test_emulated)  # a part of test_conformance
+  [ "${2:-}" = fake_gpu ] || programs+=(test_emulated test_kernels)  # parts of test_conformance
   ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}" | tr ' ' '|'))\$"
   exit 0
 fi
