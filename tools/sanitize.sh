@@ -2,9 +2,10 @@
 # Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. The run leaves out test_plans and
 # test_planner (minutes of proofs without memory of their own). Under ThreadSanitizer it also leaves out programs
 # without threads and programs whose threads test_conformance runs too; single-threaded libraries are those of `make
-# install`. A second argument runs other tests instead (CI has no time for them). fake_gpu: tests over a driver without
-# a GPU. drop-in: tests of the drop-in under NCCL, over the stand-in libnccl. mpi: tests of the drop-in under the MPIs
-# of this machine. The latter two run with the sanitizer's runtime preloaded (address,undefined only).
+# install`. A second argument `build` runs nothing. Others run other tests instead (CI has no time for them). fake_gpu:
+# tests over a driver without a GPU. drop-in: tests of the drop-in under NCCL, over the stand-in libnccl. mpi: tests of
+# the drop-in under the MPIs of this machine. The latter two run with the sanitizer's runtime preloaded
+# (address,undefined only).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1
@@ -21,9 +22,10 @@ export PATH="$PWD/.venv/bin:$PATH"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
   -DPLAIT_SANITIZE="$what" -DPLAIT_UNSANITIZED="$unsanitized" -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF \
-  > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
   -DPLAIT_PRECOMPILE="$([ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && echo OFF || echo ON)" \
+  > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 cmake --build "$build" --target "${programs[@]}"
+[ "${2:-}" != build ] || exit 0
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 # Tests of the watch fork while its thread runs, and the child has one of its own.
 export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
