@@ -507,6 +507,14 @@ def test_one_rank_lacks_what_plait_needs(run_faults, name):
     run_faults(name, 2, 0 if name == "listen" else 1)
 
 
+def test_a_vote_of_plaits_fails_on_one_rank_alone(run_faults, emulated_gpu):
+    run_faults("vote", 2, 1, TEST_LIBCUDA=emulated_gpu)
+
+
+def test_the_split_of_a_communicator_fails_on_one_rank_alone(run_faults):
+    run_faults("split", 4, 3, PLAIT_NODE_SIZE="2")
+
+
 def test_one_rank_lacks_host_memory_for_device_memory(run_faults, emulated_gpu):
     run_faults("staged_device", 2, 1, TEST_LIBCUDA=emulated_gpu)
 

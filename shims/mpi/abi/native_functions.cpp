@@ -43,6 +43,7 @@ constexpr NativeName kNames[] = {
     {"PMPI_Comm_rank", nullptr, offsetof(NativeFunctions, Comm_rank)},
     {"PMPI_Comm_group", nullptr, offsetof(NativeFunctions, Comm_group)},
     {"PMPI_Comm_test_inter", nullptr, offsetof(NativeFunctions, Comm_test_inter)},
+    {"PMPI_Comm_split", nullptr, offsetof(NativeFunctions, Comm_split)},
     {"PMPI_Comm_split_type", nullptr, offsetof(NativeFunctions, Comm_split_type)},
     {"PMPI_Comm_free", nullptr, offsetof(NativeFunctions, Comm_free)},
     {"PMPI_Comm_create_keyval", nullptr, offsetof(NativeFunctions, Comm_create_keyval)},

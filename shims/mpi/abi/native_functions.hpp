@@ -56,6 +56,7 @@ struct NativeFunctions {
   int (*Comm_rank)(Handle comm, int* rank) = nullptr;
   int (*Comm_group)(Handle comm, void* group) = nullptr;
   int (*Comm_test_inter)(Handle comm, int* flag) = nullptr;
+  int (*Comm_split)(Handle comm, int color, int key, void* newcomm) = nullptr;
   int (*Comm_split_type)(Handle comm, int split_type, int key, Handle info,
                          void* newcomm) = nullptr;
   int (*Comm_free)(void* comm) = nullptr;

@@ -151,6 +151,13 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
   }
 }
 
+/// Splits a private communicator off the program's, without the attributes.
+Handle private_comm(Handle comm, int rank) {
+  Handle made = 0;
+  require_native(native().Comm_split(comm, 0, rank, &made));
+  return native().abi.at(&made, 0);
+}
+
 /// Attaches ranks on several nodes. The native MPI carries the traffic between nodes, on a
 /// communicator that is split off the program's and lives as long as plait's.
 std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& position,
@@ -163,8 +170,9 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
     log(LogLevel::warn, position.rank,
         "a communicator over several nodes stays native: the job has lost ranks");
   if (!all_of(can && !lost, comm)) return nullptr;
+  const Handle own = private_comm(comm, position.rank);
   try {
-    options.transport = transport_on(comm, position.rank, position.ranks);
+    options.transport = transport_over(own, position.rank, position.ranks);
   } catch (const std::exception& error) {
     log(LogLevel::warn, position.rank, text("a communicator stays native: ", error.what()));
   }

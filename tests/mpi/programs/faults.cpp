@@ -24,8 +24,9 @@ namespace {
 
 // Faults of this rank, while set.
 std::atomic<bool> no_thread{false}, no_socket{false}, no_bind{false}, no_memfd{false};
-std::atomic<std::size_t> no_room{0};   ///< the next allocation of this size fails
-std::atomic<std::size_t> no_pages{0};  ///< the next mapping of this size fails
+std::atomic<bool> no_vote{false}, no_split{false};  ///< the next of plait's own calls of the MPI
+std::atomic<std::size_t> no_room{0};                ///< the next allocation of this size fails
+std::atomic<std::size_t> no_pages{0};               ///< the next mapping of this size fails
 
 template <class Function>
 Function* behind(const char* name) {
@@ -37,9 +38,41 @@ int failed(int error) {
   return -1;
 }
 
+/// Ends a call of the MPI that has moved its data with an error of this rank alone.
+int end_of_native(std::atomic<bool>& fault, MPI_Comm comm, int code) {
+  if (!fault.exchange(false)) return code;
+  MPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+  return MPI_ERR_OTHER;
+}
+decltype(&MPI_Allreduce) real_allreduce = nullptr;
+int native_allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
+                     MPI_Comm comm) {
+  return end_of_native(no_vote, comm, real_allreduce(in, out, count, type, op, comm));
+}
+decltype(&MPI_Comm_split) real_split = nullptr;
+int native_split(MPI_Comm comm, int color, int key, MPI_Comm* made) {
+  return end_of_native(no_split, comm, real_split(comm, color, key, made));
+}
+
+template <class Function>
+void* replace(void* found, Function*& real, Function* fake) {
+  real = reinterpret_cast<Function*>(found);
+  return reinterpret_cast<void*>(fake);
+}
+
 }  // namespace
 
 extern "C" {
+/// The drop-in looks up the functions of the MPI.
+void* dlsym(void* library, const char* name) noexcept {
+  static auto* const real =
+      reinterpret_cast<decltype(dlsym)*>(::dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
+  void* const found = real(library, name);
+  const std::string wanted = name;
+  if (wanted == "PMPI_Allreduce") return replace(found, real_allreduce, native_allreduce);
+  if (wanted == "PMPI_Comm_split") return replace(found, real_split, native_split);
+  return found;
+}
 void* __libc_malloc(std::size_t bytes);
 void* malloc(std::size_t bytes) {
   std::size_t wanted = bytes;
@@ -121,6 +154,34 @@ void unattached(std::atomic<bool>& fault) {
   MPI_Comm_free(&comm);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   sum(comm, 1000, false, true, "a sum of another communicator");
+  MPI_Comm_free(&comm);
+}
+
+int calls_of_handler = 0;
+void count_call(MPI_Comm*, int*, ...) { ++calls_of_handler; }
+
+/// An exchange of plait's, or the split of a communicator, fails on one rank alone: the rank gets
+/// the MPI's code once and makes no further exchange, which its peers would not make.
+void exchange_fails(std::atomic<bool>& fault) {
+  MPI_Comm comm;
+  MPI_Errhandler handler;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_create_errhandler(count_call, &handler);
+  MPI_Comm_set_errhandler(comm, handler);
+  MPI_Errhandler_free(&handler);
+  fault = is_at_fault();
+  const int one = 1, none = 0;
+  int all = 0, code = MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, comm);
+  expect(!fault, "the exchange was made");
+  if (is_at_fault()) {
+    expect(code == MPI_ERR_OTHER && calls_of_handler == 1, "the MPI's code, once");
+    for (int vote = 0; vote < 2; ++vote)  // the peers' votes on the attach
+      real_allreduce(&none, &all, 1, MPI_INT, MPI_MIN, comm);
+    code = MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, comm);
+  }
+  expect(code == MPI_SUCCESS && all == ranks_of(comm), "a sum by the MPI");
+  expect_in_step(comm);
+  expect(calls_served() <= 0, "no call is served");
   MPI_Comm_free(&comm);
 }
 
@@ -260,6 +321,10 @@ int main(int argc, char** argv) {
     unattached(no_bind);
   else if (name == "connect")
     unattached(no_socket);
+  else if (name == "vote")
+    exchange_fails(no_vote);
+  else if (name == "split")
+    exchange_fails(no_split);
   else if (name == "grow")
     grow();
   else if (name == "staged")

@@ -61,11 +61,9 @@ void return_error_code(void*, int*, ...) {}
 
 class MpiTransport : public Transport {
  public:
-  /// Splits a private communicator from a communicator of the program, without the attributes. All
-  /// ranks call this together, and all come.
+  /// Takes over a private communicator.
   MpiTransport(mpi::LoadedMpi loaded, Handle comm, int rank, int ranks)
-      : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
-    call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
+      : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks), comm_(comm) {
     let_errors_return();
   }
   /// Duplicates MPI_COMM_WORLD; called by all ranks of the world together.
@@ -256,7 +254,7 @@ class MpiTransport : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> mpi::transport_on(Handle comm, int rank, int ranks) {
+std::shared_ptr<Transport> mpi::transport_over(Handle comm, int rank, int ranks) {
   return std::make_shared<MpiTransport>(find_loaded(), comm, rank, ranks);
 }
 

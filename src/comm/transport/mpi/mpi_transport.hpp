@@ -17,11 +17,10 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
 
 namespace mpi {
 
-/// Makes a private communicator with the ranks of `comm`, without changing `comm`. Called by all
-/// ranks together. The private communicator ends with the transport. All work runs in the calling
-/// threads. Throws Error(peer_lost) with the MPI's message, or Error(unsupported) for an MPI before
-/// version 3.
-std::shared_ptr<Transport> transport_on(Handle comm, int rank, int ranks);
+/// Returns a transport over a private communicator, which ends with the transport. Needs no peers.
+/// All work runs in the calling threads. Throws Error(peer_lost) with the MPI's message, or
+/// Error(unsupported) for an MPI before version 3.
+std::shared_ptr<Transport> transport_over(Handle comm, int rank, int ranks);
 
 }  // namespace mpi
 }  // namespace plait
