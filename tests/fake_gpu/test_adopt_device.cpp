@@ -233,6 +233,29 @@ TEST_CASE("other threads look while a GPU is adopted, then call on both kinds of
         }) == 0);
 }
 
+TEST_CASE("a pair that one rank asks for before the GPUs, and the other after, has GPUs") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board& board) {
+          std::string failed;
+          const auto use_pair = [&] {
+            const auto caught = attempt([&] {
+              Communicator& pair = comm.pair(1 - comm.rank());
+              require(pair.device() == 0, "the pair has no GPU");
+              sum_on_host(pair);
+            });
+            if (caught) failed = caught->what();
+          };
+          std::thread early([&] {
+            if (comm.rank() == 0) use_pair();
+          });
+          if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          comm.adopt_device(0);
+          board.barrier();
+          if (comm.rank() == 1) use_pair();
+          early.join();
+          require(failed.empty(), failed);
+        }) == 0);
+}
+
 TEST_CASE("a pair made before has no GPU, a pair made after has one") {
   CHECK(on_ranks(3, [](Communicator& comm, bench::Board&) {
           const int rank = comm.rank();

@@ -111,15 +111,30 @@ void Communicator::State::end_device_work() {
   for (DeviceSide* one : all) one->end_work();
 }
 
+/// Gives the pair its GPUs if both ranks have one. One rank may adopt its GPU while the other waits
+/// for the pair.
+void Communicator::State::lend_device(PairOf& pair, Rendezvous& both) const {
+  device->lend_to(pair);
+  const Deadline deadline{deadline_in(host->options().arrive_s), pair.check};
+  const std::string mine = pair.device == kNoDevice ? "none" : "gpu";
+  bool all_alike = true;
+  for (const Contribution& one : vote(both, std::nullopt, mine, {}, deadline))
+    all_alike = all_alike && one.bytes == mine;
+  if (all_alike) return;
+  pair.device = kNoDevice;
+  pair.why_no_gpu = "one of the two ranks had no GPU when they met; call adopt_device() before";
+}
+
 /// Makes a pair with a rank of my node, in a separate thread.
 std::unique_ptr<Communicator> Communicator::State::make_pair(int place) {
   PairOf pair = host->pair_at(place);
-  device->lend_to(pair);
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
   pair.check = [this, place, waiting] { host->peers().check_one(place, waiting); };
   return make([&] {
+    Joined joined = join(pair_options(host->options(), pair), &pair);
+    lend_device(pair, *joined.rendezvous);
     const CommunicatorOptions options = pair_options(host->options(), pair);
-    auto two = std::make_unique<HostSide>(options, join(options, &pair), pair.devices);
+    auto two = std::make_unique<HostSide>(options, std::move(joined), pair.devices);
     std::unique_ptr<DeviceSide> gpus = node_device(options, *two, &pair, pair.why_no_gpu);
     log_pair(*two);
     return std::make_unique<State>(std::move(two), std::move(gpus), prefix_of(pair),

@@ -65,6 +65,7 @@ struct Communicator::State {
   void adopt_device(int ordinal);
   void check_adoption(int ordinal) const;
   void end_device_work();
+  void lend_device(PairOf& pair, Rendezvous& both) const;
   std::unique_ptr<Communicator> make_pair(int place);
   Communicator& far_pair(int peer);
   std::vector<Communicator*> all_pairs();
