@@ -29,12 +29,14 @@ def c10d_error(failure: tuple[int, str, str], seconds: float) -> BaseException:
     """Returns c10d's error for a failed message. seconds: limit of the wait."""
     code, what, reason = failure
     if code == plait.DeadlineError.code:
-        return timed_out(what, seconds)
+        return timed_out(what, seconds, reason.partition("; ")[2])
     if code == plait.PeerLostError.code:
         return dist.DistNetworkError(f"[plait] {what}: Connection closed by peer: {reason}")
     if code == plait.AbortedError.code:
         return _closed(what, reason)
-    return plait.MismatchError(f"{what}: {reason}")
+    if code == plait.MismatchError.code:
+        return plait.MismatchError(f"{what}: {reason}")
+    return dist.DistBackendError(f"[plait] {what}: {reason}")
 
 
 def _closed(what: str, why: str) -> BaseException:

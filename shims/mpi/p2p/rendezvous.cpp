@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/p2p/pull.hpp"
 #include "shims/mpi/abi/status.hpp"
@@ -289,11 +291,19 @@ struct PersistentCall final : PendingRequest, TokenRequest {
   alignas(8) std::array<std::byte, 32> status{};
 };
 
-Error cannot_read(int process) {
-  return Error(
-      ErrorCode::peer_lost,
-      text("memory of process ", process,
-           ", which sent a message, cannot be read: the process has ended or is out of memory"));
+Error sender_ended(int process) {
+  return Error(ErrorCode::peer_lost,
+               text("process ", process, ", which sent a message, has ended"));
+}
+
+/// error: of pull_from(); 0 = the sender had no memory to bring the message to the host.
+Error cannot_read(int process, int error) {
+  if (error == ESRCH) return sender_ended(process);
+  const std::string what =
+      text("message of process ", process, ", whose memory this rank could read before");
+  if (error != 0) return call_failed(ErrorCode::io_error, "process_vm_readv", error, what);
+  return Error(ErrorCode::out_of_memory,
+               text("process ", process, ", which sent a message, has no host memory for it"));
 }
 
 }  // namespace
@@ -449,7 +459,7 @@ bool RendezvousRecv::try_pull(int& code) {
   const SlotState state = slot_->state.load(std::memory_order_acquire);
   if (state == SlotState::host_requested) {
     if (!rate_limit_.is_due() || !has_ended(header_.from)) return false;
-    throw cannot_read(slot_->process);
+    throw sender_ended(slot_->process);
   }
   const bool on_gpu = slot_->host == 0 && state == SlotState::offered;
   if (slot_->bytes > static_cast<std::uint64_t>(count_) * layout_->bytes) {
@@ -472,8 +482,8 @@ bool RendezvousRecv::try_pull(int& code) {
 void RendezvousRecv::pull_to_host(int& code) {
   const std::uint64_t bytes = slot_->bytes;
   const auto pull = [&](void* to) {
-    if (slot_->host == 0 || !p2p::pull_from(slot_->process, slot_->host, to, bytes))
-      code = error_code(cannot_read(slot_->process));
+    const int error = slot_->host == 0 ? 0 : p2p::pull_from(slot_->process, slot_->host, to, bytes);
+    if (slot_->host == 0 || error != 0) code = error_code(cannot_read(slot_->process, error));
   };
   if (layout_->contiguous && gpu_ >= 0) {  // the header's buffer may not be pinned
     StagingBuffer staging_buffer(gpu_, buffer_, {0, bytes});

@@ -1,8 +1,9 @@
 // Posts, matches and ends messages. A receive matches the first message of its key from its
 // source, in the order of sends. A message is buffered only if it lies in a ring before a message
-// that a posted receive matches.
+// that a posted receive matches, and only up to a limit.
 #include "comm/p2p/mailbox.hpp"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -16,6 +17,7 @@
 #include <random>
 #include <utility>
 
+#include "base/error_reason.hpp"
 #include "base/forks.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
@@ -50,6 +52,11 @@ Fd checked(int fd, const char* call) {
   return Fd(fd);
 }
 
+/// Whether the process or the system has no open file left for a connection.
+bool is_out_of_files(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 std::string wrong_size(std::uint64_t wanted, std::uint64_t found, int peer) {
   return text("wanted ", wanted, " bytes, found a message of ", found, " bytes from rank ", peer,
               "; receive into a tensor of that size and type");
@@ -79,8 +86,11 @@ std::shared_ptr<Mailbox> make_mailbox(int rank, int ranks, std::function<void()>
           }};
 }
 
+/// Returns false in a forked child.
+bool Mailbox::is_owner() const { return forks_so_far() == forks_; }
+
 void Mailbox::check_process() const {
-  if (forks_so_far() != forks_)
+  if (!is_owner())
     throw Error(ErrorCode::unsupported,
                 "this mailbox belongs to the process that forked; make one in the child");
 }
@@ -100,9 +110,11 @@ bool Mailbox::is_connected(int peer) const {
 bool Mailbox::is_connected_from(int peer) {
   check_process();
   check_rank(peer);
-  const std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   if (in_[index(peer)] == nullptr) accept_streams();
-  return in_[index(peer)] != nullptr;
+  const bool is_connected = in_[index(peer)] != nullptr;
+  leave(lock);
+  return is_connected;
 }
 
 void Mailbox::connect(int peer, const std::string& address) {
@@ -171,8 +183,18 @@ std::shared_ptr<Message> Mailbox::receive(int peer, const MessageKey& key, void*
   return message;
 }
 
+void Mailbox::set_most_buffered(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  buffers_.set_most(bytes);
+}
+
+std::uint64_t Mailbox::buffered() const {
+  const std::lock_guard lock(mutex_);
+  return buffers_.used();
+}
+
 void Mailbox::on_done(const std::shared_ptr<Message>& message, std::function<void()> call) {
-  if (forks_so_far() != forks_) return;  // a thread of the parent may have held the lock
+  if (!is_owner()) return;  // a thread of the parent may have held the lock
   {
     const std::lock_guard lock(mutex_);
     if (!message->is_done()) {
@@ -205,10 +227,8 @@ void Mailbox::withdraw(Lock&, const std::shared_ptr<Message>& message, ErrorCode
   }
   for (const auto& from : in_) {
     if (from == nullptr) continue;
-    const bool is_filled = from->receive == message ||
-                           std::any_of(from->unexpected.begin(), from->unexpected.end(),
-                                       [&](const auto& one) { return one->matched_by == message; });
-    if (!is_filled) continue;
+    const Messages filled = from->receives();
+    if (std::find(filled.begin(), filled.end(), message) == filled.end()) continue;
     fail(*message, code, reason);
     close_receives_from(*from);
   }
@@ -256,19 +276,55 @@ void Mailbox::leave(Lock& lock) {
 
 // Streams.
 
+/// Takes connections, and rings from those that have passed one. Waits for nothing.
 void Mailbox::accept_streams() {
   while (listener_.valid()) {
     Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) return;
-    try {
-      auto made = std::make_unique<IncomingStream>(std::move(socket), may_pull_.load());
-      if (made->peer() < 0 || made->peer() >= ranks_) continue;
-      auto& place = in_[index(made->peer())];
-      if (place == nullptr) place = std::move(made);
-    } catch (const Error&) {
-      // No rank of this group, or a rank that ended while it connected.
+    if (!socket.valid()) {
+      if (is_out_of_files(errno))
+        fail_unconnected(call_failed(ErrorCode::io_error, "accept", errno, "a rank connects"));
+      break;
     }
+    if (arrivals_.size() > 2 * in_.size()) arrivals_.erase(arrivals_.begin());  // no rank's
+    arrivals_.push_back(std::move(socket));
   }
+  for (std::size_t at = 0; at < arrivals_.size();)
+    if (accept_stream(arrivals_[at]))
+      arrivals_.erase(arrivals_.begin() + static_cast<std::ptrdiff_t>(at));
+    else
+      ++at;
+}
+
+/// Returns false if the connection has not passed a ring, or the process lacks what a ring needs.
+bool Mailbox::accept_stream(Fd& socket) {
+  if (!wait_socket(socket.get(), POLLIN, {})) return false;
+  const int spare = ::dup(wake_.get());  // a ring comes as a descriptor, which would be lost
+  if (spare < 0) {
+    fail_unconnected(call_failed(ErrorCode::io_error, "dup", errno, "a rank connects"));
+    return false;
+  }
+  ::close(spare);
+  try {
+    auto made = std::make_unique<IncomingStream>(std::move(socket), may_pull_.load());
+    if (made->peer() < 0 || made->peer() >= ranks_) return true;
+    auto& place = in_[index(made->peer())];
+    if (place == nullptr) place = std::move(made);
+  } catch (const Error& error) {
+    // Else no rank of this group, or a rank that ended while it connected.
+    if (error.code() == ErrorCode::out_of_memory) fail_unconnected(error);
+  }
+  return true;
+}
+
+/// Fails the receives whose sources may be unable to connect.
+void Mailbox::fail_unconnected(const Error& why) {
+  Messages failed;
+  std::erase_if(receives_, [&](const auto& one) {
+    const bool fails = awaits_connection(*one);
+    if (fails) failed.push_back(one);
+    return fails;
+  });
+  for (const auto& message : failed) fail(*message, why.code(), reason_of(why));
 }
 
 /// Also ends copies of the socket in forked processes.
@@ -293,10 +349,8 @@ void Mailbox::close_sends_to(int peer) {
 /// Closes the stream from a peer, and fails the receives that it has begun to fill.
 void Mailbox::close_receives_from(IncomingStream& from) {
   from.close();
-  Messages cut;
-  if (from.receive != nullptr) cut.push_back(std::move(from.receive));
-  for (const auto& one : from.unexpected)
-    if (one->matched_by != nullptr) cut.push_back(one->matched_by);
+  const Messages cut = from.receives();
+  from.by_ring.clear();
   std::erase_if(from.unexpected, [](const auto& one) { return !one->is_complete; });
   from.receive = nullptr;
   from.filling = nullptr;
@@ -331,10 +385,10 @@ void Mailbox::end_receives(const std::string& why) {
   Messages posted = std::exchange(receives_, {});
   for (const auto& from : in_) {
     if (from == nullptr) continue;
-    if (from->receive != nullptr) posted.push_back(std::exchange(from->receive, nullptr));
-    for (const auto& one : from->unexpected)
-      if (one->matched_by != nullptr) posted.push_back(one->matched_by);
+    for (const auto& one : from->receives()) posted.push_back(one);
+    from->receive = nullptr;
     from->filling = nullptr;
+    from->by_ring.clear();
     from->unexpected.clear();
   }
   receive_closed_.assign(receive_closed_.size(), true);
@@ -365,26 +419,33 @@ bool Mailbox::match_unexpected(const std::shared_ptr<Message>& message) {
 void Mailbox::deliver(IncomingStream& from, UnexpectedMessage& unexpected) {
   const std::shared_ptr<Message> message = std::exchange(unexpected.matched_by, nullptr);
   if (message->bytes_ != unexpected.bytes) {
-    if (unexpected.address != 0) from.confirm(unexpected.offer);
+    if (unexpected.address != 0) from.answer(unexpected.offer);
     return fail(*message, ErrorCode::mismatch,
                 wrong_size(message->bytes_, unexpected.bytes, from.peer()));
   }
-  if (unexpected.address != 0) {  // `from.receive` may be another message, filled in part
-    if (!from.pull(unexpected.address, unexpected.offer, message->memory_, message->bytes_, pull_,
-                   is_aborting_)) {
-      close_receives_from(from);
-      return fail(*message, ErrorCode::peer_lost, has_ended(from.peer()));
-    }
-  } else if (message->bytes_ > 0) {
-    std::memcpy(message->memory_, unexpected.memory.get(), message->bytes_);
-  }
+  if (unexpected.address != 0)
+    return take_offer(from, unexpected.address, unexpected.offer, message);
+  if (message->bytes_ > 0) std::memcpy(message->memory_, unexpected.memory.get(), message->bytes_);
   finish(*message, std::nullopt, from.peer());
+}
+
+/// Moves an offered message into a receive. `from.receive` may be another message, filled in part.
+void Mailbox::take_offer(IncomingStream& from, std::uint64_t address, std::uint32_t offer,
+                         const std::shared_ptr<Message>& message) {
+  using Taken = IncomingStream::Taken;
+  switch (from.take(address, offer, message->memory_, message->bytes_, pull_, is_aborting_)) {
+    case Taken::here: return finish(*message, std::nullopt, from.peer());
+    case Taken::by_ring: from.by_ring.push_back({offer, message, nullptr}); return;
+    case Taken::ended:
+      close_receives_from(from);
+      fail(*message, ErrorCode::peer_lost, has_ended(from.peer()));
+  }
 }
 
 /// Whether a posted receive needs more of this stream. Other messages stay in the ring.
 bool Mailbox::reads_from(const IncomingStream& from) const {
   if (!from.is_open()) return false;
-  if (from.in_message()) return true;
+  if (from.in_message() || !from.by_ring.empty()) return true;
   return std::any_of(receives_.begin(), receives_.end(), [&](const auto& one) {
     return one->peer_ == kAnySource || one->peer_ == from.peer();
   });
@@ -398,8 +459,9 @@ void Mailbox::read(IncomingStream& from) {
       end_of_bytes(from);
       continue;
     }
-    const std::optional<MessageHeader> header = from.next_header();
-    if (!header) break;
+    const std::optional<MessageHeader> header = from.peek_header();
+    if (!header || holds_back(from, *header)) break;
+    from.skip_header(*header);
     start(from, *header);
   }
   // Everything that came before the end has been read.
@@ -422,34 +484,54 @@ std::shared_ptr<Message> Mailbox::take_matching(IncomingStream& from, const Mess
   return nullptr;
 }
 
+/// Whether an eager message without a receive stays in the ring, since the buffers are full. The
+/// sender then waits for room in the ring. Bytes that a receive has asked for may lie behind.
+bool Mailbox::holds_back(const IncomingStream& from, const MessageHeader& header) const {
+  if (header.offer != 0 || buffers_.has_room(header.bytes) || !from.by_ring.empty()) return false;
+  return std::none_of(receives_.begin(), receives_.end(), [&](const auto& one) {
+    return (one->peer_ == kAnySource || one->peer_ == from.peer()) &&
+           one->key_.matches({header.context, header.tag});
+  });
+}
+
+/// Names the messages that a receive's sources sent before, if these may hold the receive back.
+std::string Mailbox::held_back_text(const Message& message) const {
+  for (const auto& from : in_) {
+    if (message.kind_ == Message::Kind::send || from == nullptr) continue;
+    if (message.peer_ != kAnySource && message.peer_ != from->peer()) continue;
+    std::uint64_t bytes = 0;
+    bool is_held_back = false;
+    for (const auto& one : from->unexpected) {
+      bytes += one->bytes;
+      is_held_back |= one->address != 0 && !buffers_.has_room(one->bytes);
+    }
+    const std::optional<MessageHeader> header = from->peek_header();
+    if (!is_held_back && (!header || !holds_back(*from, *header))) continue;
+    return text("; rank ", from->peer(), " sent ", from->unexpected.size(), " messages of ", bytes,
+                " bytes before that have no receive, and at most ", buffers_.most(),
+                " bytes of such messages are buffered: receive them first");
+  }
+  return {};
+}
+
 /// Matches a header to the first posted receive of its key, or notes the message as unexpected.
 void Mailbox::start(IncomingStream& from, const MessageHeader& header) {
+  if (header.is_answer()) return start_answered(from, header);
   bool is_wrong_size = false;
   if (std::shared_ptr<Message> message = take_matching(from, header, is_wrong_size)) {
+    if (header.is_offer()) return take_offer(from, header.address, header.offer, message);
     from.receive = message;
-    if (header.address == 0) {
-      from.expect(message->memory_, header.bytes);
-      if (header.bytes == 0) end_of_bytes(from);
-    } else if (from.pull(header.address, header.offer, message->memory_, header.bytes, pull_,
-                         is_aborting_)) {
-      end_of_bytes(from);
-    } else {
-      close_receives_from(from);
-    }
+    from.expect(message->memory_, header.bytes);
+    if (header.bytes == 0) end_of_bytes(from);
     return;
   }
-  const auto made = std::make_shared<UnexpectedMessage>();
-  made->key = {header.context, header.tag};
-  made->bytes = header.bytes;
-  made->address = header.address;
-  made->offer = header.offer;
+  const auto made = std::make_shared<UnexpectedMessage>(header);
   from.unexpected.push_back(made);
-  if (header.address != 0) {
-    if (is_wrong_size) pull_unexpected(from, *made);  // the sender need not wait for another try
+  if (header.is_offer()) {
+    if (is_wrong_size) buffer_offer(from, made);  // the sender need not wait for another try
     return;
   }
-  made->memory.reset(new (std::nothrow) std::byte[header.bytes]);
-  if (made->memory == nullptr) return close_receives_from(from);
+  if (!made->buffer_in(buffers_)) return close_receives_from(from);
   from.filling = made;
   from.expect(made->memory.get(), header.bytes);
   if (header.bytes == 0) end_of_bytes(from);
@@ -467,29 +549,45 @@ void Mailbox::end_of_bytes(IncomingStream& from) {
   deliver(from, *filled);
 }
 
-bool Mailbox::pull_unexpected(IncomingStream& from, UnexpectedMessage& unexpected) {
-  unexpected.memory.reset(new (std::nothrow) std::byte[unexpected.bytes]);
-  if (unexpected.memory == nullptr) return false;  // stays an offer
-  if (!from.pull(unexpected.address, unexpected.offer, unexpected.memory.get(), unexpected.bytes,
-                 pull_, is_aborting_)) {
+/// Bytes that an answer to an offer has asked for.
+void Mailbox::start_answered(IncomingStream& from, const MessageHeader& header) {
+  const auto found = std::find_if(from.by_ring.begin(), from.by_ring.end(),
+                                  [&](const auto& one) { return one.offer == header.offer; });
+  if (found == from.by_ring.end()) return close_receives_from(from);  // not of this protocol
+  from.receive = std::move(found->receive);
+  from.filling = std::move(found->filling);
+  from.by_ring.erase(found);
+  from.expect(from.receive ? from.receive->memory_ : from.filling->memory.get(), header.bytes);
+}
+
+/// Moves an offered message into a buffer. Returns false if the message stays an offer.
+bool Mailbox::buffer_offer(IncomingStream& from,
+                           const std::shared_ptr<UnexpectedMessage>& unexpected) {
+  using Taken = IncomingStream::Taken;
+  if (!buffers_.has_room(unexpected->bytes) || !unexpected->buffer_in(buffers_)) return false;
+  const Taken taken = from.take(unexpected->address, unexpected->offer, unexpected->memory.get(),
+                                unexpected->bytes, pull_, is_aborting_);
+  if (taken == Taken::ended) {
     close_receives_from(from);
-    return false;
+    return true;
   }
-  unexpected.address = 0;
-  unexpected.is_complete = true;
+  unexpected->address = 0;
+  unexpected->is_complete = taken == Taken::here;
+  if (taken == Taken::by_ring) from.by_ring.push_back({unexpected->offer, nullptr, unexpected});
   return true;
 }
 
 /// Buffers one offered message that no receive wants, since its sender may wait for that before it
-/// sends what a posted receive matches. Returns whether there was one.
+/// sends what a posted receive matches. Returns false if there is none, or no room.
 bool Mailbox::relieve_senders() {
   for (const auto& from : in_) {
     if (from == nullptr || from->in_message() || !reads_from(*from)) continue;
-    const auto found = std::find_if(from->unexpected.begin(), from->unexpected.end(),
-                                    [](const auto& one) { return one->address != 0; });
+    const auto found = std::find_if(
+        from->unexpected.begin(), from->unexpected.end(),
+        [&](const auto& one) { return one->address != 0 && buffers_.has_room(one->bytes); });
     if (found == from->unexpected.end()) continue;
     const std::shared_ptr<UnexpectedMessage> one = *found;
-    if (pull_unexpected(*from, *one) || !from->is_open()) return true;
+    if (buffer_offer(*from, one)) return true;
   }
   return false;
 }
@@ -548,8 +646,8 @@ std::optional<MessageFailure> Mailbox::unread(const Messages& posted, double sec
 }
 
 void Mailbox::close(const std::string& why) noexcept {
-  if (forks_so_far() != forks_) return;  // the sockets are the parent's
-  is_aborting_.store(true);              // ends a long pull under the lock
+  if (!is_owner()) return;   // the sockets are the parent's
+  is_aborting_.store(true);  // ends a long pull under the lock
   Lock lock(mutex_);
   if (closed_.empty()) {
     closed_ = why;

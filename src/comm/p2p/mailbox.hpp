@@ -76,6 +76,10 @@ class Mailbox {
   /// Later streams do not pull if false: all bytes go through rings, as where the kernel forbids
   /// reads of another process.
   void set_may_pull(bool may_pull) { may_pull_.store(may_pull); }
+  /// Sets the limit of buffered(), kMostBuffered at first. Call it before messages come.
+  void set_most_buffered(std::uint64_t bytes);
+  /// Bytes in buffers, of messages that came before their receives.
+  std::uint64_t buffered() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -83,12 +87,15 @@ class Mailbox {
 
   // Matching (mailbox.cpp).
   void check_open(const std::string& what) const;
+  bool is_owner() const;
   void check_process() const;
   void check_rank(int rank) const;
   void finish(Message& message, std::optional<MessageFailure> failure, int source = -1);
   void fail(Message& message, ErrorCode code, const std::string& reason);
   void finish_all(Messages& messages);
   void accept_streams();
+  bool accept_stream(Fd& socket);
+  void fail_unconnected(const Error& why);
   void close_listener();
   void close_sends_to(int peer);
   void close_receives_from(IncomingStream& from);
@@ -99,13 +106,18 @@ class Mailbox {
   void deliver(IncomingStream& from, UnexpectedMessage& unexpected);
   bool reads_from(const IncomingStream& from) const;
   void read(IncomingStream& from);
+  bool holds_back(const IncomingStream& from, const MessageHeader& header) const;
+  std::string held_back_text(const Message& message) const;
   void start(IncomingStream& from, const MessageHeader& header);
+  void start_answered(IncomingStream& from, const MessageHeader& header);
+  void take_offer(IncomingStream& from, std::uint64_t address, std::uint32_t offer,
+                  const std::shared_ptr<Message>& message);
   std::shared_ptr<Message> take_matching(IncomingStream& from, const MessageHeader& header,
                                          bool& is_wrong_size);
   void end_of_bytes(IncomingStream& from);
   void withdraw(Lock& lock, const std::shared_ptr<Message>& message, ErrorCode code,
                 const std::string& reason);
-  bool pull_unexpected(IncomingStream& from, UnexpectedMessage& unexpected);
+  bool buffer_offer(IncomingStream& from, const std::shared_ptr<UnexpectedMessage>& unexpected);
   bool relieve_senders();
   void run_callbacks(Lock& lock);
   void leave(Lock& lock);
@@ -123,6 +135,7 @@ class Mailbox {
   void stop_driving();
   void wake_driver() const;
   bool awaits_connection() const;
+  bool awaits_connection(const Message& message) const;
   bool needs_background() const;
   void arm_background();
   void run_background();
@@ -141,7 +154,9 @@ class Mailbox {
   mutable std::mutex mutex_;                          // guards all members below
   std::condition_variable changed_;                   // a message is done, or the driver has left
   std::vector<std::unique_ptr<OutgoingStream>> out_;  // by peer; null = not open yet
+  BufferSpace buffers_;                               // of in_
   std::vector<std::unique_ptr<IncomingStream>> in_;
+  std::vector<Fd> arrivals_;                        // connections that have passed no ring yet
   std::vector<bool> send_closed_;                   // peers that read nothing more
   std::vector<bool> receive_closed_;                // peers that send nothing more
   std::vector<std::shared_ptr<Message>> receives_;  // posted, in order

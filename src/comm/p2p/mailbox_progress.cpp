@@ -78,7 +78,7 @@ void Mailbox::progress() {
     if (!out->is_open()) close_sends_to(out->peer());
   }
   if (receives_.empty() && std::none_of(in_.begin(), in_.end(), [](const auto& from) {
-        return from != nullptr && from->in_message();
+        return from != nullptr && (from->in_message() || !from->by_ring.empty());
       }))
     return;
   if (awaits_connection()) accept_streams();
@@ -88,14 +88,14 @@ void Mailbox::progress() {
 
 /// Whether a posted receive may be for a peer that has not connected yet.
 bool Mailbox::awaits_connection() const {
-  for (const auto& message : receives_) {
-    if (message->peer_ != kAnySource) {
-      if (in_[static_cast<std::size_t>(message->peer_)] == nullptr) return true;
-      continue;
-    }
-    for (int rank = 0; rank < ranks_; ++rank)
-      if (rank != rank_ && in_[static_cast<std::size_t>(rank)] == nullptr) return true;
-  }
+  return std::any_of(receives_.begin(), receives_.end(),
+                     [&](const auto& one) { return awaits_connection(*one); });
+}
+
+bool Mailbox::awaits_connection(const Message& message) const {
+  if (message.peer_ != kAnySource) return in_[static_cast<std::size_t>(message.peer_)] == nullptr;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (rank != rank_ && in_[static_cast<std::size_t>(rank)] == nullptr) return true;
   return false;
 }
 
@@ -115,7 +115,8 @@ void Mailbox::wait(const std::shared_ptr<Message>& message, double seconds) {
     throw;
   }
   if (!message->is_done())
-    withdraw(lock, message, ErrorCode::timeout, text("not done within ", seconds, " s"));
+    withdraw(lock, message, ErrorCode::timeout,
+             text("not done within ", seconds, " s", held_back_text(*message)));
   leave(lock);
 }
 
@@ -242,7 +243,10 @@ bool Mailbox::prepare_sleep(Sleep& sleep) {
   bool is_quiet = true;
   std::vector<RingWord> words;
   sleep.add(wake_.get(), nullptr, nullptr);
-  if (awaits_connection()) sleep.add(listener_.get(), nullptr, nullptr);
+  if (awaits_connection()) {
+    sleep.add(listener_.get(), nullptr, nullptr);
+    for (const Fd& one : arrivals_) sleep.add(one.get(), nullptr, nullptr);
+  }
   for (const auto& from : in_) {
     if (from == nullptr || !reads_from(*from)) continue;
     from->control().reader_sleeps.store(1);
@@ -324,9 +328,8 @@ bool Mailbox::needs_background() const {
   }
   for (const auto& from : in_) {
     if (from == nullptr) continue;
-    if (from->receive != nullptr && is_left(from->receive)) return true;
-    for (const auto& one : from->unexpected)
-      if (one->matched_by != nullptr && is_left(one->matched_by)) return true;
+    const Messages filled = from->receives();
+    if (std::any_of(filled.begin(), filled.end(), is_left)) return true;
   }
   return false;
 }

@@ -9,28 +9,36 @@
 #include <cstdint>
 #include <cstring>
 
+#include "comm/p2p/pull.hpp"
+
 namespace plait::p2p {
 
 inline constexpr std::uint64_t kRingBytes = 512 << 10;
-inline constexpr std::uint64_t kControlBytes = 4096;
+inline constexpr std::uint64_t kControlBytes = 8192;
 inline constexpr std::uint64_t kRingMemoryBytes = kControlBytes + kRingBytes;
-/// Rendezvous messages of a direction that wait to be pulled. More wait in the sender's queue.
-inline constexpr std::uint32_t kMostOffers = 256;
+/// Rendezvous messages of a direction that wait for an answer. More wait in the sender's queue.
+inline constexpr std::uint32_t kMostOffers = 1024;
+/// Flag of an answer: the receiver cannot pull, and the bytes must come through the ring.
+inline constexpr std::uint32_t kByRing = 1;
 
-/// The first page of a ring's memory. Each cache line has one usual writer. All accesses that end a
+/// The start of a ring's memory. Each cache line has one usual writer. All accesses that end a
 /// sleep are seq_cst: the sleeper marks itself, then looks again; the other rank stores, then looks
 /// for the mark. So one of the two sees the other.
 struct RingControl {
   alignas(64) std::atomic<std::uint64_t> written;  ///< bytes, by the writer
   alignas(64) std::atomic<std::uint64_t> taken;    ///< bytes, by the reader
-  std::atomic<std::uint64_t> pulls;                ///< valid entries of `pulled`, by the reader
+  std::atomic<std::uint64_t> answers;              ///< valid entries of `answered`, by the reader
   alignas(64) std::atomic<std::uint32_t> reader_sleeps;
-  std::atomic<std::uint32_t> reader_can_pull;  ///< the reader can read the writer's memory
-  std::atomic<std::uint32_t> reader_closed;    ///< the reader reads nothing more
+  std::atomic<std::uint32_t> reader_closed;  ///< the reader reads nothing more
   alignas(64) std::atomic<std::uint32_t> writer_sleeps;
   std::atomic<std::uint32_t> writer_closed;  ///< offered memory is no longer valid
-  /// Numbers of pulled messages, in the order of the pulls; entry i lies at i % kMostOffers.
-  alignas(64) std::array<std::atomic<std::uint32_t>, kMostOffers> pulled;
+  // Written before the memory is passed.
+  alignas(64) std::uint64_t magic;
+  std::int64_t writer;  ///< rank
+  ShownProbe probe;     ///< of the writer's process
+  /// Numbers of offers that the reader has pulled, or wants by ring. Entry i lies at
+  /// i % kMostOffers.
+  alignas(64) std::array<std::atomic<std::uint32_t>, kMostOffers> answered;
 };
 static_assert(sizeof(RingControl) <= kControlBytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -39,9 +47,11 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 struct MessageHeader {
   std::int64_t tag;
   std::uint64_t bytes;
-  std::uint64_t address;  ///< in the sender's memory: the receiver pulls; 0 = the bytes follow
+  std::uint64_t address;  ///< of an offer, in the sender's memory; 0 = the bytes follow
   std::int32_t context;
-  std::uint32_t offer;  ///< number of a message to pull, in the order of the offers
+  std::uint32_t offer;  ///< even number of a rendezvous; 0 = an eager message
+  bool is_offer() const { return address != 0; }
+  bool is_answer() const { return offer != 0 && address == 0; }  ///< bytes that the receiver wants
 };
 
 /// The writing end. put() does not check for room.
@@ -89,22 +99,27 @@ class RingReader {
     return written_ - at_;
   }
   std::uint64_t seen() const { return written_; }  ///< of written
-  void take(void* to, std::uint64_t bytes) {
+  void peek(void* to, std::uint64_t bytes) const {
     const std::uint64_t at = at_ % kRingBytes, first = std::min(bytes, kRingBytes - at);
     std::memcpy(to, data_ + at, first);
     if (first < bytes) std::memcpy(static_cast<std::byte*>(to) + first, data_, bytes - first);
-    at_ += bytes;
+  }
+  void skip(std::uint64_t bytes) { at_ += bytes; }
+  void take(void* to, std::uint64_t bytes) {
+    peek(to, bytes);
+    skip(bytes);
   }
   /// Frees the taken bytes. Returns whether the writer sleeps and must be woken.
   bool publish() {
     control_->taken.store(at_);
     return must_wake();
   }
-  /// Tells the writer that a message has been pulled. Returns the same.
-  bool confirm_pull(std::uint32_t offer) {
-    const std::uint64_t at = control_->pulls.load(std::memory_order_relaxed);
-    control_->pulled[at % kMostOffers].store(offer, std::memory_order_relaxed);
-    control_->pulls.store(at + 1);
+  /// Answers an offer: its number, with kByRing if the message has not been pulled. Returns the
+  /// same.
+  bool answer(std::uint32_t entry) {
+    const std::uint64_t at = control_->answers.load(std::memory_order_relaxed);
+    control_->answered[at % kMostOffers].store(entry, std::memory_order_relaxed);
+    control_->answers.store(at + 1);
     return must_wake();
   }
 

@@ -15,24 +15,19 @@
 #include <new>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
 
 namespace plait::p2p {
 namespace {
 
-constexpr std::uint64_t kHelloMagic = 0x706c616974303101;  // "plait01", version 1
-constexpr double kHelloS = 5;                              // the hello comes with the connection
-constexpr std::uint64_t kChunk = 16 << 10;          // of a copy, so that both ranks copy at once
-constexpr std::uint64_t kBetweenChecks = 64 << 20;  // pulled between two checks for an abort
+constexpr std::uint64_t kMagic = 0x706c616974303102;  // "plait01", version 2
+constexpr double kHelloS = 5;                         // to send the ring: the socket is empty
+constexpr std::uint64_t kChunk = 16 << 10;            // of a copy, so that both ranks copy at once
+constexpr std::uint64_t kBetweenChecks = 64 << 20;    // pulled between two checks for an abort
 constexpr std::int64_t kLookEveryNs = 1'000'000;
 constexpr short kHungUp = POLLHUP | POLLERR | POLLNVAL | POLLRDHUP;
-
-struct Hello {
-  std::uint64_t magic = kHelloMagic;
-  std::int64_t rank = 0;
-  ShownProbe probe;
-};
 
 int open_process(int pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
@@ -99,18 +94,18 @@ OutgoingStream::OutgoingStream(int rank, int peer, const std::string& address,
       memory_(map_shared_memory(file, kRingMemoryBytes)),
       ring_(memory_.base()),
       wire_(connect_to_name(address, peer)) {
-  new (memory_.base()) RingControl{};
-  Hello hello;
-  hello.rank = rank;
-  hello.probe = probe.shown();
-  const std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
-  send_frame(wire_.socket(), FrameKind::data, bytes, {file.get()}, {deadline_in(kHelloS), nullptr},
+  auto* const made = new (memory_.base()) RingControl{};
+  made->magic = kMagic;
+  made->writer = rank;
+  made->probe = probe.shown();
+  // A frame without bytes is one packet: a receiver reads all of it or nothing.
+  send_frame(wire_.socket(), FrameKind::data, "", {file.get()}, {deadline_in(kHelloS), nullptr},
              text("rank ", peer));
 }
 
 Messages OutgoingStream::unsent() const {
-  Messages all;
-  for (const Offer& one : offered_) all.push_back(one.message);
+  Messages all(offered_.begin(), offered_.end());
+  all.insert(all.end(), by_ring_.begin(), by_ring_.end());
   all.insert(all.end(), queue_.begin(), queue_.end());
   return all;
 }
@@ -118,6 +113,7 @@ Messages OutgoingStream::unsent() const {
 Messages OutgoingStream::drop_unsent() {
   Messages all = unsent();
   offered_.clear();
+  by_ring_.clear();
   queue_.clear();
   return all;
 }
@@ -144,7 +140,7 @@ void OutgoingStream::note_sent(const MessageKey& key, std::uint64_t bytes) {
 }
 
 bool OutgoingStream::write_now(const MessageKey& key, const void* memory, std::uint64_t bytes) {
-  if (!queue_.empty() || bytes >= kRendezvousFrom) return false;
+  if (is_full() || bytes >= kRendezvousFrom) return false;
   const std::uint64_t wanted = sizeof(MessageHeader) + bytes;
   if (ring_.room(wanted) < wanted || !look_for_end()) return false;
   const MessageHeader header{key.tag, bytes, 0, key.context, 0};
@@ -156,27 +152,43 @@ bool OutgoingStream::write_now(const MessageKey& key, const void* memory, std::u
 }
 
 void OutgoingStream::post(std::shared_ptr<Message> message) {
-  message->is_pulled_ = message->bytes_ >= kRendezvousFrom && control().reader_can_pull.load() != 0;
   queue_.push_back(std::move(message));
 }
 
-/// Whether the next message to write is one more offer than the peer can confirm.
-bool OutgoingStream::awaits_pulls() const {
-  return !queue_.empty() && queue_.front()->is_pulled_ && offered_.size() >= kMostOffers;
+bool OutgoingStream::is_offer(const Message& message) {
+  return message.bytes_ >= kRendezvousFrom && !message.is_by_ring_;
+}
+
+/// Whether the next message to write is one more offer than the peer can answer.
+bool OutgoingStream::awaits_answers() const {
+  return by_ring_.empty() && !queue_.empty() && is_offer(*queue_.front()) &&
+         offered_.size() >= kMostOffers;
+}
+
+/// A message that is written in part goes on; else wanted bytes go first.
+std::deque<std::shared_ptr<Message>>& OutgoingStream::next_queue() {
+  const bool is_in_message = !queue_.empty() && queue_.front()->sent_ > 0;
+  return is_in_message || by_ring_.empty() ? queue_ : by_ring_;
+}
+
+bool OutgoingStream::write_header(Message& message) {
+  const bool offers = is_offer(message);
+  if (offers && offered_.size() >= kMostOffers) return false;
+  if (ring_.room(sizeof(MessageHeader)) < sizeof(MessageHeader)) return false;
+  if (offers) message.offer_ = offers_ = offers_ + 2 == 0 ? 2 : offers_ + 2;
+  const auto address = offers ? reinterpret_cast<std::uint64_t>(message.memory_) : 0;
+  const MessageHeader header{message.key_.tag, message.bytes_, address, message.key_.context,
+                             message.offer_};
+  ring_.put(&header, sizeof header);
+  message.sent_ = sizeof header;
+  if (ring_.publish()) wire_.ring_bell();
+  return true;
 }
 
 /// Returns whether the ring holds the whole message, or its offer.
 bool OutgoingStream::write_message(Message& message) {
-  if (message.sent_ == 0) {
-    if (awaits_pulls() || ring_.room(sizeof(MessageHeader)) < sizeof(MessageHeader)) return false;
-    const auto address = message.is_pulled_ ? reinterpret_cast<std::uint64_t>(message.memory_) : 0;
-    const MessageHeader header{message.key_.tag, message.bytes_, address, message.key_.context,
-                               message.is_pulled_ ? ++offers_ : 0};
-    ring_.put(&header, sizeof header);
-    message.sent_ = sizeof header;
-    if (ring_.publish()) wire_.ring_bell();
-  }
-  if (message.is_pulled_) return true;
+  if (message.sent_ == 0 && !write_header(message)) return false;
+  if (is_offer(message)) return true;
   while (message.sent_ < sizeof(MessageHeader) + message.bytes_) {
     const std::uint64_t at = message.sent_ - sizeof(MessageHeader);
     const std::uint64_t now = std::min(message.bytes_ - at, ring_.room(1));
@@ -188,13 +200,15 @@ bool OutgoingStream::write_message(Message& message) {
 }
 
 void OutgoingStream::progress(Messages& done) {
-  read_pulls(done);
+  read_answers(done);
   if (!look_for_end()) return;
-  while (!queue_.empty() && write_message(*queue_.front())) {
-    std::shared_ptr<Message> message = std::move(queue_.front());
-    queue_.pop_front();
-    if (message->is_pulled_) {
-      offered_.push_back({offers_, std::move(message)});
+  while (is_full()) {
+    auto& queue = next_queue();
+    if (!write_message(*queue.front())) return;
+    std::shared_ptr<Message> message = std::move(queue.front());
+    queue.pop_front();
+    if (is_offer(*message)) {
+      offered_.push_back(std::move(message));
       continue;
     }
     note_sent(message->key_, message->bytes_);
@@ -202,20 +216,28 @@ void OutgoingStream::progress(Messages& done) {
   }
 }
 
-void OutgoingStream::read_pulls(Messages& done) {
-  for (const std::uint64_t pulls = control().pulls.load(); pulls_read_ < pulls; ++pulls_read_) {
-    const std::uint32_t number = control().pulled[pulls_read_ % kMostOffers].load();
-    const auto found = std::find_if(offered_.begin(), offered_.end(),
-                                    [&](const Offer& one) { return one.number == number; });
+void OutgoingStream::read_answers(Messages& done) {
+  for (const std::uint64_t end = control().answers.load(); answers_read_ < end; ++answers_read_) {
+    const std::uint32_t entry = control().answered[answers_read_ % kMostOffers].load();
+    const auto found = std::find_if(offered_.begin(), offered_.end(), [&](const auto& one) {
+      return one->offer_ == (entry & ~kByRing);
+    });
     if (found == offered_.end()) continue;
-    done.push_back(std::move(found->message));
+    std::shared_ptr<Message> message = std::move(*found);
     offered_.erase(found);
+    if ((entry & kByRing) == 0) {
+      done.push_back(std::move(message));
+      continue;
+    }
+    message->is_by_ring_ = true;
+    message->sent_ = 0;
+    by_ring_.push_back(std::move(message));
   }
 }
 
 void OutgoingStream::add_words(std::vector<RingWord>& words) const {
-  words.push_back({&control().pulls, pulls_read_});
-  if (is_full() && !awaits_pulls()) words.push_back({&control().taken, ring_.seen()});
+  words.push_back({&control().answers, answers_read_});
+  if (is_full() && !awaits_answers()) words.push_back({&control().taken, ring_.seen()});
 }
 
 bool OutgoingStream::look_for_end() {
@@ -255,8 +277,15 @@ void OutgoingStream::close() {
   wire_.shut_down();
 }
 
+bool UnexpectedMessage::buffer_in(BufferSpace& space) {
+  memory.reset(new (std::nothrow) std::byte[bytes]);
+  if (memory == nullptr) return false;
+  space_ = &space;
+  space.used_ += BufferSpace::cost(bytes);
+  return true;
+}
+
 struct IncomingStream::Accepted {
-  Hello hello;
   Mapping memory;
   Wire wire;
 };
@@ -264,14 +293,13 @@ struct IncomingStream::Accepted {
 IncomingStream::Accepted IncomingStream::accept(Fd socket) {
   Accepted made;
   made.wire = Wire(std::move(socket));  // first, since any user may connect
-  const Frame frame = receive_frame(made.wire.socket(), sizeof(Hello), 1,
-                                    {deadline_in(kHelloS), nullptr}, "a rank that connects");
-  if (frame.bytes.size() != sizeof(Hello) || frame.fds.size() != 1)
-    throw Error(ErrorCode::parse_error, "hello of a message stream: found another frame");
-  std::memcpy(&made.hello, frame.bytes.data(), sizeof(Hello));
-  if (made.hello.magic != kHelloMagic)
-    throw Error(ErrorCode::parse_error, "hello of a message stream: found another version");
+  const Frame frame =
+      receive_frame(made.wire.socket(), 0, 1, {now_ns(), nullptr}, "a rank that connects");
+  if (frame.fds.size() != 1)
+    throw Error(ErrorCode::parse_error, "start of a message stream: found no shared memory");
   made.memory = map_shared_memory(frame.fds[0], kRingMemoryBytes);
+  if (reinterpret_cast<RingControl*>(made.memory.base())->magic != kMagic)
+    throw Error(ErrorCode::parse_error, "start of a message stream: found another version");
   return made;
 }
 
@@ -279,12 +307,20 @@ IncomingStream::IncomingStream(Fd socket, bool may_pull)
     : IncomingStream(accept(std::move(socket)), may_pull) {}
 
 IncomingStream::IncomingStream(Accepted accepted, bool may_pull)
-    : peer_(static_cast<int>(accepted.hello.rank)),
-      memory_(std::move(accepted.memory)),
+    : memory_(std::move(accepted.memory)),
       wire_(std::move(accepted.wire)),
-      ring_(memory_.base()) {
-  const bool pulls = may_pull && can_pull(wire_.process(), accepted.hello.probe);
-  control().reader_can_pull.store(pulls ? 1 : 0);
+      ring_(memory_.base()),
+      peer_(static_cast<int>(control().writer)),
+      can_pull_(may_pull && can_pull(wire_.process(), control().probe)) {}
+
+Messages IncomingStream::receives() const {
+  Messages all;
+  if (receive != nullptr) all.push_back(receive);
+  for (const AnsweredOffer& one : by_ring)
+    if (one.receive != nullptr) all.push_back(one.receive);
+  for (const auto& one : unexpected)
+    if (one->matched_by != nullptr) all.push_back(one->matched_by);
+  return all;
 }
 
 bool IncomingStream::has_ended() {
@@ -292,12 +328,16 @@ bool IncomingStream::has_ended() {
   return is_ended_;
 }
 
-std::optional<MessageHeader> IncomingStream::next_header() {
+std::optional<MessageHeader> IncomingStream::peek_header() {
   if (ring_.readable(sizeof(MessageHeader)) < sizeof(MessageHeader)) return std::nullopt;
   MessageHeader header;
-  ring_.take(&header, sizeof header);
-  if ((header.bytes == 0 || header.address != 0) && ring_.publish()) wire_.ring_bell();
+  ring_.peek(&header, sizeof header);
   return header;
+}
+
+void IncomingStream::skip_header(const MessageHeader& header) {
+  ring_.skip(sizeof header);
+  if ((header.bytes == 0 || header.is_offer()) && ring_.publish()) wire_.ring_bell();
 }
 
 void IncomingStream::expect(std::byte* memory, std::uint64_t bytes) {
@@ -317,21 +357,36 @@ bool IncomingStream::fill() {
   return true;
 }
 
-bool IncomingStream::pull(std::uint64_t address, std::uint32_t offer, std::byte* to,
-                          std::uint64_t bytes, TwoThreadPull& two,
-                          const std::atomic<bool>& must_end) {
+/// Returns 0 or the error of the read; ECANCELED after an abort.
+int IncomingStream::pull(std::uint64_t address, std::byte* to, std::uint64_t bytes,
+                         TwoThreadPull& two, const std::atomic<bool>& must_end) const {
   for (std::uint64_t at = 0; at < bytes; at += kBetweenChecks) {
+    if (must_end.load()) return ECANCELED;
     const std::uint64_t now = std::min(kBetweenChecks, bytes - at);
-    if (must_end.load() || !two.pull(wire_.process(), address + at, to + at, now)) return false;
+    if (const int error = two.pull(wire_.process(), address + at, to + at, now)) return error;
   }
-  // A sender that gave up or ended may have reused the memory before it was read.
-  if (control().writer_closed.load() != 0 || has_ended()) return false;
-  confirm(offer);
-  return true;
+  return 0;
 }
 
-void IncomingStream::confirm(std::uint32_t offer) {
-  if (ring_.confirm_pull(offer)) wire_.ring_bell();
+IncomingStream::Taken IncomingStream::take(std::uint64_t address, std::uint32_t offer,
+                                           std::byte* to, std::uint64_t bytes, TwoThreadPull& two,
+                                           const std::atomic<bool>& must_end) {
+  const int error = can_pull_ ? pull(address, to, bytes, two, must_end) : EPERM;
+  // A sender that gave up or ended may have reused the memory before it was read.
+  if (error == ESRCH || error == ECANCELED || control().writer_closed.load() != 0 || has_ended())
+    return Taken::ended;
+  if (can_pull_ && error != 0) {
+    can_pull_ = false;
+    const Error why = call_failed(ErrorCode::io_error, "process_vm_readv", error);
+    log(LogLevel::info, -1,
+        text("large messages of rank ", peer_, " come through shared memory: ", why.what()));
+  }
+  answer(error == 0 ? offer : offer | kByRing);
+  return error == 0 ? Taken::here : Taken::by_ring;
+}
+
+void IncomingStream::answer(std::uint32_t entry) {
+  if (ring_.answer(entry)) wire_.ring_bell();
 }
 
 void IncomingStream::close() {

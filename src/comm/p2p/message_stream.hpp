@@ -1,7 +1,8 @@
 // The two ends of a direction between two ranks: a ring for headers and bytes, and a Unix socket
 // that passes the ring, wakes a sleeping rank and shows the end of a rank. The sender connects;
 // nothing waits until the receiver accepts. Large messages go by rendezvous: the header offers the
-// sender's memory, the receiver pulls the bytes and confirms the pull. The mailbox's lock guards
+// sender's memory, the receiver pulls the bytes and answers the offer. A receiver that cannot pull
+// answers that the bytes must come through the ring. The mailbox's lock guards
 // both ends.
 #pragma once
 #include <atomic>
@@ -22,6 +23,8 @@ namespace plait::p2p {
 
 /// Smaller messages go through the ring, and end once the ring holds them.
 inline constexpr std::uint64_t kRendezvousFrom = 128 << 10;
+/// Bytes of messages without a receive that a mailbox buffers. More stay with their senders.
+inline constexpr std::uint64_t kMostBuffered = 256 << 20;
 
 using Messages = std::vector<std::shared_ptr<Message>>;
 
@@ -68,8 +71,8 @@ class OutgoingStream {
   bool is_open() const { return is_open_; }
   /// Whether the peer closed or ended before it had read everything.
   bool was_dropped() const { return was_dropped_; }
-  bool has_unsent() const { return !queue_.empty() || !offered_.empty(); }
-  bool is_full() const { return !queue_.empty(); }
+  bool has_unsent() const { return is_full() || !offered_.empty(); }
+  bool is_full() const { return !queue_.empty() || !by_ring_.empty(); }
   Messages unsent() const;
   Messages drop_unsent();
   /// Forgets a message of which nothing is written. Returns whether there was one.
@@ -78,7 +81,7 @@ class OutgoingStream {
   /// Writes a message at once if nothing waits and the ring has room. Returns whether it did.
   bool write_now(const MessageKey& key, const void* memory, std::uint64_t bytes);
   void post(std::shared_ptr<Message> message);
-  /// Writes queued messages until the ring is full, and reads confirmed pulls. Adds to `done` the
+  /// Writes queued messages until the ring is full, and reads answers. Adds to `done` the
   /// messages that end.
   void progress(Messages& done);
   /// Adds the words of the ring that change when progress() has work.
@@ -99,44 +102,86 @@ class OutgoingStream {
   OutgoingStream(int rank, int peer, const std::string& address, const PullProbe& probe,
                  const Fd& file);
   void note_sent(const MessageKey& key, std::uint64_t bytes);
-  bool awaits_pulls() const;
+  static bool is_offer(const Message& message);
+  bool awaits_answers() const;
+  std::deque<std::shared_ptr<Message>>& next_queue();
+  bool write_header(Message& message);
   bool write_message(Message& message);
   void put(const void* from, std::uint64_t bytes);
-  void read_pulls(Messages& done);
+  void read_answers(Messages& done);
 
-  struct Offer {
-    std::uint32_t number;
-    std::shared_ptr<Message> message;
-  };
   const int peer_;
   Mapping memory_;
   RingWriter ring_;
   Wire wire_;
   bool is_open_ = true, was_dropped_ = false;
-  std::deque<std::shared_ptr<Message>> queue_;  ///< not written in full
-  std::deque<Offer> offered_;                   ///< not pulled
-  std::uint32_t offers_ = 0;
-  std::uint64_t pulls_read_ = 0;
+  std::deque<std::shared_ptr<Message>> queue_;    ///< not written in full
+  std::deque<std::shared_ptr<Message>> by_ring_;  ///< the same, of answered offers
+  std::deque<std::shared_ptr<Message>> offered_;  ///< not answered
+  std::uint32_t offers_ = 0;                      ///< number of the last offer
+  std::uint64_t answers_read_ = 0;
   std::uint64_t last_end_ = 0;    ///< position behind the program's last message in the ring
   std::uint64_t last_bytes_ = 0;  ///< of that message
   std::int64_t last_tag_ = 0;
   std::int64_t next_look_ns_ = 0;
 };
 
+/// Memory for messages that came before their receives, up to a limit.
+class BufferSpace {
+ public:
+  bool has_room(std::uint64_t bytes) const { return used_ + cost(bytes) <= most_; }
+  std::uint64_t used() const { return used_; }
+  std::uint64_t most() const { return most_; }
+  void set_most(std::uint64_t bytes) { most_ = bytes; }
+
+ private:
+  friend struct UnexpectedMessage;
+  static std::uint64_t cost(std::uint64_t bytes) { return bytes + 128; }  // and the list's entry
+  std::uint64_t used_ = 0, most_ = kMostBuffered;
+};
+
 /// A message that came before its receive.
 struct UnexpectedMessage {
-  MessageKey key;
-  std::uint64_t bytes = 0;
-  std::uint64_t address = 0;  ///< not pulled yet; 0 = the bytes are in `memory`, or still come
-  std::uint32_t offer = 0;
+  explicit UnexpectedMessage(const MessageHeader& header)
+      : key{header.context, header.tag},
+        bytes(header.bytes),
+        address(header.address),
+        offer(header.offer) {}
+  ~UnexpectedMessage() {
+    if (space_ != nullptr) space_->used_ -= BufferSpace::cost(bytes);
+  }
+  UnexpectedMessage(const UnexpectedMessage&) = delete;
+  UnexpectedMessage& operator=(const UnexpectedMessage&) = delete;
+  /// Takes memory for the bytes, of a space with room. Returns false if the process has none.
+  bool buffer_in(BufferSpace& space);
+
+  const MessageKey key;
+  const std::uint64_t bytes;
+  std::uint64_t
+      address;  ///< of an offer not taken yet; 0 = the bytes are in `memory`, or still come
+  const std::uint32_t offer;
   std::unique_ptr<std::byte[]> memory;
   bool is_complete = false;
   std::shared_ptr<Message> matched_by;  ///< set if the receive came before the last bytes
+
+ private:
+  BufferSpace* space_ = nullptr;
+};
+
+/// An offer whose bytes come through the ring: into a receive, or into a buffer.
+struct AnsweredOffer {
+  std::uint32_t offer;
+  std::shared_ptr<Message> receive;
+  std::shared_ptr<UnexpectedMessage> filling;
 };
 
 class IncomingStream {
  public:
-  /// Takes a connection. Throws Error if no rank of this user and of this protocol made it.
+  /// How an offer ends: its bytes are here, or come through the ring, or the sender has ended.
+  enum class Taken { here, by_ring, ended };
+
+  /// Takes a connection that is readable, and waits for nothing. Throws Error if no rank of this
+  /// user and of this protocol made it.
   IncomingStream(Fd socket, bool may_pull);
 
   int peer() const { return peer_; }
@@ -149,34 +194,40 @@ class IncomingStream {
   bool has_ended();
   RingWord word() const { return {&control().written, ring_.seen()}; }
 
-  std::optional<MessageHeader> next_header();
+  std::optional<MessageHeader> peek_header();
+  void skip_header(const MessageHeader& header);
   bool in_message() const { return receive != nullptr || filling != nullptr; }
   /// Sets the memory of the bytes that come next.
   void expect(std::byte* memory, std::uint64_t bytes);
   /// Moves bytes that are there. Returns whether all have come.
   bool fill();
-  /// Pulls an offered message. Returns false if it cannot be read; the stream is of no more use.
-  bool pull(std::uint64_t address, std::uint32_t offer, std::byte* to, std::uint64_t bytes,
-            TwoThreadPull& pull, const std::atomic<bool>& must_end);
-  /// Confirms an offered message without its bytes.
-  void confirm(std::uint32_t offer);
+  /// Takes an offered message: pulls it, or asks for its bytes if the kernel forbids the pull.
+  Taken take(std::uint64_t address, std::uint32_t offer, std::byte* to, std::uint64_t bytes,
+             TwoThreadPull& pull, const std::atomic<bool>& must_end);
+  /// Answers an offer that needs no more bytes, or with kByRing.
+  void answer(std::uint32_t entry);
   void close();
 
+  /// The receives that the stream has begun to fill, or has matched.
+  Messages receives() const;
   /// What the bytes that come next fill; both null = a header comes next.
   std::shared_ptr<Message> receive;
   std::shared_ptr<UnexpectedMessage> filling;
   std::deque<std::shared_ptr<UnexpectedMessage>> unexpected;
+  std::deque<AnsweredOffer> by_ring;
 
  private:
   struct Accepted;
   IncomingStream(Accepted accepted, bool may_pull);
   static Accepted accept(Fd socket);
+  int pull(std::uint64_t address, std::byte* to, std::uint64_t bytes, TwoThreadPull& two,
+           const std::atomic<bool>& must_end) const;
 
-  int peer_;
   Mapping memory_;
   Wire wire_;
   RingReader ring_;
-  bool is_open_ = true, is_ended_ = false;
+  int peer_;
+  bool can_pull_, is_open_ = true, is_ended_ = false;
   std::byte* into_ = nullptr;
   std::uint64_t left_ = 0;
 };

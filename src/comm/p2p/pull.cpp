@@ -19,22 +19,22 @@ constexpr std::uint64_t kByTwoFrom = 4 << 20;  ///< a smaller range is read befo
 
 }  // namespace
 
-bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes) {
+int pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes) {
   for (std::uint64_t done = 0; done < bytes;) {
     const std::uint64_t now = std::min(kMostOfCall, bytes - done);
     iovec here{static_cast<std::byte*>(to) + done, now};
     iovec there{reinterpret_cast<void*>(address + done), now};
     const ssize_t read = ::process_vm_readv(process, &here, 1, &there, 1, 0);
     if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return false;
+    if (read <= 0) return read < 0 ? errno : EFAULT;
     done += static_cast<std::uint64_t>(read);
   }
-  return true;
+  return 0;
 }
 
 bool can_pull(int process, const ShownProbe& probe) {
   std::array<std::uint64_t, 2> found{};
-  return pull_from(process, probe.address, found.data(), sizeof found) && found == probe.bytes;
+  return pull_from(process, probe.address, found.data(), sizeof found) == 0 && found == probe.bytes;
 }
 
 PullProbe::PullProbe() : bytes_() {
@@ -62,14 +62,14 @@ void TwoThreadPull::run() {
     const Part part = *todo_;
     todo_.reset();
     lock.unlock();
-    const bool is_read = pull_from(part.process, part.address, part.to, part.bytes);
+    const int error = pull_from(part.process, part.address, part.to, part.bytes);
     lock.lock();
-    result_ = is_read;
+    result_ = error;
     changed_.notify_all();
   }
 }
 
-bool TwoThreadPull::pull(int process, std::uint64_t address, std::byte* to, std::uint64_t bytes) {
+int TwoThreadPull::pull(int process, std::uint64_t address, std::byte* to, std::uint64_t bytes) {
   if (bytes < kByTwoFrom) return pull_from(process, address, to, bytes);
   const std::uint64_t half = bytes / 2;
   {
@@ -83,10 +83,10 @@ bool TwoThreadPull::pull(int process, std::uint64_t address, std::byte* to, std:
     result_.reset();
   }
   changed_.notify_all();
-  const bool is_read = pull_from(process, address, to, half);
+  const int error = pull_from(process, address, to, half);
   std::unique_lock lock(mutex_);
   await(changed_, lock, [&] { return result_.has_value(); });
-  return *result_ && is_read;
+  return error != 0 ? error : *result_;
 }
 
 }  // namespace plait::p2p

@@ -12,8 +12,10 @@
 
 namespace plait::p2p {
 
-/// Returns false if the kernel forbids the read or the process has ended.
-bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
+/// Returns 0, or the error of the read: ESRCH if the process has ended, EPERM or ENOSYS if the
+/// kernel or a seccomp profile forbids the read, EFAULT if the range is no memory of both
+/// processes.
+int pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
 
 /// Random bytes in a process, and their address.
 struct ShownProbe {
@@ -43,7 +45,7 @@ class TwoThreadPull {
   TwoThreadPull(const TwoThreadPull&) = delete;
   TwoThreadPull& operator=(const TwoThreadPull&) = delete;
   /// Same as pull_from. One call at a time.
-  bool pull(int process, std::uint64_t address, std::byte* to, std::uint64_t bytes);
+  int pull(int process, std::uint64_t address, std::byte* to, std::uint64_t bytes);
   /// Forgets the thread: a forked child has no copy of the thread.
   void forget_thread() noexcept;
 
@@ -58,7 +60,7 @@ class TwoThreadPull {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Part> todo_;
-  std::optional<bool> result_;
+  std::optional<int> result_;
   bool is_over_ = false;
   std::thread thread_;
 };
