@@ -116,7 +116,7 @@ def span(least: float, most: float) -> str:
 
 
 def engine_of(row: dict[str, Any]) -> str:
-    """Returns an engine with parameters: `tiled` with fold=1, shift=1."""
+    """Returns an engine with parameters: `tiled` with order=2, shift=1."""
     params = ", ".join(f"{name}={value}" for name, value in row.get("params", {}).items())
     return f"`{row['engine']}`" + (f" with {params}" if params else "")
 
@@ -347,13 +347,10 @@ def mutants() -> list[str]:
         what, by = TEXTS[file]
         body.append((what, count, by))
     plans = "plan_mutants.def"
-    tiles, results, parts, lines, schedules = (
-        len(rows(plans, f"PLAIT_{of}_MUTANT"))
-        for of in ("TILE", "PULL", "PART", "LINE", "SCHEDULE")
+    tiles, lines, schedules = (
+        len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "LINE", "SCHEDULE")
     )
     body.append(("plan of `tiled`, in each of a kernel's roles", tiles, "`verify`"))
-    body.append(("the same where results are pulled", results, "`verify`"))
-    body.append(("the same where parts are pulled", parts, "`verify`"))
     body.append(("plans of LL calls, at every place", lines, "`verify`"))
     body.append(("plans `fold`, `phases` and `ring`, at every place", schedules, "`verify`"))
     body.append(("all", sum(count for _, count, _ in body), ""))

@@ -25,23 +25,10 @@ OTHERS = ("reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "
 # Parameters that get a row next to an engine's own choice, and strategies by lanes.
 TUNED = {
     "tiled": (
-        {"fold": 1},
         {"shift": 1},
-        {"under_way_kib": 1024},
-        {"under_way_kib": 4096},
-        {"under_way_kib": 1024, "piece_kib": 4, "shift": 1},
-        {"under_way_kib": 2048, "piece_kib": 8, "shift": 1},
-        {"under_way_kib": 512, "piece_kib": 4, "shift": 1},
-        {"order": 1},
-        {"order": 3},
-        {"ring": 1},
         {"order": 2, "shift": 1},
-        {"copied_results": 1},
-        {"fold": 1, "under_way_kib": 2048, "piece_kib": 8, "shift": 1},
-        {"pull": 2},
-        {"pull": 3},
-        {"pull": 1},
-        {"under_way_kib": 2048, "piece_kib": 8, "shift": 1, "copied_results": 1},
+        {"piece_kib": 4},
+        {"piece_kib": 8, "shift": 1},
         {"blocks": 64},
     ),
     "copy_exchange": ({"batch": 1},),
@@ -52,19 +39,18 @@ TUNED = {
 # H200) gives copy engines slots, as large as these engines want. Communicators of other sections
 # have the usual memory, so that their rows may become rows of tuning tables.
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
-LARGER = {"tiled": ({"fold": 1}, {"order": 3}, TUNED["tiled"][-2])}  # schedules of larger tiles
+LARGER = {"tiled": ({"order": 2, "shift": 1},)}  # schedules of larger tiles
 WITH_SLOTS = ("tiled", "copy_exchange", "copy_rotation", "copy_ring", "scatter_ring")
 # Shares of an all_reduce's results through host memory, in thousandths; of use in eager calls.
 HOST_SHARES = (
     {"host_permille": 90},
     {"host_permille": 135},
     {"host_permille": 180},
-    TUNED["tiled"][-2] | {"host_permille": 135},
+    {"order": 2, "shift": 1, "host_permille": 135},
 )
-RINGS = ("reduce_scatter", "reduce")  # with all_reduce: reductions of any order go round a ring
 ALL_TUNED = ("all_reduce",)  # other collectives are timed by each engine's own choice alone
 TUNED_OF_OTHERS = {
-    "tiled": ({"order": 2, "shift": 1}, {"pull": 1}, {"window": 2}, {"window": 4}),
+    "tiled": ({"order": 2, "shift": 1}, {"window": 2}, {"window": 4}),
     "copy_ring": ({"tile_units": MIB // 2},),
 }
 STRATEGIES = ("fold", "phases", "ring", "direct")
@@ -159,14 +145,11 @@ def schedules(ranks: int, most: int) -> Iterator[RunItem]:
     requests += [(name, "fp32", "sum", size) for size in sizes[:3] for name in OTHERS]
     requests += [("all_reduce", "int32", "sum", size) for size in sizes[:3]]
     requests += [("all_reduce", "bf16", "max", size) for size in sizes[:3]]
-    requests += [(name, "int32", "sum", size) for size in sizes[:2] for name in RINGS]
     for collective, kind, op, size in requests:
         for name, params in variants(collective, ranks):
             if name in ("one_shot", "direct_ll") and size > 4 * MIB:
                 continue
             yield RunItem("schedules", collective, kind, size, name, tuple(params.items()), op)
-        if collective in RINGS and kind == "int32":
-            yield RunItem("schedules", collective, kind, size, "tiled", (("ring", 1),), op)
     for size in (size for size in (GIB, 256 * MIB) if size <= most and ranks > 2):
         for params in HOST_SHARES:
             yield RunItem("schedules", "all_reduce", "fp32", size, "tiled", tuple(params.items()))

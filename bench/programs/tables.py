@@ -133,8 +133,8 @@ class ChoiceRow:
 
 SOURCES = re.compile("gpu_run_(table|schedules)_")
 NOISE = 0.98  # another variant replaces today's choice if its time is below this share of it
-# Calls that need a row: sums of these types, and ranks that are threads of one process. A fold
-# takes no bf16, and copy engines want a process for each rank.
+# Calls that need a row: sums of these types, and ranks that are threads of one process. Copy
+# engines want a process for each rank.
 THREADS = "threads"
 COMMON = ("fp32", "bf16", "fp64", "int32", THREADS)
 
@@ -162,7 +162,7 @@ def takes(sized: SizedRequest, variant: str, kind: str) -> bool:
     item = RunItem("", sized.collective, kind, sized.size)
     try:
         engine_plan(predictions.machine(), item.request(sized.ranks), engine, params)
-    except plait.UnsupportedError:
+    except (plait.UnsupportedError, plait.InvalidArgumentError):  # a removed parameter
         return False
     return True
 

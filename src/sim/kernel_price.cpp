@@ -31,8 +31,8 @@ struct KernelCosts {
   double message_lines_ns, message_tiles_ns, message_both_ns;
   double message_blocks_ns;
   double gather_gb_per_s, gather_all_gb_per_s, gather_ns, gather_chunk_ns;
-  double in_step_to_three, in_step_to_seven, pull_share, load_share;
-  double drift_bytes, piece_ns, shift_share, xor_share, phase_ns;
+  double in_step_to_three, in_step_to_seven;
+  double drift_bytes, piece_ns, shift_share;
   double ring_ns, ring_step_ns, ring_take_gb_per_s;
 };
 
@@ -80,13 +80,9 @@ KernelCosts costs_of(const Topology& topology) {
   get("host_gather_chunk_ns", costs.gather_chunk_ns);
   get("in_step_to_three_share", costs.in_step_to_three);
   get("in_step_to_seven_share", costs.in_step_to_seven);
-  get("tile_pull_share", costs.pull_share);
-  get("tile_load_share", costs.load_share);
   get("tile_drift_bytes", costs.drift_bytes);
   get("tile_piece_ns", costs.piece_ns);
   get("tile_shift_share", costs.shift_share);
-  get("tile_xor_share", costs.xor_share);
-  get("tile_phase_ns", costs.phase_ns);
   get("scatter_ring_ns", costs.ring_ns);
   get("scatter_ring_step_ns", costs.ring_step_ns);
   get("scatter_ring_take_gb_per_s", costs.ring_take_gb_per_s);
@@ -356,28 +352,6 @@ class Price {
     }
     return made;
   }
-  /// A folded schedule: parts twice as large, over twice as many hops; a rank sums half of the
-  /// input.
-  static Tiles folded(Tiles made) {
-    made.part *= 2.0;
-    made.hops = 4;
-    return made;
-  }
-
-  /// A ring schedule: each tile goes round once, and the results of an all_reduce once more; a rank
-  /// sums the parts received in the first round. A reduce sends the whole message along a chain.
-  static Tiles round_a_ring(Tiles made, double ranks, Collective collective, double bytes) {
-    const int others = static_cast<int>(ranks - 1);
-    made.hops = made.turns = others;
-    if (collective == Collective::reduce) {
-      made.part = made.out = made.in = bytes;
-      made.turns = 1;
-    } else if (collective == Collective::all_reduce) {
-      made.hops = made.turns = 2 * others;
-      made.in /= 2.0;
-    }
-    return made;
-  }
 
   // How far ranks drift apart, 0..1, so that several meet at a receiver. Fewer bytes in flight
   // reduce the drift (`in_flight` 0 = as many as the slots hold). Ranks that send at a bounded pace
@@ -385,8 +359,7 @@ class Price {
   double drift(double in_flight) const {
     if (has("send_gb_per_s") > 0) return 0.0;
     const double bounded = in_flight > 0.0 ? std::min(1.0, in_flight / costs_.drift_bytes) : 1.0;
-    return bounded * (has("shift") > 0 ? costs_.shift_share : 1.0) *
-           (has("by_xor") > 0 ? costs_.xor_share : 1.0);
+    return bounded * (has("shift") > 0 ? costs_.shift_share : 1.0);
   }
   double share_in_step(double peers) const {
     return to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
@@ -399,24 +372,12 @@ class Price {
     });
     return in_flight > 0.0 ? std::max(by_link, bytes / in_flight * costs_.piece_ns) : by_link;
   }
-  // Readers pull at their own speed and stay in step. `share`: relative to stores' speed.
-  double pulled_ns(double bytes, double spread, double peers, double share) const {
-    return link_ns(bytes, spread, peers,
-                   [&](double at_once) { return share_in_step(at_once) * share; });
-  }
-  // In calls of several hops half of the bytes are parts: senders push them by bulk copies, or
-  // owners load them. The second half are results: owners store them, or readers pull them.
+  // In calls of several hops half of the bytes are parts, which senders push by bulk copies. The
+  // second half are results, which owners store.
   double tile_link_ns(const Tiles& made, double bytes, double spread, double peers) const {
-    const auto pull = static_cast<int>(has("pull"));  // cuda::TilePulls
-    const bool pulls_results = (pull & 1) != 0, pulls_parts = (pull & 2) != 0;
-    const double results = made.hops > 1 ? bytes / 2 : pulls_results ? bytes : 0.0;
-    const double parts = bytes - results, phases = has("phases");
-    const double parts_ns = phases > 0    ? link_ns(parts, 1.0, 1.0) + phases * costs_.phase_ns
-                            : pulls_parts ? pulled_ns(parts, spread, peers, costs_.load_share)
-                                          : pushed_ns(parts, spread, peers, has("in_flight_bytes"));
-    const double results_ns =
-        pulls_results ? pulled_ns(results, spread, peers, costs_.pull_share)
-                      : pushed_ns(results, spread, peers, has("results_in_flight_bytes"));
+    const double results = made.hops > 1 ? bytes / 2 : 0.0, parts = bytes - results;
+    const double parts_ns = pushed_ns(parts, spread, peers, has("in_flight_bytes"));
+    const double results_ns = pushed_ns(results, spread, peers, 0.0);
     const double pace = has("send_gb_per_s");
     return std::max(parts_ns + results_ns, pace > 0 ? bytes / pace : 0.0);
   }
@@ -429,11 +390,7 @@ class Price {
     constexpr double kLeastUnits = 256.0;   // least units for a block
     constexpr double kFillBytes = 32768.0;  // a larger tile overlaps its own transfer
     const double ranks = plan_.request.ranks;
-    const bool folds = has("fold") > 0, rings = has("ring") > 0;
-    const Tiles direct = tiles_of(collective, parts, ranks);
-    const Tiles made = folds   ? folded(direct)
-                       : rings ? round_a_ring(direct, ranks, collective, parts.bytes)
-                               : direct;
+    const Tiles made = tiles_of(collective, parts, ranks);
     const double blocks =
         std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
     const double share = std::ceil(units(made.part) / blocks);
@@ -445,13 +402,10 @@ class Price {
                          std::log2(ranks) * costs_.tile_ranks_ns + relayed * costs_.tile_relay_ns +
                          std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
-    const double spread = folds   ? std::max(1.0, ranks / 2)
-                          : rings ? 1.0
-                                  : std::max(parts.sent, parts.taken);
+    const double spread = std::max(parts.sent, parts.taken);
     // The root's receives bound a reduce; each rank sends to the root alone.
     const double peers = collective == Collective::reduce ? 1.0 : spread;
-    const double link =
-        tile_link_ns(made, folds || rings ? made.out : std::max(made.out, made.in), spread, peers);
+    const double link = tile_link_ns(made, std::max(made.out, made.in), spread, peers);
     return first +
            overlapped(costs_.tile_norm, {link, sums, steps * made.turns * costs_.tile_step_ns});
   }

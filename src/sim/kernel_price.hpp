@@ -15,10 +15,8 @@ namespace plait::sim {
 ///                            once), line_bytes (bytes of an LL packet: 16, or 32 if half are
 ///                            flags)
 ///   tiled:                   blocks, tile_units; host_permille and chunk_bytes of a share through
-///                            host memory; schedule: fold, ring, pull, shift, by_xor (1 = on),
-///                            phases (of pairs); in_flight_bytes and results_in_flight_bytes (most
-///                            bytes of parts and of results that a GPU has in flight);
-///                            send_gb_per_s (most)
+///                            host memory; schedule: shift (1 = on), in_flight_bytes (most bytes
+///                            of parts that a GPU has in flight), send_gb_per_s (most)
 ///   scatter_ring:            those of tiled; piece_bytes and ring_steps of its ring
 ///   messages:                blocks, line_bytes (0 = tiles)
 bool is_kernel_call(const Plan& plan);

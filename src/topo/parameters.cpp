@@ -13,6 +13,11 @@ namespace {
 
 constexpr double kDerived = std::numeric_limits<double>::quiet_NaN();
 
+/// Parameters up to version 0.1 that files may still state and nothing reads: prices of schedules
+/// of `tiled`.
+constexpr std::string_view kFormer[] = {"tile_xor_share", "tile_phase_ns", "tile_pull_share",
+                                        "tile_load_share"};
+
 const ParameterKind* find(std::string_view key) {
   const std::vector<ParameterKind>& kinds = parameter_kinds();
   const auto found = std::find_if(kinds.begin(), kinds.end(),
@@ -42,6 +47,7 @@ double parameter(const Topology& topology, std::string_view key) {
 
 std::string unknown_parameter(const std::string& key) {
   if (key.starts_with("no_relay.") || find(key) != nullptr) return {};
+  if (std::find(std::begin(kFormer), std::end(kFormer), key) != std::end(kFormer)) return {};
   std::string names;
   for (const ParameterKind& kind : parameter_kinds()) names += text(kind.key, ", ");
   return text("wanted one of ", names, "no_relay.N, found ", key);

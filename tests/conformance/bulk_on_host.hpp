@@ -9,7 +9,7 @@
 
 namespace plait_test {
 struct BulkPiece {
-  std::vector<char*> dsts;
+  char* dst;
   std::vector<char> bytes;
 };
 /// Bulk stores of this thread in flight.
@@ -25,11 +25,9 @@ void wait_bulk_stores(unsigned pending) {
   if (kRead) return;  // each store has a separate copy
   for (auto& stores = plait_test::bulk_stores; stores.size() > pending; stores.pop_front()) {
     const plait_test::BulkPiece& piece = stores.front();
-    for (char* const dst : piece.dsts) {
-      std::memcpy(dst, piece.bytes.data(), piece.bytes.size());
-      plait_test::note(plait_test::Touch::store, dst, nullptr,
-                       static_cast<unsigned>(piece.bytes.size()));
-    }
+    std::memcpy(piece.dst, piece.bytes.data(), piece.bytes.size());
+    plait_test::note(plait_test::Touch::store, piece.dst, nullptr,
+                     static_cast<unsigned>(piece.bytes.size()));
   }
 }
 
@@ -49,18 +47,10 @@ class BulkRing {
     read_.assign(load.src, load.src + load.bytes);
     plait_test::note(plait_test::Touch::load, load.src, nullptr, load.bytes);
   }
-  void put(char* dst, unsigned) {
+  void store(char* dst, unsigned) {
     must_be_aligned(dst, 16);
-    dsts_.push_back(dst);
-  }
-  void pass() {
-    plait_test::bulk_stores.push_back({std::move(dsts_), std::move(read_)});
-    dsts_.clear();
+    plait_test::bulk_stores.push_back({dst, std::move(read_)});
     ++stored_;
-  }
-  void store(char* dst, unsigned bytes) {
-    put(dst, bytes);
-    pass();
   }
   void end() {
     stored_ = loaded_;
@@ -74,7 +64,6 @@ class BulkRing {
   };
   BulkLoad loads_[kStages] = {};
   std::vector<char> read_;
-  std::vector<char*> dsts_;
   unsigned loaded_ = 0, stored_ = 0;
 };
 

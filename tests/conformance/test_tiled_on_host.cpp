@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -83,10 +82,8 @@ struct TiledCall {
   std::string print() const {
     return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
                 ", root ", request.root, ", tiles of ", wish.tile_units, ", window ", wish.window,
-                ", fold ", wish.fold, ", ring ", wish.ring, ", pull ", wish.pull, ", order ",
-                wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
-                ", under way ", wish.in_flight_bytes, ", at ", wish.send_gb_per_s,
-                " GB/s, copied results ", wish.copied_results, in_place ? ", in place" : "",
+                ", order ", wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
+                ", at ", wish.send_gb_per_s, " GB/s", in_place ? ", in place" : "",
                 aligned ? "" : ", not aligned", ", late rank ", late);
   }
 };
@@ -94,7 +91,7 @@ struct TiledCall {
 TiledArgs args_of(const Request& request, const TileWish& wish, const CallBuffers& buffers,
                   TiledGpus& gpus, std::size_t rank, double wait_s) {
   TiledGpu& mine = *gpus[rank];
-  TiledArgs args = tiled_shape(request, static_cast<int>(rank), wish);
+  TiledArgs args = tiled_shape(request, static_cast<int>(rank));
   args.input = buffers.input;
   args.output = buffers.output;
   args.state = &mine.state;
@@ -110,10 +107,10 @@ TiledArgs args_of(const Request& request, const TileWish& wish, const CallBuffer
   return args;
 }
 
-template <DataType kType, int kRanks, bool kFold = false>
+template <DataType kType, int kRanks>
 void run_kernel(const TiledArgs& args) {
   constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
-  tiled<kType, kOp, kRanks, kFold, FewThreads>(args);
+  tiled<kType, kOp, kRanks, FewThreads>(args);
 }
 
 /// Pure moves go as integers, as in the library.
@@ -124,11 +121,9 @@ void run_any(const Request& request, const TiledArgs& args) {
     REQUIRE(type == DataType::bf16);
     return run_kernel<DataType::bf16, 0>(args);
   }
-  if (type == DataType::fp32 && args.half == 2) return run_kernel<DataType::fp32, 4, true>(args);
-  if (type == DataType::fp32 && args.half == 4) return run_kernel<DataType::fp32, 8, true>(args);
-  if (type == DataType::fp32 && args.half != 0) return run_kernel<DataType::fp32, 0>(args);
   if (type == DataType::fp32 && args.ranks == 2) return run_kernel<DataType::fp32, 2>(args);
   if (type == DataType::fp32 && args.ranks == 4) return run_kernel<DataType::fp32, 4>(args);
+  if (type == DataType::fp32 && args.ranks == 8) return run_kernel<DataType::fp32, 8>(args);
   if (type == DataType::fp32) return run_kernel<DataType::fp32, 0>(args);
   if (type == DataType::bf16 && args.ranks == 8) return run_kernel<DataType::bf16, 8>(args);
   if (type == DataType::bf16) return run_kernel<DataType::bf16, 0>(args);
@@ -198,15 +193,10 @@ std::vector<TiledCall> random_calls(int ranks, std::mt19937& random, unsigned mo
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
     call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
     if (random() % 3 == 0) call.wish.window = 1 + static_cast<std::uint32_t>(random() % 6);
-    call.wish.fold = random() % 2 == 0;
-    call.wish.ring = !call.wish.fold;
-    call.wish.pull = std::vector{0, 0, 1, 2, 3}[random() % 5];  // if nothing folds or goes round
-    call.wish.order = static_cast<TargetOrder>(random() % 4);
+    call.wish.order = random() % 2 == 0 ? kByRank : kQuadratic;
     call.wish.turns = random() % 2 == 0;
     call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
-    call.wish.in_flight_bytes = random() % 2 == 0 ? 0 : 512 << random() % 5;
     if (random() % 3 == 0) call.wish.send_gb_per_s = 1 + static_cast<std::uint32_t>(random() % 9);
-    call.wish.copied_results = random() % 2 == 0;
     call.aligned = random() % 3 != 0;
     call.in_place = request.collective == Collective::all_reduce && random() % 2 == 0;
     fill(call, random());
@@ -276,7 +266,7 @@ class TileTraceCheck {
   }
 
   void check_rank(std::size_t rank) {
-    TiledArgs shape = tiled_shape(call_.request, static_cast<int>(rank), call_.wish);
+    TiledArgs shape = tiled_shape(call_.request, static_cast<int>(rank));
     spread_tiles(shape, call_.wish);
     std::vector<Region> reads, writes;
     Units moved;
@@ -315,7 +305,7 @@ class TileTraceCheck {
 
   void check_taken(std::size_t rank) {
     const int me = static_cast<int>(rank);
-    TiledArgs shape = tiled_shape(call_.request, me, call_.wish);
+    TiledArgs shape = tiled_shape(call_.request, me);
     spread_tiles(shape, call_.wish);
     for (int peer = 0; peer < shape.ranks; ++peer)
       for (unsigned block = 0; block < shape.blocks && (senders_to(shape, me) >> peer & 1); ++block)
@@ -329,9 +319,9 @@ class TileTraceCheck {
     for (const MemoryAccess& access : call_.traces[rank])
       if (access.touch == Touch::raise && access.at == word) signalled.push_back(access.turn);
     std::sort(signalled.begin(), signalled.end());
-    const int me = static_cast<int>(rank), at = pulls_parts(shape) ? peer : me;
-    const char* const ring = bytes_in(gpus_[static_cast<std::size_t>(at)]->slots) +
-                             slot_offset(shape, block, at, 0, at == me ? peer : me, 0);
+    const int me = static_cast<int>(rank);
+    const char* const ring =
+        bytes_in(gpus_[rank]->slots) + slot_offset(shape, block, me, 0, peer, 0);
     std::vector<std::uint64_t> read(signalled.size());  // bytes, by tile
     for (const MemoryAccess& access : call_.traces[rank]) {
       if (access.touch != Touch::load || access.at < ring ||
@@ -453,7 +443,7 @@ TEST_CASE("tiled calls in the slots of another turn do not match their plan") {
     request = checked(request, topology);
     Plan plan = tile_plan(topology, request, wish);
     CHECK(fault_of(request, wish, plan) == "");
-    TiledArgs shape = tiled_shape(request, 0, wish);
+    TiledArgs shape = tiled_shape(request, 0);
     spread_tiles(shape, wish);
     const std::uint64_t slot = shape.slot_bytes * wish.slot_blocks;
     const auto turn = [&](Region& region) {
@@ -468,50 +458,6 @@ TEST_CASE("tiled calls in the slots of another turn do not match their plan") {
     CHECK(verify_in_a_row({&plan, &plan}).proved());
     CHECK(fault_of(request, wish, plan) != "");
   }
-}
-
-TEST_CASE("tiled in two halves, round a ring and by pulls matches its plan") {
-  struct TiledVariant {
-    std::function<void(TileWish&)> choose;
-    Collective collective;
-    DataType type;
-  };
-  const auto folds = [](TileWish& wish) { wish.fold = true; };
-  const auto rings = [](TileWish& wish) { wish.ring = true; };
-  const auto pulls = [](int what) { return [what](TileWish& wish) { wish.pull = what; }; };
-  const Topology topology = load_topology("hgx-h200");
-  for (const int ranks : {3, 4, 5, 6, 7, 8})
-    for (const TiledVariant& variant : {TiledVariant{folds, Collective::all_reduce, DataType::fp32},
-                                        {rings, Collective::all_reduce, DataType::uint32},
-                                        {rings, Collective::reduce_scatter, DataType::uint32},
-                                        {rings, Collective::reduce, DataType::uint16},
-                                        {pulls(1), Collective::all_reduce, DataType::fp32},
-                                        {pulls(1), Collective::all_gather, DataType::fp32},
-                                        {pulls(1), Collective::broadcast, DataType::fp32},
-                                        {pulls(2), Collective::all_reduce, DataType::bf16},
-                                        {pulls(2), Collective::reduce_scatter, DataType::fp32},
-                                        {pulls(3), Collective::all_reduce, DataType::fp32},
-                                        {pulls(3), Collective::reduce, DataType::fp32}}) {
-      Request request;
-      request.collective = variant.collective;
-      request.ranks = ranks;
-      request.count = 1009;
-      request.type = variant.type;
-      request.root = variant.collective == Collective::reduce ? ranks / 2 : 0;
-      request = checked(request, topology);
-      TileWish wish;
-      wish.most_blocks = 2;
-      wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
-      variant.choose(wish);
-      if (wish.fold && !why_no_fold(request).empty()) continue;
-      const Plan plan = tile_plan(topology, request, wish);
-      CAPTURE(label(plan));
-      CHECK((plan.params.contains("ring")) == wish.ring);
-      CHECK((plan.params.contains("pull") ? plan.params.at("pull") : 0) == wish.pull);
-      CHECK(verify_in_a_row({&plan, &plan}).proved());
-      if (ranks <= 4 || ranks == 8 || !plait_test::takes_few())
-        CHECK(fault_of(request, wish, plan) == "");
-    }
 }
 
 TEST_CASE("tiled gives the reference's bits on host threads") {
@@ -548,7 +494,6 @@ std::vector<TiledCall> calls_that_stay(int ranks, unsigned blocks) {
     call.request = checked(call.request, topology);
     call.wish.most_blocks = blocks;
     call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
-    call.wish.pull = at == 4 ? kPullsResults : 0;
     fill(call, at);
   }
   return calls;
@@ -589,7 +534,7 @@ void put_special_values(TiledCall& call, const std::vector<Word>& values, std::m
   call.expected = ReferenceExecutor(plan).run(inputs);
 }
 
-TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN too") {
+TEST_CASE("tiled min and max give the bits of rank order, of -0, +0 and NaN too") {
   const std::vector<std::uint32_t> fp32{0x00000000, 0x80000000, 0x7fc00000, 0xffc00001, 0x7f800001,
                                         0x7f800000, 0xff800000, 0x00000001, 0x80000001, 0x3f800000};
   const std::vector<std::uint16_t> bf16{0x0000, 0x8000, 0x7fc0, 0xffc1, 0x7f81,
@@ -612,8 +557,6 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
         call.request = checked(call.request, topology);
         call.wish.most_blocks = 2;
         call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
-        call.wish.ring = true;
-        REQUIRE(tiled_shape(call.request, 0, call.wish).ring == 1);
         fill(call, at);
         if (at < 2)
           put_special_values(call, fp32, random);

@@ -319,8 +319,8 @@ TEST_CASE("long all_reduces of four ranks use another engine in a graph") {
         require(counted(calls, "all_reduce/two_shot") == 5, "the shorter ones by LL packets");
         require(calls.explain(large).find("in graphs: engine scatter_ring") != std::string::npos,
                 calls.explain(large));
-        // A caller's parameters apply in both: the row's ring has no share and no fold.
-        for (const char* param : {"host_permille", "fold"})
+        // A caller's parameters apply in both: the row's ring has no share and no window.
+        for (const char* param : {"host_permille", "window"})
           for (const bool in_graph : {false, true}) {
             CallOptions wanted;
             wanted.params[param] = 1;

@@ -100,11 +100,11 @@ const std::map<std::string, Maker>& kernels() {
       {"plait_long_chain_uint8_any", made_of(long_chain<u8, kAnyOp, kReduceParts>)},
       {"plait_long_chain_uint8_place", made_of(long_chain<u8, kAnyOp, kPlaceParts>)},
       {"plait_long_chain_uint32_place", made_of(long_chain<u32, kAnyOp, kPlaceParts>)},
-      {"plait_tiled_fp32_sum_2", made_of(tiled<f32, kSum, 2, false, FewThreads>)},
-      {"plait_tiled_fp32_sum_4", made_of(tiled<f32, kSum, 4, false, FewThreads>)},
-      {"plait_tiled_fp32_any_0", made_of(tiled<f32, kAnyOp, 0, false, FewThreads>)},
-      {"plait_tiled_uint8_any_0", made_of(tiled<u8, kAnyOp, 0, false, FewThreads>)},
-      {"plait_tiled_uint32_any_0", made_of(tiled<u32, kAnyOp, 0, false, FewThreads>)},
+      {"plait_tiled_fp32_sum_2", made_of(tiled<f32, kSum, 2, FewThreads>)},
+      {"plait_tiled_fp32_sum_4", made_of(tiled<f32, kSum, 4, FewThreads>)},
+      {"plait_tiled_fp32_any_0", made_of(tiled<f32, kAnyOp, 0, FewThreads>)},
+      {"plait_tiled_uint8_any_0", made_of(tiled<u8, kAnyOp, 0, FewThreads>)},
+      {"plait_tiled_uint32_any_0", made_of(tiled<u32, kAnyOp, 0, FewThreads>)},
   };
   return all;
 }

@@ -1,5 +1,5 @@
-// Schedules of tiled calls (ring, pull, fold, orders, bounds) and LL chains on a real GPU, against
-// the reference. More ranks than GPUs, so that a single GPU is enough. Skipped, with the reason,
+// Schedules of tiled calls (orders, pieces, rates) and LL chains on a real GPU, against the
+// reference. More ranks than GPUs, so that a single GPU is enough. Skipped, with the reason,
 // without a GPU.
 #include <doctest/doctest.h>
 
@@ -22,15 +22,12 @@ std::vector<EngineVariant> schedules() {
     set(tuning);
     found.push_back({"tiled", tuning});
   };
-  for (int pull = 1; pull <= 3; ++pull) add([&](Tuning& t) { t.pull = pull; });
-  for (int order = 1; order <= 3; ++order) add([&](Tuning& t) { t.order = order; });
-  add([](Tuning& t) { t.ring = 1; });
-  add([](Tuning& t) { t.fold = 1; });
-  add([](Tuning& t) { t.shift = t.order = 1; });
-  add([](Tuning& t) { t.under_way_kib = 64, t.piece_kib = 4, t.shift = 1; });
-  add([](Tuning& t) { t.copied_results = 1; });
+  add([](Tuning&) {});
+  add([](Tuning& t) { t.order = kQuadratic; });
+  add([](Tuning& t) { t.order = kQuadratic, t.shift = 1; });
+  add([](Tuning& t) { t.piece_kib = 4, t.shift = 1; });
   add([](Tuning& t) { t.send_gb_per_s = 50, t.shift = 1; });
-  add([](Tuning& t) { t.fold = t.copied_results = 1; });
+  add([](Tuning& t) { t.window = 3, t.piece_kib = 1; });
   found.push_back({"ll_chain", {}});
   for (const int ahead : {0, 3})
     for (const int piece_units : {0, 640, 1000}) {

@@ -181,13 +181,9 @@ struct ScheduleMistake {
 const ScheduleMistake kMistakes[]{
 #define PLAIT_LINE_MUTANT(...)
 #define PLAIT_TILE_MUTANT(...)
-#define PLAIT_PULL_MUTANT(...)
-#define PLAIT_PART_MUTANT(...)
 #define PLAIT_SCHEDULE_MUTANT(mistake, strategy) {mistake, #strategy},
 #include "plans/plan_mutants.def"
 #undef PLAIT_LINE_MUTANT
-#undef PLAIT_PULL_MUTANT
-#undef PLAIT_PART_MUTANT
 #undef PLAIT_TILE_MUTANT
 #undef PLAIT_SCHEDULE_MUTANT
 };

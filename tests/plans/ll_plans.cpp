@@ -27,14 +27,10 @@ constexpr EngineKind kEngineKinds[] = {
 const char* const kFaults[] = {
 #define PLAIT_LINE_MUTANT(mistake) mistake,
 #define PLAIT_TILE_MUTANT(...)
-#define PLAIT_PULL_MUTANT(...)
-#define PLAIT_PART_MUTANT(...)
 #define PLAIT_SCHEDULE_MUTANT(...)
 #include "plans/plan_mutants.def"
 #undef PLAIT_SCHEDULE_MUTANT
 #undef PLAIT_LINE_MUTANT
-#undef PLAIT_PULL_MUTANT
-#undef PLAIT_PART_MUTANT
 #undef PLAIT_TILE_MUTANT
 };
 

@@ -44,49 +44,24 @@ TileWish wish_of(int ranks, unsigned blocks, std::uint32_t units) {
   return wish;
 }
 
-/// The same with results by copies: on 2 and 4 ranks in pairs, on 4 ranks in two halves.
-TileWish relaying(TileWish wish) {
-  wish.fold = wish.copied_results = true;
-  wish.order = kInPairs;
-  return wish;
-}
-
-TileWish round_a_ring(TileWish wish) {
-  wish.ring = true;
-  return wish;
-}
-
-TileWish pulling(TileWish wish, int what) {
-  wish.pull = what;
-  return wish;
-}
-
 }  // namespace
 
 TEST_CASE("a tiled plan's params describe its schedule for the price") {
   const Topology topology = cases::wide_machine();
-  const auto params = [&](const TileWish& wish, Collective collective = Collective::all_reduce) {
-    const Request request = request_of(topology, collective, 4, 0, 1 << 20, DataType::fp32);
+  const auto params = [&](const TileWish& wish) {
+    const Request request =
+        request_of(topology, Collective::all_reduce, 4, 0, 1 << 20, DataType::fp32);
     return tile_plan(topology, request, wish).params;
   };
   TileWish wish = wish_of(4, 8, 64);
-  for (const char* key :
-       {"shift", "by_xor", "phases", "in_flight_bytes", "results_in_flight_bytes"})
+  for (const char* key : {"shift", "in_flight_bytes", "send_gb_per_s"})
     CHECK(!params(wish).contains(key));
   wish.turns = true;
-  wish.order = kByXor;
   CHECK(params(wish).at("shift") == 1);
-  CHECK(params(wish).at("by_xor") == 1);
   wish.piece_bytes = 4096;
   CHECK(params(wish).at("in_flight_bytes") == 8 * kPushStages * 4096);
-  wish.in_flight_bytes = 64 << 10;  // two pieces of each of 8 blocks
-  CHECK(params(wish).at("in_flight_bytes") == 64 << 10);
-  wish.copied_results = true;  // a further piece may be in flight to each of three peers
-  CHECK(params(wish).at("results_in_flight_bytes") == 8 * (2 - 1 + 3) * 4096);
-  CHECK(!params(wish, Collective::reduce_scatter).contains("results_in_flight_bytes"));
-  wish.order = kInPairs;  // 1 MiB of a part, in tiles of 8 KiB for all blocks; 3 partners
-  CHECK(params(wish).at("phases") == 3 * (1 << 20) / (8 * 64 * 16));
-  CHECK(!params(wish, Collective::broadcast).contains("phases"));
+  wish.send_gb_per_s = 350;
+  CHECK(params(wish).at("send_gb_per_s") == 350);
 }
 
 TEST_CASE("tiled calls follow each other in any order, in the same slots") {
@@ -99,24 +74,15 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
         calls.push_back(tile_plan(
             topology, request_of(topology, collective, ranks, ranks - 1, count, DataType::fp32),
             wish_of(ranks, 1, count == 300 ? 16 : 64)));
-    for (const std::uint64_t count : {300, 3000})
-      calls.push_back(tile_plan(
-          topology, request_of(topology, Collective::all_reduce, ranks, 0, count, DataType::fp32),
-          relaying(wish_of(ranks, 1, count == 300 ? 16 : 64))));
     for (const std::uint32_t window : {1, 3}) {  // two at least
-      TileWish wish = round_a_ring(wish_of(ranks, 1, 64));
+      TileWish wish = wish_of(ranks, 1, 64);
       wish.window = window;
-      calls.push_back(tile_plan(
-          topology, request_of(topology, Collective::all_reduce, ranks, 0, 3000, DataType::int32),
-          wish));
+      wish.order = kQuadratic;
+      wish.turns = true;
+      for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter})
+        calls.push_back(tile_plan(
+            topology, request_of(topology, collective, ranks, 0, 3000, DataType::int32), wish));
     }
-    for (const int pull : {1, 2, 3})  // TilePulls
-      for (const Collective collective :
-           {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
-        if (pull == kPullsResults || reduces(collective))
-          calls.push_back(
-              tile_plan(topology, request_of(topology, collective, ranks, 0, 3000, DataType::fp32),
-                        pulling(wish_of(ranks, 1, 64), pull)));
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         for (const Plan& third : calls)
@@ -131,20 +97,15 @@ struct TileFault {
   const char* what;
   std::string role;
   int word = -1;
-  int pulls = 0;
 };
 const std::vector<TileFault> kFaults{
 #define PLAIT_LINE_MUTANT(...)
-#define PLAIT_TILE_MUTANT(mistake, role, word) {mistake, #role, word, 0},
-#define PLAIT_PULL_MUTANT(mistake, role, word) {mistake, #role, word, kPullsResults},
-#define PLAIT_PART_MUTANT(mistake, role, word) {mistake, #role, word, kPullsParts},
+#define PLAIT_TILE_MUTANT(mistake, role, word) {mistake, #role, word},
 #define PLAIT_SCHEDULE_MUTANT(...)
 #include "plans/plan_mutants.def"
 #undef PLAIT_SCHEDULE_MUTANT
 #undef PLAIT_LINE_MUTANT
 #undef PLAIT_TILE_MUTANT
-#undef PLAIT_PULL_MUTANT
-#undef PLAIT_PART_MUTANT
 };
 
 void spoil(const TiledArgs& shape, const TileFault& fault, std::vector<Op>& ops) {
@@ -171,17 +132,6 @@ void spoil(const TiledArgs& shape, const TileFault& fault, std::vector<Op>& ops)
       op.dst.offset = op.dst.offset >= ring ? op.dst.offset - ring : op.dst.offset + ring;
     } else if (what == "always the first slot" && pushes) {
       op.dst.offset = op.dst.offset / ring * ring;
-    } else if (what == "from the own slot" && op.kind == OpKind::copy &&
-               op.srcs[0].rank != op.dst.rank) {
-      op.srcs[0].rank = op.dst.rank;
-    } else if (what == "from the own slot" && op.kind == OpKind::reduce) {
-      for (Region& src : op.srcs) src.rank = op.dst.rank;
-    } else if (what == "into the owner's slot" && pushes) {
-      // The sender's slot at the part's owner, as when parts are pushed.
-      const auto owner = static_cast<int>(op.dst.offset / ring);
-      op.dst.offset += static_cast<std::uint64_t>(op.dst.rank) * ring;
-      op.dst.offset -= static_cast<std::uint64_t>(owner) * ring;
-      op.dst.rank = owner;
     } else if (what == "another part" && pushes && op.srcs[0].offset >= slot) {
       op.srcs[0].offset -= slot;
     }
@@ -193,34 +143,20 @@ bool is_found(const TileFault& fault) {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 4}) {
     std::vector<Plan> calls;
-    const auto add = [&](Collective collective, const TileWish& wish,
-                         DataType type = DataType::fp32) {
-      const Request request = request_of(topology, collective, ranks, 0, 3000, type);
+    const auto add = [&](Collective collective, const TileWish& wish) {
+      const Request request = request_of(topology, collective, ranks, 0, 3000, DataType::fp32);
       Plan plan = tile_plan(topology, request, wish);
-      TiledArgs shape = tiled_shape(request, 0, wish);
+      TiledArgs shape = tiled_shape(request, 0);
       spread_tiles(shape, wish);
       for (Lane& lane : plan.lanes)
         if (lane.name == fault.role) spoil(shape, fault, lane.ops);
       calls.push_back(std::move(plan));
       return verify(calls.back()).proved();
     };
-    const bool pulls = fault.pulls != 0;
-    const TileWish plain = wish_of(ranks, 1, 64), wish = pulling(plain, fault.pulls);
-    std::vector<Collective> collectives{Collective::all_reduce, Collective::reduce};
-    if (fault.pulls == kPullsParts) {
-      collectives.push_back(Collective::reduce_scatter);
-    } else {
-      collectives.push_back(Collective::broadcast);
-      collectives.push_back(Collective::all_gather);
-    }
-    if (pulls && ranks == 2) continue;
-    if (!pulls) collectives.push_back(Collective::copy);
-    for (const Collective collective : collectives)
-      if (!add(collective, wish)) return true;
-    if (!pulls && !add(Collective::all_reduce, relaying(wish))) return true;
     for (const Collective collective :
-         {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce})
-      if (!pulls && !add(collective, round_a_ring(wish), DataType::int32)) return true;
+         {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter,
+          Collective::broadcast, Collective::all_gather, Collective::copy})
+      if (!add(collective, wish_of(ranks, 1, 64))) return true;
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         if (!verify_in_a_row({&first, &second}).proved()) return true;
@@ -238,8 +174,7 @@ TEST_CASE("verify finds faults in the roles of a tiled call") {
     ++found[fault.what];
   }
   for (const auto& [what, count] : found) MESSAGE(what, ": ", count);
-  for (const int pulls : {0, int{kPullsResults}, int{kPullsParts}})
-    CHECK(!is_found({"nothing", "push", kTileFree, pulls}));
+  CHECK(!is_found({"nothing", "push", kTileFree}));
 }
 
 /// Justifies proving the plan of a single block for all blocks.

@@ -39,10 +39,10 @@ def test_generated_tables_are_up_to_date():
 def test_a_row_of_choices_may_say_how_its_engine_does_it():
     common = {"collective": "all_reduce", "upto_ranks": 16, "ahead_of_nccl": True, "source": "x"}
     common |= {"upto_bytes": "64M"}
-    fold = common | {"engine": "tiled", "params": {"fold": 1, "shift": 1}}
+    shifted = common | {"engine": "tiled", "params": {"order": 2, "shift": 1}}
     plain = common | {"engine": "two_shot"}
-    assert doc_tables.spans_of([fold, plain], 8) == [
-        ["up to 64 MiB", "`tiled` with fold=1, shift=1, else `two_shot`", "no slower"]
+    assert doc_tables.spans_of([shifted, plain], 8) == [
+        ["up to 64 MiB", "`tiled` with order=2, shift=1, else `two_shot`", "no slower"]
     ]
 
 

@@ -395,27 +395,27 @@ def test_schedules_are_tried_with_large_calls_of_more_than_two_ranks():
     content = tune.table(FACTS, rows)
     assert [(row["engine"], row.get("params")) for row in content["rows"]] == [
         ("tiled", None),
-        ("tiled", {"shift": 1, "piece_kib": 8, "under_way_kib": 2048, "copied_results": 1}),
+        ("tiled", {"order": 2, "shift": 1}),
     ]
     _core.check_tuning(json.dumps(content))
 
 
 def test_what_runs_without_a_table_is_timed_with_its_parameters():
     request = plait.Request("all_reduce", 16 << 20, "fp32", "sum", 8)
-    fold = "tiled:fold=1,shift=1"
+    way = "tiled:order=2,shift=1"
     said = tune._tuned(
-        TunedBay({"tiled": 9.0, fold: 8.9, "direct_ll": 9.5}, fold), request, "alone", {}
+        TunedBay({"tiled": 9.0, way: 8.9, "direct_ll": 9.5}, way), request, "alone", {}
     )
-    assert (said["kernel"], said["untuned"], said["us"]) == (fold, fold, 8.9)
-    said = tune._tuned(TunedBay({"tiled": 7.0, fold: 8.9}, fold), request, "alone", {})
-    assert (said["kernel"], said["untuned"]) == ("tiled", fold)
+    assert (said["kernel"], said["untuned"], said["us"]) == (way, way, 8.9)
+    said = tune._tuned(TunedBay({"tiled": 7.0, way: 8.9}, way), request, "alone", {})
+    assert (said["kernel"], said["untuned"]) == ("tiled", way)
 
 
 def test_ways_in_words():
     assert engines.parted("tiled") == ("tiled", {})
-    assert engines.parted("tiled:fold=1,shift=1") == ("tiled", {"fold": 1, "shift": 1})
-    assert engines.variant_of(*engines.parted("tiled:fold=1,shift=1")) == "tiled:fold=1,shift=1"
-    assert engines.variant_counted("tiled(fold=1,shift=1)") == "tiled:fold=1,shift=1"
+    assert engines.parted("tiled:order=2,shift=1") == ("tiled", {"order": 2, "shift": 1})
+    assert engines.variant_of(*engines.parted("tiled:order=2,shift=1")) == "tiled:order=2,shift=1"
+    assert engines.variant_counted("tiled(order=2,shift=1)") == "tiled:order=2,shift=1"
     assert engines.variant_counted("direct_ll") == "direct_ll"
     assert engines.variant_counted("ring(lanes=1)") == "ring"  # a plan
 

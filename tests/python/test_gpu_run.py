@@ -438,19 +438,21 @@ def calls_at(sizes, us_by_variant, chosen="tiled"):
     }
 
 
-def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it():
-    fold = calls_at(
-        [16 * MIB], {"tiled": 90, "tiled:shift=1,fold=1": 70, "two_shot": 80, "nccl": 75}
+def test_a_way_of_an_engine_becomes_a_row_unless_its_parameter_was_removed():
+    shifted = calls_at(
+        [16 * MIB], {"tiled": 90, "tiled:shift=1,order=2": 70, "two_shot": 80, "nccl": 75}
     )
-    pull = calls_at([64 * MIB], {"tiled": 400, "tiled:pull=1": 300, "two_shot": 395, "nccl": 310})
-    plain = calls_at([GIB], {"tiled": 6000, "tiled:fold=1": 5990, "nccl": 5000})
-    made = [one.entry("x.csv") for one in tables.choices(fold | pull | plain, 8)]
+    pieces = calls_at(
+        [64 * MIB],
+        {"tiled": 400, "tiled:piece_kib=4": 300, "tiled:fold=1": 200, "two_shot": 395, "nccl": 310},
+    )
+    plain = calls_at([GIB], {"tiled": 6000, "tiled:piece_kib=4": 5990, "nccl": 5000})
+    made = [one.entry("x.csv") for one in tables.choices(shifted | pieces | plain, 8)]
     common = {"collective": "all_reduce", "from_ranks": 2, "upto_ranks": 8, "source": "x.csv"}
-    tiled, two_shot = common | {"engine": "tiled"}, common | {"engine": "two_shot"}
+    tiled = common | {"engine": "tiled"}
     assert made == [
-        tiled | {"upto_bytes": "32M", "params": {"fold": 1, "shift": 1}, "ahead_of_nccl": True},
-        two_shot | {"upto_bytes": "32M", "ahead_of_nccl": False},
-        tiled | {"upto_bytes": "64M", "params": {"pull": 1}, "ahead_of_nccl": True},
+        tiled | {"upto_bytes": "32M", "params": {"order": 2, "shift": 1}, "ahead_of_nccl": True},
+        tiled | {"upto_bytes": "64M", "params": {"piece_kib": 4}, "ahead_of_nccl": True},
         tiled | {"ahead_of_nccl": False},
     ]
 

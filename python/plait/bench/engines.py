@@ -21,8 +21,8 @@ def takers(request: plait.Request) -> tuple[str, ...]:
 
 
 def parted(way: str) -> tuple[str, dict[str, int]]:
-    """Parses "tiled:fold=1" as ("tiled", {"fold": 1})."""
-    return parse_strategy(way, "an engine such as tiled:fold=1")
+    """Parses "tiled:shift=1" as ("tiled", {"shift": 1})."""
+    return parse_strategy(way, "an engine such as tiled:shift=1")
 
 
 def variant_of(name: str, params: Mapping[str, int]) -> str:
@@ -32,7 +32,7 @@ def variant_of(name: str, params: Mapping[str, int]) -> str:
 
 
 def variant_counted(label: str) -> str:
-    """Converts a counter's label ("tiled(fold=1)", or a plan's "ring(lanes=1)") to a variant."""
+    """Converts a counter's label ("tiled(shift=1)", or a plan's "ring(lanes=1)") to a variant."""
     name, _, said = label.removesuffix(")").partition("(")
     return f"{name}:{said}" if said and name in names() else name
 

@@ -48,13 +48,7 @@ MARGIN = 0.97
 NOISE = 0.99  # among choices this near to the fastest, the first wins
 WITHOUT_END = 1 << 60
 # Variants of an engine for large calls of more than two ranks, tried with the engine.
-SCHEDULES = {
-    "tiled": (
-        "tiled:fold=1",
-        "tiled:pull=1",
-        "tiled:shift=1,piece_kib=8,under_way_kib=2048,copied_results=1",
-    )
-}
+SCHEDULES = {"tiled": ("tiled:order=2,shift=1",)}
 SCHEDULES_FROM = 64 << 20
 
 Candidate = tuple[str, int]  # (engine, or engine:params; blocks)

@@ -23,11 +23,8 @@ inline constexpr int kPushStages = 7;
 inline constexpr int kCollectStages = 5;
 inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kBulkBytes;
 
-/// Order in which a rank visits targets.
-enum TargetOrder : std::int32_t { kByRank, kByXor, kQuadratic, kInPairs };
-
-/// Bits: data that stays in the maker's slots until other ranks fetch it, instead of being pushed.
-enum TilePulls : std::int32_t { kPullsResults = 1, kPullsParts = 2 };
+/// Order in which a rank visits targets. Values are those of the parameter `order`.
+enum TargetOrder : std::int32_t { kByRank = 0, kQuadratic = 2 };
 
 /// Flags in a rank's memory that peers raise, each with a single writer. The flags count a block's
 /// tiles of all calls and are never reset.
@@ -36,9 +33,8 @@ struct TileFlags {
   std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been read
   std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
   std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: results were copied out
-  std::uint32_t pace[kTileBlocks][kMaxCudaRanks];   ///< by partner: the partner sends to me now
-  std::uint32_t ended[kTileBlocks][kMaxCudaRanks];  ///< by peer: reads from slots are over
-  std::uint32_t tiles[kTileBlocks];                 ///< my own: tiles of finished calls
+  std::uint32_t ended[kTileBlocks][kMaxCudaRanks];          ///< by peer: reads from slots are over
+  std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
 };
 
 /// A tiled call. Owners handle parts of part_bytes each (the last may be short). Sets of ranks are
@@ -59,16 +55,11 @@ struct TiledArgs : CallArgs {
   std::uint32_t readers;          ///< ranks that get the results of other owners
   std::uint32_t keepers;          ///< owners that keep the own result in the output
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
-  std::int32_t half;              ///< not 0: a fold, owners i and half + i handle part i
-  std::int32_t ring;              ///< 1 = parts and results go from each rank to the next
-  std::int32_t pull;              ///< TilePulls
   std::int32_t order;             ///< TargetOrder
   std::uint32_t turns;            ///< 1 = each block begins with another target
   std::uint32_t piece_bytes;      ///< most bytes of a bulk copy to peers
-  std::uint32_t most_pieces;      ///< most bulk copies of a block in flight to peers; 0 = unbounded
   std::uint32_t in_turn;          ///< 1 = each piece goes to the next target
   std::uint32_t ps_per_kib;       ///< time in which a block sends a KiB of its parts; 0 = no limit
-  std::uint32_t copied_results;   ///< 1 = results that are kept go to peers by bulk copies
   std::uint64_t part_bytes;       ///< bytes of an owner's part
   std::uint64_t total_bytes;      ///< bytes of all owners' parts
   std::uint64_t part_stride;      ///< in the input, from each owner's part to the next

@@ -84,19 +84,13 @@ class BulkRing {
           : "r"(barrier), "r"(stored_ / kStages & 1)
           : "memory");
   }
-  /// Stores the oldest held piece to a further place; pass() follows the last place.
-  __device__ void put(char* dst, unsigned bytes) {
+  /// Stores the oldest held piece.
+  __device__ void store(char* dst, unsigned bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst),
                  "r"(shared_address(buffer_ + stored_ % kStages * kBulkBytes)), "r"(bytes)
                  : "memory");
-  }
-  __device__ void pass() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     ++stored_;
-  }
-  __device__ void store(char* dst, unsigned bytes) {
-    put(dst, bytes);
-    pass();
   }
   /// Waits until nothing is in flight; held pieces are dropped.
   __device__ void end() {

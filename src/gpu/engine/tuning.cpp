@@ -6,6 +6,7 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/former_names.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -63,6 +64,8 @@ const std::vector<Param>& params() {
 Tuning tuning_from(const std::string& engine, const std::map<std::string, std::int64_t>& given) {
   Tuning tuning;
   for (const auto& [name, value] : given) {
+    if (const std::string why = why_removed(engine, name, value); !why.empty())
+      throw Error(ErrorCode::invalid_argument, why);
     const auto found = std::find_if(params().begin(), params().end(),
                                     [&](const Param& one) { return one.name == name; });
     if (found == params().end() || !takes(*found, engine))

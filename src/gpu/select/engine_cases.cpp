@@ -99,9 +99,7 @@ EngineCase case_of(const Engine& engine, const Request& request, const CaseSetti
 /// because further blocks repeat the same steps in separate slots.
 void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
   setting.group.most_whole_sm_blocks = 1;
-  std::vector<EngineCase> calls, pulls;
-  Tuning pulling;
-  pulling.pull = 3;
+  std::vector<EngineCase> calls;
   for (const Engine* engine : engines())
     for (const Collective collective : engine->info().collectives) {
       const bool is_tiled = engine == &tiled_engine();
@@ -111,29 +109,14 @@ void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
         for (const Tuning& tuning : is_tiled ? std::vector<Tuning>(1) : corners(*engine, request))
           if (why_not(*engine, request, tuning, setting.group).empty() && tuning.cuts < 0)
             calls.push_back(case_of(*engine, request, setting, tuning));
-      if (!is_tiled) continue;
-      for (const Request& request :
-           requests_of(*engine, collective, setting.group.ranks, setting.elements.back()))
-        if (why_not(*engine, request, pulling, setting.group).empty())
-          pulls.push_back(case_of(*engine, request, setting, pulling));
     }
-  const auto add = [&](const EngineCase& first, const EngineCase& second) {
-    cases.push_back(
-        {"in a row",
-         text(first.engine, ": ", first.label, "; then ", second.engine, ": ", second.label),
-         {first.calls.front(), second.calls.front()},
-         first.in_graphs && second.in_graphs});
-  };
   for (const EngineCase& first : calls)
-    for (const EngineCase& second : calls) add(first, second);
-  // A rank that pulls out of another's slots need not be that rank's neighbour in the ring.
-  for (const EngineCase& ring : calls) {
-    if (ring.engine != copy_ring_engine().info().name) continue;
-    for (const EngineCase& pull : pulls) {
-      add(pull, ring);
-      add(ring, pull);
-    }
-  }
+    for (const EngineCase& second : calls)
+      cases.push_back(
+          {"in a row",
+           text(first.engine, ": ", first.label, "; then ", second.engine, ": ", second.label),
+           {first.calls.front(), second.calls.front()},
+           first.in_graphs && second.in_graphs});
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ const Engine* without_slots(const Request& request, const Group& group) {
   return nullptr;
 }
 
-/// "(fold=1,shift=1)", with `open` = "(" and `next` = ","; "" if no parameter is set.
+/// "(order=2,shift=1)", with `open` = "(" and `next` = ","; "" if no parameter is set.
 std::string params_in_words(const Tuning& tuning, const char* open, const char* next) {
   std::string words;
   for (const auto& [name, value] : params_of(tuning))
@@ -52,7 +52,7 @@ const char* whose_word(const EngineChoice& choice, bool as_measured) {
   }
 }
 
-/// "engine tiled (fold=1, shift=1), as measured on such GPUs".
+/// "engine tiled (order=2, shift=1), as measured on such GPUs".
 std::string in_words(const EngineChoice& choice, bool as_measured) {
   return text("engine ", choice.engine->info().name, params_in_words(choice.tuning, " (", ", "),
               ", ", whose_word(choice, as_measured));

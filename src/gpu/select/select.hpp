@@ -29,7 +29,7 @@ struct EngineChoice {
   }
 };
 
-/// "tiled", or "tiled(fold=1,shift=1)" if a table row sets parameters. Leaves out the block count
+/// "tiled", or "tiled(order=2,shift=1)" if a table row sets parameters. Leaves out the block count
 /// and a caller's parameters.
 std::string label(const EngineChoice& choice);
 /// "caller", "table", "built in", "simulated".

@@ -38,8 +38,7 @@ std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
 KernelUses tiled_uses(int ranks) {
   KernelUses uses;
   for (const Request& request : requests_of_all_kernels(ranks))
-    for (const bool fold : {false, true})
-      uses[tiled_kernel(request, fold)] = {kTileThreads, kTileSharedBytes};
+    uses[tiled_kernel(request)] = {kTileThreads, kTileSharedBytes};
   return uses;
 }
 
@@ -65,10 +64,7 @@ unsigned blocks_of_tiles(const Group& group) {
   return std::min({most, group.most_whole_sm_blocks, static_cast<unsigned>(kTileBlocks)});
 }
 
-std::string tiled_kernel(const Request& request, bool fold) {
-  if (fold && why_no_fold(request).empty() && request.type == DataType::fp32 &&
-      is_common_sum(request))
-    return text("plait_tiled_fp32_fold_", request.ranks);
+std::string tiled_kernel(const Request& request) {
   return joined("plait_tiled_", name_of(moved_type(request)), sum_variant(request));
 }
 

@@ -17,7 +17,6 @@ const Resources& tile_resources();
 /// Blocks of tiled calls that have slots.
 unsigned blocks_of_tiles(const Group& group);
 
-/// fold: the kernel of a fold, if a fold serves the request (why_no_fold).
-std::string tiled_kernel(const Request& request, bool fold = false);
+std::string tiled_kernel(const Request& request);
 
 }  // namespace plait::cuda

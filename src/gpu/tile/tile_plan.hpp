@@ -21,9 +21,6 @@ enum TileWord : int {
   kTileSent,
   kTileArrived,
   kTileHandled,
-  kTileRelayed,
-  kTilePace,
-  kTileSummed,
   kTileEnded,        ///< also of TileFlags
   kTileBegun,        ///< every peer's slots may be written
   kTileHandlesDone,  ///< the roles that read slots have ended

@@ -18,23 +18,17 @@ struct TileShared {
   struct BulkMove {
     char* dst;  ///< null = the whole tile is on its way
     unsigned bytes, tile;
-    unsigned at = 0;       ///< offset of a relayed piece in the slots; the partner that comes next
-    bool relayed = false;  ///< the piece goes on to other ranks too; in the push role: a partner
-                           ///< comes next
   };
   unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
   BulkMove push_queue[kQueue], collect_queue[kQueue];
-  unsigned ends[kQueue];        ///< bulk stores of the push role when the last store of a tile
-                                ///< had been issued
-  unsigned relay_ends[kQueue];  ///< the same of the collect role
+  unsigned ends[kQueue];  ///< bulk stores of the push role when the last store of a tile had been
+                          ///< issued
   // Tiles so far, each counter with a single writer.
   volatile unsigned stopped;            ///< 1 = no role may begin
   volatile unsigned free;               ///< tiles that owners have free slots for
   volatile unsigned sent;               ///< tiles read from this rank's input
   volatile unsigned arrived;            ///< tiles with all parts at the owners
   volatile unsigned handled;            ///< tiles with results on the way, or in the output
-  volatile unsigned summed;             ///< tiles of a ring with the own part in the output
-  volatile unsigned relayed;            ///< tiles with results sent on by the collect role
   std::uint8_t targets[kMaxCudaRanks];  ///< in this block's order: this rank, then the peers
   // Tables by rank, computed once per call, since a single thread takes microseconds for an
   // address: parts and results of each owner, and rings of slots, in which tile t has slot t %
@@ -44,8 +38,7 @@ struct TileShared {
   unsigned long long part_bytes[kMaxCudaRanks];
   char* parts_out[kMaxCudaRanks];    ///< by owner: slots for this rank's part
   char* parts_in[kMaxCudaRanks];     ///< by sender: slots with the part that this rank handles
-  char* results_out[kMaxCudaRanks];  ///< by reader: slots for results of this rank; with pulls the
-                                     ///< own slots
+  char* results_out[kMaxCudaRanks];  ///< by reader: slots for results of this rank
   char* results_in[kMaxCudaRanks];   ///< by owner: slots to take results from
   TiledArgs args;  ///< kernel parameters are slow to read in functions that are not inlined
 };
@@ -73,7 +66,6 @@ struct TileRoles {
                              tiles = (units + tile_units - 1) / tile_units;
     count =
         tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / args.blocks + 1) : 0;
-    count *= steps_of_tile(args);
     base = mine().tiles[blockIdx.x];
     broken = should_exit(args.state);
   }
@@ -87,28 +79,6 @@ struct TileRoles {
   __device__ unsigned owners_of_mine() const { return pushes_to(args, args.rank); }
   __device__ unsigned readers_of_mine() const { return readers_of(args, args.rank); }
   __device__ unsigned owners_i_read() const { return read_by(args, args.rank); }
-
-  // Fold: sums of the lower half go on to the rank across as parts, and the results come back from
-  // that rank.
-  __device__ bool is_lower() const { return cuda::is_lower(args, args.rank); }
-  __device__ unsigned onward() const { return is_lower() ? 1u << across(args, args.rank) : 0; }
-  /// True if the collect role sends results on, from the rank across or handled here.
-  __device__ bool copies_results() const {
-    return args.copied_results != 0 && !is_lower() && args.handling == kReduceParts &&
-           in(args.keepers, args.rank) && bulk_output();
-  }
-  __device__ bool relays() const { return is_lower() || args.ring != 0 || copies_results(); }
-  __device__ unsigned relays_to() const { return relays() ? readers_of_mine() : 0; }
-  /// Returns the ranks that the handle role sends results to, or that pull results.
-  __device__ unsigned hands_to() const { return relays() ? onward() : readers_of_mine(); }
-  /// Returns the ranks whose slots get the results of the handle role: with pulls only this rank.
-  /// Targets run from first_target() on, before last_target().
-  __device__ unsigned stores_to() const {
-    const unsigned to = hands_to();
-    return pulls_results(args) && to != 0 ? 1u << args.rank : to;
-  }
-  __device__ int first_target() const { return pulls_results(args) ? 0 : 1; }
-  __device__ int last_target() const { return pulls_results(args) ? 1 : args.ranks; }
   __device__ bool bulk_output() const {
     return is_aligned(args.output) && args.result_stride % 16 == 0;
   }
@@ -151,19 +121,16 @@ struct TileRoles {
   __device__ char* ring(int at, int stage, int from) const {
     return args.slots[at] + slot_offset(args, blockIdx.x, at, stage, from, 0);
   }
-  /// Fills in the tables of TileShared for a rank, by a single thread, before all roles. With
-  /// pulls, parts and results lie with the rank that made them; a sum of a fold's lower half goes
-  /// on as a part.
+  /// Fills in the tables of TileShared for a rank, by a single thread, before all roles.
   __device__ void find_places(int rank) const {
     const int index = cuda::index_of(args, rank);
     shared.input[rank] = static_cast<const char*>(args.input) + index * args.part_stride;
     shared.output[rank] = static_cast<char*>(args.output) + index * args.result_stride;
     shared.part_bytes[rank] = cuda::part_bytes(args, rank);
-    const bool stays = pulls_parts(args);
-    shared.parts_out[rank] = stays ? ring(args.rank, 0, rank) : ring(rank, 0, args.rank);
-    shared.parts_in[rank] = stays ? ring(rank, 0, args.rank) : ring(args.rank, 0, rank);
-    shared.results_out[rank] = ring(rank, in(onward(), rank) ? 0 : 1, args.rank);
-    shared.results_in[rank] = ring(pulls_results(args) ? rank : args.rank, 1, rank);
+    shared.parts_out[rank] = ring(rank, 0, args.rank);
+    shared.parts_in[rank] = ring(args.rank, 0, rank);
+    shared.results_out[rank] = ring(rank, 1, args.rank);
+    shared.results_in[rank] = ring(args.rank, 1, rank);
   }
 
   __device__ void await_flag(FlagRows words, unsigned rank, unsigned value) {
@@ -205,10 +172,6 @@ struct TileRoles {
   __device__ void await_room(FlagRows words, unsigned rank, unsigned tile) {
     if (tile >= args.window) await_flag(words, rank, base + tile + 1 - args.window);
   }
-  __device__ void await_room_together(const Team& team, FlagRows words, unsigned ranks,
-                                      unsigned tile) {
-    if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
-  }
   /// Signals that the handle role has read a tile out of the slots. No fence: only loads come
   /// before, and those have ended when the data is stored.
   __device__ void signal_taken(const Team& team, unsigned from, unsigned tile) const {
@@ -227,8 +190,7 @@ struct TileRoles {
   __device__ void signal_idle_peers(int rank) const {
     const unsigned end = base + count;
     TileFlags& theirs = *args.flags[rank];
-    if (!in(owners_of_mine() | onward(), rank))
-      store_flag(&theirs.parts[blockIdx.x][args.rank], end);
+    if (!in(owners_of_mine(), rank)) store_flag(&theirs.parts[blockIdx.x][args.rank], end);
     if (!in(senders_to(args.rank), rank))
       store_flag(&theirs.parts_taken[blockIdx.x][args.rank], end);
     if (!in(readers_of_mine(), rank)) store_flag(&theirs.results[blockIdx.x][args.rank], end);
@@ -244,9 +206,6 @@ struct TileRoles {
       if (broken) return;
       for (int k = 1; k < args.ranks; ++k) {
         const int owner = target(k);
-        if (team.lane == 0) pace(owner, tile);
-        if (args.order == kInPairs) broken = team.any(broken);
-        if (broken) return;
         if (in(to, owner))
           put_units(team, part_out(owner, tile), input(owner), part_bytes(owner), first(tile),
                     length(owner, tile), element);
@@ -303,7 +262,6 @@ struct TileRoles {
     };
     const auto take = [&] {
       const TileShared::BulkMove move = shared.push_queue[taken++ % kQueue];
-      if (move.relayed) return pace(static_cast<int>(move.at), move.tile);
       if (move.dst == nullptr) {
         __threadfence_block();
         shared.sent = move.tile + 1;
@@ -318,7 +276,6 @@ struct TileRoles {
       }
       rate.await_turn(*this, move.bytes);
       if (broken) return;
-      if (args.most_pieces != 0) wait_bulk_stores<false>(args.most_pieces - 1);
       ring.store(move.dst, move.bytes);
       see_arrived(kLag);
     };
@@ -332,8 +289,6 @@ struct TileRoles {
       const unsigned bytes = whole_bytes(owner, tile);
       const char* const src = input(owner) + first(tile) * 16;
       char* const dst = part_out(owner, tile);
-      if (from == 0 && args.order == kInPairs)
-        queue({nullptr, 0, tile, static_cast<unsigned>(owner), true});
       for (unsigned at = from; at < min(bytes, end) && !broken; at += args.piece_bytes) {
         const unsigned piece = min(args.piece_bytes, bytes - at);
         ring.load(src + at, piece);
@@ -357,17 +312,6 @@ struct TileRoles {
     while (!broken && put != taken) take();
     if (!broken) see_arrived(0);
     ring.end();
-  }
-  /// Synchronises with a partner before a push, by a single thread. No data depends on the flag: no
-  /// fence is needed.
-  __device__ void pace(int partner, unsigned tile) {
-    if (!is_paced(args, partner)) return;
-    store_flag_relaxed(&args.flags[partner]->pace[blockIdx.x][args.rank], base + tile + 1);
-    const unsigned* word = &mine().pace[blockIdx.x][partner];
-    while (!broken && !reached(peek_flag(word), base + tile + 1))
-      broken = timeout.expired(args.state, args.stop_page, args.wait_ns,
-                               static_cast<unsigned>(partner), base + tile + 1, ~0u);
-    timeout.began_ns = 0;
   }
   /// Pushes units that the end of a part truncates; only the last tile of a part has any.
   __device__ void push_tails(unsigned tile, unsigned to) {
@@ -427,29 +371,21 @@ struct TileRoles {
   /// fence for all new tiles. The end of the bulk stores is not enough: without a fence, peers read
   /// elements that had not arrived (E-0306).
   __device__ void signal_all() {
-    const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to(),
-                   relayed_to = relays_to();
-    unsigned arrived = to != 0 ? 0 : count, handled = handed_to != 0 ? 0 : count,
-             relayed = relayed_to != 0 ? 0 : count;
-    while (arrived < count || handled < count || relayed < count) {
+    const unsigned to = owners_of_mine(), readers = readers_of_mine();
+    unsigned arrived = to != 0 ? 0 : count, handled = readers != 0 ? 0 : count;
+    while (arrived < count || handled < count) {
       const unsigned sent = to != 0 ? shared.arrived : count,
-                     taken = handed_to != 0 ? shared.handled : count,
-                     gone = relayed_to != 0 ? shared.relayed : count;
-      if (sent == arrived && taken == handled && gone == relayed) {
+                     taken = readers != 0 ? shared.handled : count;
+      if (sent == arrived && taken == handled) {
         broken = broken || timeout.failed_elsewhere(args.state);
         if (broken) return;
         continue;
       }
       fence_before_flags();
       if (sent != arrived) signal(&TileFlags::parts, to, base + sent);
-      if (taken != handled) {
-        signal(&TileFlags::parts, on, base + taken);
-        signal(&TileFlags::results, handed_to & ~on, base + taken);
-      }
-      if (gone != relayed) signal(&TileFlags::results, relayed_to, base + gone);
+      if (taken != handled) signal(&TileFlags::results, readers, base + taken);
       arrived = sent;
       handled = taken;
-      relayed = gone;
     }
   }
 
@@ -472,8 +408,8 @@ struct TileRoles {
         if (i + u * team.threads < limit)
           held[u] = from != 0 ? load_pair(src + (i + u * team.threads) * 16ull)
                               : load_any(src, start + i + u * team.threads, bytes, whole);
-      for (int k = first_target(); k < last_target(); ++k)
-        if (in(stores_to(), peer(k)) && (from == 0 || peer(k) != source)) {
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(readers_of_mine(), peer(k)) && (from == 0 || peer(k) != source)) {
           auto* to = reinterpret_cast<ulonglong2*>(result_out(peer(k), tile));
 #pragma unroll
           for (int u = 0; u < 4; ++u)
@@ -539,83 +475,22 @@ struct TileRoles {
   // --- collect ----------------------------------------------------------------------------------
 
   __device__ void collect_by_threads(const Team& team, unsigned owners) {
-    if (is_lower()) return relay_by_threads(team);
-    if (args.ring != 0) return go_round_by_threads(team);
     for (unsigned tile = 0; tile < count; ++tile) {
       await_together(team, &TileFlags::results, owners, base + tile + 1);
       if (broken) return;
-      take_by_threads(team, owners, tile);
-    }
-  }
-  /// Takes the results of a tile from the slots that `owners` have filled.
-  __device__ void take_by_threads(const Team& team, unsigned owners, unsigned tile) {
-    for (int k = 1; k < args.ranks; ++k)
-      if (in(owners, peer(k)))
-        take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
-                   result_in(peer(k), tile), length(peer(k), tile), element);
-    team.barrier();
-    if (team.lane != 0) return;
-    fence_before_flags();
-    signal(&TileFlags::results_taken, owners, base + tile + 1);
-  }
-  /// Ring, as by bulk copies.
-  __device__ void go_round_by_threads(const Team& team) {
-    const unsigned turns = steps_of_tile(args), to = relays_to(), from = owners_i_read();
-    for (unsigned tile = 0; tile < count / turns; ++tile)
-      for (unsigned turn = 0; turn <= turns; ++turn) {
-        const unsigned step = tile * turns + turn;
-        const int owner = ring_part(args, turn);
-        const unsigned limit = length(owner, tile);
-        const char* const came = result_in(ring_before(args), step - 1);
-        if (turn == 0 && team.lane == 0) await_shared(shared.summed, tile + 1);
-        if (turn > 0) await_together(team, &TileFlags::results, from, base + step);
-        if (turn < turns) await_room_together(team, &TileFlags::results_taken, to, step);
-        broken = team.any(broken);
-        if (broken) return;
-        if (turn == 0)
-          put_units(team, result_out(ring_next(args), step), output(owner), part_bytes(owner),
-                    first(tile), limit, element);
-        else if (turn < turns)
-          put_units(team, result_out(ring_next(args), step), came, limit * 16ull, 0, limit,
-                    element);
-        if (turn > 0)
-          take_units(team, output(owner), part_bytes(owner), first(tile), came, limit, element);
-        team.barrier();
-        if (team.lane != 0) continue;
-        fence_before_flags();
-        if (turn > 0) signal(&TileFlags::results_taken, from, base + step);
-        if (turn < turns) shared.relayed = step + 1;
-      }
-  }
-  /// As by bulk copies: a tile's results go on before those of the tile before are awaited.
-  __device__ void relay_by_threads(const Team& team) {
-    const unsigned to = relays_to(), from = onward();
-    for (unsigned tile = 0; tile <= count; ++tile) {
-      if (tile < count) {
-        await_together(team, &TileFlags::results, from, base + tile + 1);
-        await_room_together(team, &TileFlags::results_taken, to, tile);
-        if (broken) return;
-        const int owner = across(args, args.rank);
-        for (int k = 1; k < args.ranks; ++k)
-          if (in(to, target(k)))
-            put_units(team, result_out(target(k), tile), result_in(owner, tile),
-                      length(owner, tile) * 16ull, 0, length(owner, tile), element);
-        take_by_threads(team, from, tile);
-        if (team.lane == 0) {
-          __threadfence_block();
-          shared.relayed = tile + 1;
-        }
-      }
-      if (tile == 0) continue;
-      await_together(team, &TileFlags::results, to, base + tile);
-      if (broken) return;
-      take_by_threads(team, to, tile - 1);
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(owners, peer(k)))
+          take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
+                     result_in(peer(k), tile), length(peer(k), tile), element);
+      team.barrier();
+      if (team.lane != 0) continue;
+      fence_before_flags();
+      signal(&TileFlags::results_taken, owners, base + tile + 1);
     }
   }
 };
 
 __device__ PLAIT_NOINLINE void tile_push(TileRoles work, const Team team, char* room) {
-  if (work.args.ring != 0) return;  // the handle role pushes
   const unsigned to = work.owners_of_mine();
   const bool bulk = is_aligned(work.args.input) && work.args.part_stride % 16 == 0;
   if (!bulk || to == 0)

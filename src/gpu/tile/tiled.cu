@@ -6,27 +6,23 @@
 #if PLAIT_SM_90
 #include "gpu/tile/tiled.cuh"
 
-#define PLAIT_TILED_AS(name, type, op, ranks, fold)                             \
+#define PLAIT_TILED_AS(name, type, op, ranks)                                   \
   extern "C" __global__ void __launch_bounds__(plait::cuda::kTileThreads, 1)    \
       plait_tiled_##name(const __grid_constant__ plait::cuda::TiledArgs args) { \
     if (args.state == nullptr) return; /* an empty launch */                    \
-    plait::cuda::tiled<plait::DataType::type, op, ranks, fold>(args);           \
+    plait::cuda::tiled<plait::DataType::type, op, ranks>(args);                 \
   }
 #define PLAIT_TILED_SUM(type, ranks) \
-  PLAIT_TILED_AS(type##_sum_##ranks, type, static_cast<int>(plait::ReduceOp::sum), ranks, false)
+  PLAIT_TILED_AS(type##_sum_##ranks, type, static_cast<int>(plait::ReduceOp::sum), ranks)
 #define PLAIT_TILED_SUMS(type) \
   PLAIT_TILED_SUM(type, 2)     \
   PLAIT_TILED_SUM(type, 4)     \
   PLAIT_TILED_SUM(type, 8)
-#define PLAIT_TILED_FOLD(type, ranks) \
-  PLAIT_TILED_AS(type##_fold_##ranks, type, static_cast<int>(plait::ReduceOp::sum), ranks, true)
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) \
-  PLAIT_TILED_AS(name##_any_0, name, plait::cuda::kAnyOp, 0, false)
+  PLAIT_TILED_AS(name##_any_0, name, plait::cuda::kAnyOp, 0)
 #include "plait/types.def"
 #undef PLAIT_TYPE
 PLAIT_TILED_SUMS(fp32)
 PLAIT_TILED_SUMS(bf16)
 PLAIT_TILED_SUMS(fp16)
-PLAIT_TILED_FOLD(fp32, 4)
-PLAIT_TILED_FOLD(fp32, 8)
 #endif  // PLAIT_SM_90

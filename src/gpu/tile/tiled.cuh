@@ -8,13 +8,11 @@
 //
 // Push and collect use bulk copies of a single thread if addresses allow, otherwise loads and
 // stores of the role's threads. Ranks may differ in this, since slots and flags are the same.
-// Parts, results or both may stay in the maker's slots until other ranks fetch them (TilePulls).
 // Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "gpu/abi/direct_shape.hpp"
 #include "gpu/abi/tile_args.hpp"
 #include "gpu/tile/tile_collect.cuh"
-#include "gpu/tile/tile_ring.cuh"
 #include "gpu/tile/tile_roles.cuh"
 
 namespace plait::cuda {
@@ -26,31 +24,28 @@ struct TileThreads {
                             kCollect = kCollectThreads;
 };
 
-/// kFold: reduce in two halves; if the number of ranks is a run-time value, the call says so.
-template <DataType kType, int kOp, int kRanks, bool kFold, class Threads>
+/// kRanks: 0 = any number, known at run time.
+template <DataType kType, int kOp, int kRanks, class Threads>
 struct TiledBlock : TileRoles {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
-  static constexpr int kHeld = kRanks == 0 ? 1 : kFold ? kRanks / 2 + 1 : kRanks;
+  static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
   // Units that a thread reduces at once: as many as registers hold. A unit of short elements takes
   // more registers; two ranks' units of 16-bit elements fit (4 % faster; not timed with four
   // ranks).
   static constexpr int kFew = sizeof(Stored) < (kRanks == 2 ? 2 : 4) ? 2 : 1;
-  static constexpr int kTogether = kHeld == 8 || kFold ? 1 : 2 / kFew;
+  static constexpr int kTogether = kHeld == 8 ? 1 : 2 / kFew;
 
   __device__ explicit TiledBlock(TileShared& between) : TileRoles(between, sizeof(Stored)) {}
 
   /// Handles each tile that has arrived; after that the slots are free, and readers have the
   /// results. Waits first until the own tile has been read, since the result may replace the tile.
   __device__ void handle_all(const Team& team) {
-    if (kRanks == 0 && args.ring != 0) return ring_reduce<Sum, Threads::kHandle>(*this, team);
-    const unsigned from = senders_to(args.rank), on = onward(), readers = hands_to() & ~on;
+    const unsigned from = senders_to(args.rank), readers = readers_of_mine();
     for (unsigned tile = 0; tile < count; ++tile) {
       if (team.lane == Threads::kHandle - 1) await_shared(shared.sent, tile + 1);
       if (team.lane < kMaxCudaRanks && in(readers, static_cast<int>(team.lane)))
         await_room(&TileFlags::results_taken, team.lane, tile);
-      if (team.lane < kMaxCudaRanks && in(on, static_cast<int>(team.lane)))
-        await_room(&TileFlags::parts_taken, team.lane, tile);
       await_together(team, &TileFlags::parts, from, base + tile + 1);
       if (broken) return;
       if (owns()) handle(team, tile, from);
@@ -70,18 +65,10 @@ struct TiledBlock : TileRoles {
       tile_place(*this, team, tile, from);
   }
 
-  // Sources of a reduction in order, in a fold the sources of a half; see tile_cut.hpp.
-  static constexpr bool kMayFold = kRanks == 0 || kFold;
-  __device__ int sources() const { return kMayFold ? source_count(args) : kRanks; }
-  __device__ int source(int which) const { return kMayFold ? source_rank(args, which) : which; }
-  __device__ double scale(int which) const {
-    return kMayFold && is_sum_so_far(args, which) ? 1.0 : args.scalars[source(which)];
-  }
-  __device__ const char* source_at(int which, const char* own, unsigned long long at) const {
-    const int rank = source(which);
+  __device__ int sources() const { return kRanks == 0 ? args.ranks : kRanks; }
+  __device__ const char* source_at(int rank, const char* own, unsigned long long at) const {
     return rank == args.rank ? own : shared.parts_in[rank] + at;
   }
-  __device__ bool finishes() const { return !kMayFold || !is_lower(); }
 
   /// Reduces all parts in rank order into the own output, and into the slots of the ranks that get
   /// the sum.
@@ -92,15 +79,14 @@ struct TiledBlock : TileRoles {
     const unsigned whole =
         is_aligned(own) && is_aligned(out) ? whole_bytes(args.rank, tile) / 16 : 0;
     const bool keeps = in(args.keepers, args.rank);
-    const unsigned to = stores_to();
+    const unsigned to = readers_of_mine();
     const unsigned long long at = slot_at(tile);
     const char* from[kHeld];
-    for (int held = 0; held < (kRanks == 0 ? 0 : kHeld); ++held)
-      from[held] = held < sources() ? source_at(held, own, at) : nullptr;
+    for (int held = 0; held < kRanks; ++held) from[held] = source_at(held, own, at);
     for (unsigned i = team.lane; i < whole; i += kTogether * Threads::kHandle) {
       Unit total[kTogether];
       sum_units(total, from, own, at, i, whole);
-      for (int k = first_target(); k < last_target() && to != 0; ++k)
+      for (int k = 1; k < args.ranks && to != 0; ++k)
         if (in(to, target(k))) put_units(shared.results_out[target(k)] + at, total, i, whole);
       if (keeps) put_units(out, total, i, whole);
     }
@@ -120,15 +106,15 @@ struct TiledBlock : TileRoles {
                             const char* own, unsigned long long at, unsigned i,
                             unsigned limit) const {
     Sum sum[kTogether];
-    const int all = sources();
-    for (int group = 0; group < (kRanks != 0 ? 1 : all); ++group) {
+    const int groups = kRanks != 0 ? 1 : args.ranks;
+    for (int group = 0; group < groups; ++group) {
       Unit got[kTogether][kHeld];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
 #pragma unroll
         for (int held = 0; held < kHeld; ++held) {
           const char* const src = kRanks != 0 ? from[held] : source_at(group, own, at);
-          if (i + u * Threads::kHandle < limit && (!kFold || held < all))
+          if (i + u * Threads::kHandle < limit)
             got[u][held] = load_pair(src + (i + u * Threads::kHandle) * 16ull);
         }
 #pragma unroll
@@ -136,12 +122,12 @@ struct TiledBlock : TileRoles {
 #pragma unroll
         for (int held = 0; held < kHeld; ++held)
           if (group + held == 0)
-            sum[u].first(got[u][held], args.op, scale(0));
-          else if (!kFold || held < all)
-            sum[u].add(got[u][held], args.op, scale(group + held));
+            sum[u].first(got[u][held], args.op, args.scalars[0]);
+          else
+            sum[u].add(got[u][held], args.op, args.scalars[group + held]);
     }
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, finishes(), args.ranks);
+    for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, true, args.ranks);
   }
   /// Reduces units that are unaligned or truncated. Not inlined, to take no registers from the
   /// rest.
@@ -152,19 +138,18 @@ struct TiledBlock : TileRoles {
     const unsigned long long bytes = work.part_bytes(args.rank), first = work.first(tile);
     for (unsigned i = begin + team.lane; i < limit; i += Threads::kHandle) {
       Sum sum;
-      for (int which = 0; which < work.sources(); ++which) {
-        const int rank = work.source(which);
+      for (int rank = 0; rank < work.sources(); ++rank) {
         const Unit unit = rank == args.rank
                               ? work.load_any(work.input(rank), first + i, bytes, false)
                               : load_pair(work.part_in(rank, tile) + i * 16ull);
-        if (which == 0)
-          sum.first(unit, args.op, work.scale(0));
+        if (rank == 0)
+          sum.first(unit, args.op, args.scalars[0]);
         else
-          sum.add(unit, args.op, work.scale(which));
+          sum.add(unit, args.op, args.scalars[rank]);
       }
-      const Unit total = sum.result(args.op, work.finishes(), args.ranks);
-      for (int k = work.first_target(); k < work.last_target(); ++k)
-        if (work.in(work.stores_to(), work.target(k)))
+      const Unit total = sum.result(args.op, true, args.ranks);
+      for (int k = 1; k < args.ranks; ++k)
+        if (work.in(work.readers_of_mine(), work.target(k)))
           store_pair(work.result_out(work.target(k), tile) + i * 16ull, total.lo, total.hi);
       if (work.in(args.keepers, args.rank))
         work.store_any(work.output(args.rank), first + i, total, bytes, false);
@@ -189,7 +174,7 @@ struct TiledBlock : TileRoles {
   }
 };
 
-template <DataType kType, int kOp, int kRanks, bool kFold = false, class Threads = TileThreads>
+template <DataType kType, int kOp, int kRanks, class Threads = TileThreads>
 __device__ void tiled(const TiledArgs& args) {
   PLAIT_DYNAMIC_SHARED(room);
   PLAIT_SHARED(TileShared, shared);
@@ -203,11 +188,9 @@ __device__ void tiled(const TiledArgs& args) {
     shared.sent = 0;
     shared.arrived = 0;
     shared.handled = 0;
-    shared.relayed = 0;
-    shared.summed = 0;
   }
   __syncthreads();
-  TiledBlock<kType, kOp, kRanks, kFold, Threads> block(shared);
+  TiledBlock<kType, kOp, kRanks, Threads> block(shared);
   const unsigned k = threadIdx.x;
   if (k < static_cast<unsigned>(shared.args.ranks)) {
     shared.targets[k] = static_cast<std::uint8_t>(

@@ -16,8 +16,8 @@ class TiledReady : public PreparedCall {
  public:
   TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
-        kernel_(kernels_.find(tiled_kernel(request, tuning.fold != 0))),
-        args_(tiled_shape(request, rank.rank(), tile_wish(tuning, rank.group()))) {
+        kernel_(kernels_.find(tiled_kernel(request))),
+        args_(tiled_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
       args_.flags[peer] = rank.flags(kTileFlags, peer);
@@ -53,21 +53,8 @@ class TiledEngine : public Engine {
         "direct collectives; bulk copies of 9.0", all_collectives()};
     return info;
   }
-  std::string why_not(const Request& request, const Tuning& tuning,
-                      const Group& group) const override {
+  std::string why_not(const Request&, const Tuning&, const Group& group) const override {
     if (!group.runs(kTiledKernels)) return group.lacks(kTiledKernels);
-    if (tuning.fold != 0 && !why_no_fold(request).empty())
-      return joined("fold=1: ", why_no_fold(request));
-    if (tuning.ring != 0 && tuning.fold != 0) return "fold=1 and ring=1: wanted one of them";
-    if (tuning.ring != 0 && !why_no_ring(request).empty())
-      return joined("ring=1: ", why_no_ring(request));
-    const int pull = static_cast<int>(tuning.pull);
-    if (pull != 0 && (tuning.fold != 0 || tuning.ring != 0))
-      return text("pull=", pull, ": wanted none of fold=1, ring=1 beside it");
-    if ((pull & kPullsResults) != 0 && tuning.copied_results != 0)
-      return text("pull=", pull, ": wanted no copied_results=1 beside it");
-    if (pull != 0 && !why_no_pull(request, pull).empty())
-      return text("pull=", pull, ": ", why_no_pull(request, pull));
     return group.why_no_part(kTileMemory);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
@@ -92,15 +79,10 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
   wish.window = static_cast<std::uint32_t>(tuning.window);
   wish.slot_memory_bytes = group.sizes[kTileMemory];
-  wish.fold = tuning.fold != 0;
-  wish.ring = tuning.ring != 0;
-  wish.pull = static_cast<int>(tuning.pull);
   wish.order = static_cast<TargetOrder>(tuning.order);
   wish.turns = tuning.shift != 0;
   wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;
-  wish.in_flight_bytes = static_cast<std::uint64_t>(tuning.under_way_kib) << 10;
   wish.send_gb_per_s = static_cast<std::uint32_t>(tuning.send_gb_per_s);
-  wish.copied_results = tuning.copied_results != 0;
   if (const std::uint64_t blocks = group.sizes.divided(kTileMemory); blocks != 0)
     wish.slot_blocks = blocks;
   return wish;

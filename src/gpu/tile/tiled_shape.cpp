@@ -20,20 +20,6 @@ void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   shape.total_bytes = bytes;
 }
 
-/// Bulk-copy pieces of a block, and how many are in flight at once.
-void bound_pieces(TiledArgs& shape, const TileWish& wish) {
-  constexpr std::uint64_t kLeastBytes = 1024;
-  const std::uint64_t share = wish.in_flight_bytes / shape.blocks;  // Share of a block.
-  std::uint64_t piece = wish.piece_bytes != 0 ? wish.piece_bytes : kBulkBytes;
-  if (wish.piece_bytes == 0 && share != 0)
-    piece = std::clamp(share / kLeastBytes * kLeastBytes, kLeastBytes, piece);
-  shape.piece_bytes = static_cast<std::uint32_t>(piece);
-  shape.in_turn = wish.piece_bytes != 0 || share != 0 ? 1 : 0;
-  if (share != 0)
-    shape.most_pieces =
-        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
-}
-
 /// Each block sends at its share of the GPU's rate. A rank that also hands out results, as many
 /// bytes as parts, sends parts at half the rate.
 void set_rate(TiledArgs& shape, std::uint64_t gb_per_s) {
@@ -62,7 +48,7 @@ std::uint32_t window_of(const TiledArgs& shape, std::uint64_t most_blocks, std::
   if (!is_in_step(shape, most_blocks)) return kTileSlots;
   if (sums_travel(shape)) return 2;
   const bool has_one_hop = shape.readers == 0 && ranks_in(shape.owners) == shape.ranks;
-  if (!has_one_hop || shape.shift != 0 || shape.ring != 0) return kTileSlots;
+  if (!has_one_hop || shape.shift != 0) return kTileSlots;
   return of_block <= 4 * kUsualUnits ? 2 : 3;
 }
 
@@ -87,7 +73,7 @@ void lay_slots(TiledArgs& shape, const TileWish& wish) {
     return static_cast<std::uint32_t>(bytes / kSlotGrainBytes * kSlotGrainBytes);
   };
   shape.block_bytes = whole(wish.slot_memory_bytes / wish.slot_blocks);
-  // With a window of 1, ranks that forward received data would wait for each other in a circle.
+  // With a window of 1 no tile would be in flight while the tile before is read.
   constexpr std::uint32_t kLeastWindow = 2;
   const auto most = static_cast<std::uint32_t>(shape.block_bytes / (all * kSlotGrainBytes));
   shape.window = std::clamp(shape.window, kLeastWindow, std::max(kLeastWindow, most));
@@ -98,28 +84,11 @@ void lay_slots(TiledArgs& shape, const TileWish& wish) {
                                           shape.block_bytes, " for ", all * shape.window));
 }
 
-/// The requested pulls that serve the request.
-int pulls(const Request& request, const TileWish& wish) {
-  int found = 0;
-  for (const int one : {kPullsResults, kPullsParts})
-    if ((wish.pull & one) != 0 && why_no_pull(request, one).empty()) found |= one;
-  return found;
-}
-
-/// An all_gather whose parts are results from the start: each rank hands out its own.
-void hand_out(TiledArgs& shape) {
-  shape.handling = kPassPart;
-  shape.senders = 0;
-  shape.readers = shape.owners;
-  shape.result_stride = shape.place_stride;
-  shape.pull = kPullsResults;
-}
-
 }  // namespace
 
 /// A one-hop call keeps its shape. In other collectives each owner handles a share, and the result
 /// goes to the readers.
-TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
+TiledArgs tiled_shape(const Request& request, int rank) {
   const DirectShape direct = direct_shape(request, rank);
   TiledArgs shape{};
   shape.rank = rank;
@@ -138,18 +107,13 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   shape.own_to = direct.own_to;
   shape.own_bytes = direct.own_bytes;
   const int owners = __builtin_popcount(direct.owners);
-  const bool rings = wish.ring && why_no_ring(request).empty();
-  // Two ranks exchange the whole message of an all_reduce: as many bytes, one hop less. A chain
-  // brings everything to its end.
+  // Two ranks exchange the whole message of an all_reduce: as many bytes, one hop less.
   const bool is_shared_out = (request.collective == Collective::all_reduce && request.ranks != 2) ||
-                             (request.collective == Collective::reduce && !rings) ||
+                             request.collective == Collective::reduce ||
                              request.collective == Collective::broadcast;
-  shape.ring = rings ? 1 : 0;
   if (!is_shared_out) {
     shape.part_bytes = direct.part_bytes;
     shape.total_bytes = direct.part_bytes * static_cast<std::uint64_t>(owners);
-    if (shape.ring == 0) shape.pull = pulls(request, wish);
-    if (shape.pull != 0 && request.collective == Collective::all_gather) hand_out(shape);
     return shape;
   }
   shape.readers = direct.owners;
@@ -158,43 +122,10 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
     share_out(shape, direct.part_bytes, std::max(1, owners));
   } else {
     shape.owners = shape.senders;
-    if (wish.fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
-    share_out(shape, direct.part_bytes, shape.half != 0 ? shape.half : request.ranks);
+    share_out(shape, direct.part_bytes, request.ranks);
   }
-  if (shape.half == 0 && shape.ring == 0) shape.pull = pulls(request, wish);
   shape.part_stride = shape.result_stride = shape.part_bytes;
   return shape;
-}
-
-std::string why_no_fold(const Request& request) {
-  if (request.collective != Collective::all_reduce) return "wanted an all_reduce";
-  if (request.ranks < 4 || request.ranks % 2 != 0)
-    return text("wanted an even number of ranks from 4 on, found ", request.ranks);
-  if (is_widened(request.type))
-    return text("type ", name_of(request.type),
-                " is not supported: partial sums travel, so the type must accumulate in itself");
-  return "";
-}
-
-std::string why_no_ring(const Request& request) {
-  if (!reduces(request.collective)) return "wanted an all_reduce, a reduce_scatter or a reduce";
-  if (request.ranks < 3) return text("wanted 3 ranks or more, found ", request.ranks);
-  if (!has_no_order(request.type, request.op))
-    return text("wanted integers, min or max, which give the same bits in any order, found ",
-                name_of(request.op), " of ", name_of(request.type));
-  return "";
-}
-
-std::string why_no_pull(const Request& request, int pull) {
-  const auto is_one_of = [&](std::initializer_list<Collective> served) {
-    return std::find(served.begin(), served.end(), request.collective) != served.end();
-  };
-  if ((pull & kPullsParts) != 0 && !reduces(request.collective))
-    return "wanted an all_reduce, a reduce_scatter or a reduce";
-  if ((pull & kPullsResults) != 0 && !is_one_of({Collective::all_reduce, Collective::reduce,
-                                                 Collective::broadcast, Collective::all_gather}))
-    return "wanted an all_reduce, a reduce, a broadcast or an all_gather";
-  return request.ranks < 3 ? text("wanted 3 ranks or more, found ", request.ranks) : "";
 }
 
 std::uint64_t tile_slots(int ranks, std::uint64_t blocks) {
@@ -216,8 +147,8 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
       most_units, 1, std::max<std::uint64_t>(1, shape.slot_bytes / kUnit)));
   shape.order = wish.order;
   shape.turns = wish.turns ? 1 : 0;
-  shape.copied_results = wish.copied_results && !pulls_results(shape) ? 1 : 0;
-  bound_pieces(shape, wish);
+  shape.piece_bytes = wish.piece_bytes != 0 ? wish.piece_bytes : kBulkBytes;
+  shape.in_turn = wish.piece_bytes != 0 ? 1 : 0;
   set_rate(shape, wish.send_gb_per_s);
   return shape.blocks;
 }

@@ -1,18 +1,13 @@
 // Data flow of a tiled or one-hop call: senders and receivers of parts, the work of owners, and
 // readers of results. Pure arithmetic, so tests need no GPU.
 #pragma once
-#include <string>
+#include <cstdint>
 
 #include "gpu/abi/direct_shape.hpp"
 #include "gpu/abi/tile_args.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
-
-/// Returns "" if a fold, a ring or all of these TilePulls serve the request; otherwise the reason.
-std::string why_no_fold(const Request& request);
-std::string why_no_ring(const Request& request);
-std::string why_no_pull(const Request& request, int pull);
 
 /// Slots of a rank for calls of `blocks` blocks, of at least kSlotGrainBytes each: enough for full
 /// blocks of any collective. An all_reduce of few blocks uses slots of half the size.
@@ -26,19 +21,13 @@ struct TileWish {
   std::uint32_t window = 0;                 ///< Tiles of a block in flight to each peer.
   std::uint64_t slot_memory_bytes = 0;      ///< Slot memory of all blocks.
   std::uint64_t slot_blocks = kTileBlocks;  ///< Blocks that have slots; the same in all calls.
-  bool fold = false;
-  bool ring = false;
-  int pull = 0;  ///< TilePulls
   TargetOrder order = kByRank;
-  bool turns = false;                 ///< Blocks start with different targets.
-  std::uint32_t piece_bytes = 0;      ///< Size of a bulk copy; pieces then go to targets in turn.
-  std::uint64_t in_flight_bytes = 0;  ///< Most bytes of a GPU's bulk copies in flight to peers.
-  std::uint32_t send_gb_per_s = 0;    ///< Rate of all that a GPU sends; 0 = unlimited.
-  bool copied_results = false;
+  bool turns = false;               ///< Blocks start with different targets.
+  std::uint32_t piece_bytes = 0;    ///< Size of a bulk copy; pieces then go to targets in turn.
+  std::uint32_t send_gb_per_s = 0;  ///< Rate of all that a GPU sends; 0 = unlimited.
 };
 /// Fills the fields of TiledArgs that follow from request and rank; all further fields are 0.
-/// Applies the wishes that serve the request.
-TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish = {});
+TiledArgs tiled_shape(const Request& request, int rank);
 /// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
 

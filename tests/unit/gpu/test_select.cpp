@@ -26,15 +26,18 @@ TuningRow row_of(const Engine& engine, bool ahead, std::uint64_t upto_bytes = kA
   return row;
 }
 
-/// Rows: a fold, else pulls, else two_shot; NCCL is slower than the fold.
+/// Rows: tiles in order 2 for fp32, else two_shot, from 64 MiB on tiles in small pieces; NCCL is
+/// slower than order 2.
 const TuningTable& rows() {
   static const TuningTable made = [] {
-    Tuning fold, pull;
-    fold.fold = fold.shift = 1;
-    pull.pull = 1;
-    return TuningTable(std::vector<TuningRow>{row_of(tiled_engine(), true, 64 << 20, fold),
-                                              row_of(two_shot_engine(), false, 64 << 20),
-                                              row_of(tiled_engine(), false, kAnySize, pull)});
+    Tuning shifted, pieces;
+    shifted.order = 2;
+    shifted.shift = 1;
+    pieces.piece_kib = 4;
+    TuningRow first = row_of(tiled_engine(), true, 64 << 20, shifted);
+    first.type = DataType::fp32;
+    return TuningTable(std::vector<TuningRow>{first, row_of(two_shot_engine(), false, 64 << 20),
+                                              row_of(tiled_engine(), false, kAnySize, pieces)});
   }();
   return made;
 }
@@ -71,12 +74,21 @@ std::string tuned(const std::string& more) {
 }  // namespace
 
 TEST_CASE("a row's variant is used if the engine serves the request with it") {
-  CHECK(chosen(request_of(DataType::fp32, 16 << 20)) == "tiled fold=1 shift=1, ahead");
-  CHECK(chosen(request_of(DataType::fp64, 16 << 20)) == "tiled fold=1 shift=1");
-  CHECK(chosen(request_of(DataType::bf16, 16 << 20)) == "two_shot");  // sums that are widened
-  CHECK(chosen(request_of(DataType::bf16, 128 << 20)) == "tiled pull=1");
-  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 6)).starts_with("tiled fold=1 shift=1"));
-  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 5)) == "two_shot");  // no two equal halves
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20)) == "tiled order=2 shift=1, ahead");
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 5)).starts_with("tiled order=2 shift=1"));
+  CHECK(chosen(request_of(DataType::bf16, 16 << 20)) == "two_shot");  // a row of another type
+  CHECK(chosen(request_of(DataType::bf16, 128 << 20)) == "tiled piece_kib=4");
+  // A part through host memory wants memory that all ranks map.
+  Tuning part;
+  part.host_permille = 100;
+  const TuningTable parts(std::vector<TuningRow>{row_of(tiled_engine(), true, kAnySize, part),
+                                                 row_of(two_shot_engine(), false)});
+  Group without = usual_group(8);
+  without.host_bytes = 0;
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  CHECK(said(*Selector(usual_group(8), {}, true, nullptr, parts).best(request)) ==
+        "tiled host_permille=100, ahead");
+  CHECK(said(*Selector(without, {}, true, nullptr, parts).best(request)) == "two_shot");
 }
 
 TEST_CASE("a caller's parameters replace the row's, and keep a budget of blocks") {
@@ -85,7 +97,7 @@ TEST_CASE("a caller's parameters replace the row's, and keep a budget of blocks"
         std::map<std::string, std::int64_t>{{"blocks", 32}});
   CHECK(said(*selector().best(request, {"tiled", {}})) == "tiled");
   const Selector bounded(usual_group(8, false, kUsualMemoryBytes, 16), {}, true, nullptr, rows());
-  CHECK(bounded.best(request)->tuning.fold == 1);
+  CHECK(bounded.best(request)->tuning.shift == 1);
 }
 
 TEST_CASE("a pace serves only measured links") {
@@ -125,25 +137,25 @@ TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
   const Request long_one = request_of(DataType::fp32, 128 << 20);
   const Selector selector(usual_group(8), {}, true, nullptr, both);
   CHECK(said(*selector.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
-  CHECK(said(*selector.best(long_one)) == "tiled pull=1");
+  CHECK(said(*selector.best(long_one)) == "tiled piece_kib=4");
   CHECK(!selector.no_slower_than_nccl(long_one));  // without a requested launch
   CHECK(said(*selector.best(request_of(DataType::bf16, 16 << 20), {"", {}, true})) ==
         "two_shot");  // from 32 MiB on alone
   CHECK(said(*selector.best(long_one, {"tiled", {}, true})) == "tiled");
   CHECK(selector.explain(long_one).starts_with(
-      "chosen: engine tiled (pull=1), as measured on such GPUs\n"
+      "chosen: engine tiled (piece_kib=4), as measured on such GPUs\n"
       "in graphs: engine scatter_ring, as measured on such GPUs\n"));
   CHECK(selector.explain(request_of(DataType::bf16, 16 << 20)).find("in graphs") ==
         std::string::npos);
   CHECK(selector.differs_in_graphs(long_one));
   CHECK(!selector.differs_in_graphs(request_of(DataType::bf16, 16 << 20)));
-  const EngineRequest folds{"", {{"fold", 1}}, true};  // a parameter that rings lack
-  CHECK(said(*selector.best(long_one, folds)) == "tiled fold=1");
-  CHECK(!selector.differs_in_graphs(long_one, folds));
-  CHECK(selector.explain(long_one, folds).find("in graphs") == std::string::npos);
+  const EngineRequest windows{"", {{"window", 3}}, true};  // a parameter that rings lack
+  CHECK(said(*selector.best(long_one, windows)) == "tiled window=3");
+  CHECK(!selector.differs_in_graphs(long_one, windows));
+  CHECK(selector.explain(long_one, windows).find("in graphs") == std::string::npos);
   CHECK(said(*Selector(usual_group(7), {}, true, nullptr, both)
                   .best(request_of(DataType::fp32, 128 << 20, 7), {"", {}, true})) ==
-        "tiled pull=1");  // another number of ranks
+        "tiled piece_kib=4");  // another number of ranks
   // A tuning table has a single row for both launches, hence these rows do not count there.
   const Selector with_table(usual_group(8), TuningTable(tuned("")), true, nullptr, both);
   CHECK(with_table.best(long_one)->by == EngineChoice::By::built_in);
@@ -152,7 +164,7 @@ TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
   const Selector elsewhere(usual_group(8), TuningTable(tuned("")), false, nullptr, both);
   CHECK(elsewhere.best(long_one, {"", {}, true})->by == EngineChoice::By::table);
   const Selector overlapping(usual_group(8, true), {}, true, nullptr, both);
-  CHECK(said(*overlapping.best(long_one, {"", {}, true})) == "tiled pull=1");
+  CHECK(said(*overlapping.best(long_one, {"", {}, true})) == "tiled piece_kib=4");
 }
 
 TEST_CASE("a plan serves a request without measurements if it is predicted to be faster") {
@@ -185,22 +197,23 @@ TEST_CASE("a plan serves a request without measurements if it is predicted to be
 
 TEST_CASE("counters name the row's variant, not the caller's parameters") {
   const Request request = request_of(DataType::fp32, 16 << 20);
-  CHECK(label(*selector().best(request)) == "tiled(fold=1,shift=1)");
-  CHECK(label(*selector().best(request, {"tiled", {{"pull", 1}}})) == "tiled");
+  CHECK(label(*selector().best(request)) == "tiled(order=2,shift=1)");
+  CHECK(label(*selector().best(request, {"tiled", {{"piece_kib", 1}}})) == "tiled");
   CHECK(label(*selector().best(request_of(DataType::bf16, 16 << 20))) == "two_shot");
 }
 
 TEST_CASE("explain() names the row's variant") {
   const std::string lines = selector().explain(request_of(DataType::fp32, 16 << 20));
-  CHECK(lines.starts_with("chosen: engine tiled (fold=1, shift=1), as measured on such GPUs\n"));
+  CHECK(lines.starts_with("chosen: engine tiled (order=2, shift=1), as measured on such GPUs\n"));
 }
 
 TEST_CASE("a row's comparison with NCCL holds for its own variant only") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   CHECK(said(*selector(tuned("")).best(request)) == "tiled");
-  CHECK(said(*selector(tuned(R"("params":{"fold":1,"shift":1},)")).best(request)) ==
-        "tiled fold=1 shift=1, ahead");
-  CHECK(said(*selector(tuned(R"("params":{"pull":1},)")).best(request)) == "tiled pull=1");
+  CHECK(said(*selector(tuned(R"("params":{"order":2,"shift":1},)")).best(request)) ==
+        "tiled order=2 shift=1, ahead");
+  CHECK(said(*selector(tuned(R"("params":{"piece_kib":4},)")).best(request)) ==
+        "tiled piece_kib=4");
 }
 
 TEST_CASE("each shipped table serves every collective with any number of ranks and bytes") {

@@ -1,6 +1,7 @@
 // Parameters that each engine takes, and refusals of others.
 #include <doctest/doctest.h>
 
+#include "base/text.hpp"
 #include "gpu/select/engines.hpp"
 #include "plait/error.hpp"
 
@@ -40,14 +41,29 @@ TEST_CASE("parameters reach the engines that use them") {
 
 TEST_CASE("a parameter that an engine does not use is refused, with the known ones") {
   CHECK(refusal("tiled", {{"threads", 64}})
-            .find("blocks, tile_units, window, fold, ring, pull, order, shift, piece_kib, "
-                  "under_way_kib, send_gb_per_s, "
-                  "copied_results, host_permille, host_cpu_permille, "
-                  "found threads") != std::string::npos);
+            .find("blocks, tile_units, window, order, shift, piece_kib, send_gb_per_s, "
+                  "host_permille, host_cpu_permille, found threads") != std::string::npos);
   for (const char* name : {"ahead", "bare"}) CHECK(refusal("tiled", {{name, 1}}) != "taken");
   CHECK(refusal("direct_ll", {{"bare", 1}}) != "taken");
   CHECK(refusal("one_shot", {{"tile_units", 64}}) != "taken");
   CHECK(refusal("copy_exchange", {{"block", 8}}).find("found block") != std::string::npos);
+}
+
+TEST_CASE("a removed schedule of tiled is refused with what to do") {
+  for (const char* name : {"fold", "ring", "pull", "under_way_kib", "copied_results"}) {
+    CAPTURE(name);
+    CHECK(refusal("tiled", {{"shift", 1}, {name, 1}}) ==
+          text("invalid argument: ", name,
+               "=1 of tiled: removed in 0.2.0, since no measured row chose this schedule: leave it "
+               "out, and write a tuning table that has it anew by `plait tune`"));
+    CHECK(refusal("scatter_ring", {{name, 1}}).find("wanted one of") != std::string::npos);
+  }
+  for (const char* engine : {"tiled", "scatter_ring"}) {
+    for (const int order : {1, 3})
+      CHECK(refusal(engine, {{"order", order}}).find("removed in 0.2.0") != std::string::npos);
+    CHECK(tuning_from(engine, {{"order", 2}}).order == 2);
+    CHECK(refusal(engine, {{"order", 4}}).find("from 0 to 2, found 4") != std::string::npos);
+  }
 }
 
 TEST_CASE("numbers out of range are refused") {

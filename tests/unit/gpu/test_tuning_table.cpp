@@ -86,16 +86,18 @@ TEST_CASE("a row may have parameters of its engine") {
     const std::string plain = R"({"blocks":32})";
     return table(one.replace(one.find(plain), plain.size(), params));
   };
-  const TuningTable tuned(with(R"({"blocks":32,"pull":1,"under_way_kib":2048})"));
+  const TuningTable tuned(with(R"({"blocks":32,"piece_kib":4,"send_gb_per_s":350})"));
   const TuningRow* const found = tuned.find(request_of(DataType::fp32, 5), RowUse::alone);
   REQUIRE(found != nullptr);
-  CHECK(params_of(found->tuning) ==
-        std::map<std::string, std::int64_t>{{"blocks", 32}, {"pull", 1}, {"under_way_kib", 2048}});
+  CHECK(params_of(found->tuning) == std::map<std::string, std::int64_t>{
+                                        {"blocks", 32}, {"piece_kib", 4}, {"send_gb_per_s", 350}});
   CHECK_THROWS_WITH(
       TuningTable(with(R"({"batch":1})")),
       doctest::Contains("rows[0].params: wanted parameters that tiled takes (invalid argument"));
-  CHECK_THROWS_WITH(TuningTable(with(R"({"fold":2})")),
+  CHECK_THROWS_WITH(TuningTable(with(R"({"shift":2})")),
                     doctest::Contains("rows[0].params: wanted"));
+  CHECK_THROWS_WITH(TuningTable(with(R"({"shift":1,"fold":1})")),
+                    doctest::Contains("fold=1 of tiled: removed in 0.2.0"));
   CHECK_THROWS_AS(TuningTable(with("1")), Error);
 }
 
