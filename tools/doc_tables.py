@@ -298,6 +298,7 @@ COPY_CALLS = {  # names in engine_mutants.def; test_engine_mutants.cpp makes the
     "ring": "`copy_ring`, all_gather",
     "chain": "`copy_ring`, broadcast",
     "exchange": "`copy_exchange`, all_reduce with a part through host memory",
+    "hosted": "`copy_exchange` without a link, all_reduce",
     "gather": "`copy_rotation`, all_reduce with a part through host memory",
     "cores": "`copy_rotation`, all_reduce with a part by CPU cores",
     "scattered": "`scatter_ring`, all_reduce",

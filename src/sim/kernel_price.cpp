@@ -22,11 +22,13 @@ namespace {
 struct KernelCosts {
   double graph_ns, eager_ns;
   double to_one, to_three, to_seven, both_ways;
-  double line_hop_ns, line_hop_host_ns, line_peer_ns, line_escape_ns, line_one_way_ns;
+  double line_hop_ns, line_hop_host_ns, line_host_share, line_peer_ns, line_escape_ns,
+      line_one_way_ns;
   double short_hop_ns, short_peer_ns, two_shot_hops;
   double chain_hop_ns, chain_sum_ns, chain_sum_gb_per_s;
   double one_shot_step_ns, two_shot_step_ns, hop_peer_ns, hop_round_ns, line_norm;
-  double tile_hop_ns, tile_both_ns, tile_relay_ns, tile_ranks_ns, tile_blocks_ns;
+  double tile_hop_ns, tile_hop_host_ns, tile_host_share, tile_both_ns, tile_relay_ns, tile_ranks_ns,
+      tile_blocks_ns;
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
   double message_lines_ns, message_tiles_ns, message_both_ns;
   double message_blocks_ns;
@@ -47,6 +49,9 @@ KernelCosts costs_of(const Topology& topology) {
   get("stores_both_ways_share", costs.both_ways);
   get("line_hop_ns", costs.line_hop_ns);
   get("line_hop_host_ns", costs.line_hop_host_ns);
+  get("line_host_share", costs.line_host_share);
+  get("tile_hop_host_ns", costs.tile_hop_host_ns);
+  get("tile_host_share", costs.tile_host_share);
   get("line_peer_ns", costs.line_peer_ns);
   get("short_hop_ns", costs.short_hop_ns);
   get("short_peer_ns", costs.short_peer_ns);
@@ -186,7 +191,7 @@ class Price {
     std::vector<int> devices = plan.request.devices;
     if (devices.empty()) devices = checked(plan.request, topology).devices;
     shared_ = shared_by(topology, devices, label(plan), has("through_host") != 0);
-    if (has("through_host") != 0) costs_.line_hop_ns = costs_.line_hop_host_ns;
+    if (has("through_host") != 0) go_through_host();
   }
 
   using KernelPrice = double (Price::*)() const;
@@ -208,6 +213,15 @@ class Price {
   }
 
  private:
+  /// Copy engines reach the speed of the way through host memory, kernels a share. In one direction
+  /// kernels lose half as much.
+  void go_through_host() {
+    costs_.line_hop_ns = costs_.line_hop_host_ns;
+    costs_.tile_hop_ns = costs_.tile_hop_host_ns;
+    const double share =
+        name_now(plan_.kernel) == "tiled" ? costs_.tile_host_share : costs_.line_host_share;
+    for (SharedResource& one : shared_) one.gb_per_s *= parts_.both_ways ? share : (1 + share) / 2;
+  }
   double param(const char* key, double least) const {
     const auto found = plan_.params.find(key);
     const double value = found == plan_.params.end() ? 0.0 : static_cast<double>(found->second);

@@ -71,6 +71,16 @@ inline Group group_of(int ranks) {
   return group;
 }
 
+/// The same, and for two ranks a group whose GPUs do not address each other.
+inline std::vector<Group> groups_of(int ranks) {
+  std::vector<Group> groups{group_of(ranks)};
+  if (ranks != 2) return groups;
+  groups.push_back(host_group(ranks));
+  for (const ArenaPart* const part : {&kSentinelPackets, &kFlagPackets, &kTileMemory})
+    groups.back().sizes[*part] = groups.front().sizes[*part];
+  return groups;
+}
+
 /// Returns tunings with the least and the most of each parameter that shows in a plan, a single
 /// parameter at a time.
 inline std::vector<Tuning> tunings_of(const Engine& engine, const Request& request) {
@@ -192,7 +202,10 @@ inline void check_engine(const Engine& engine, const Traces& traces) {
             CAPTURE(text(engine.info().name, ": ", name_of(one), " of ", amount_of(one), " ",
                          name_of(one.type), ", ", ranks, " ranks", tuned));
             const Request placed = checked(one, linked_machine(ranks));
-            check_run({engine, placed, tuning, group_of(ranks)}, traces, done, tally);
+            for (const Group& group : groups_of(ranks)) {
+              CAPTURE(group.through_host);
+              check_run({engine, placed, tuning, group}, traces, done, tally);
+            }
           }
         }
       }

@@ -74,7 +74,8 @@ class Ranks {
       : engines_(engines), group_(group), flags_(static_cast<std::size_t>(group.ranks)) {
     const std::uint64_t slots = inbox_bytes(group_), borrowed = borrowed_bytes(group_);
     for (int rank = 0; rank < group_.ranks; ++rank) {
-      memory_.emplace_back(slots + borrowed + group_.host_bytes, std::byte{0xee});
+      memory_.emplace_back(slots + borrowed + group_.host_bytes + group_.sizes[kChunkStaging],
+                           std::byte{0xee});
       ranks_.push_back(std::make_unique<EmulatedRank>(engines, group_, path_, words_, rank));
     }
     for (Bytes& one : memory_) {
@@ -82,6 +83,7 @@ class Ranks {
       path_.borrowed.push_back(at);
       path_.slots.push_back(at + borrowed);
       path_.rings.push_back(at + slots + borrowed);
+      path_.staging.push_back(at + slots + borrowed + group_.host_bytes);
     }
     for (EngineFlags& one : flags_) path_.flags.push_back(&one);
     count_from(kBefore);

@@ -48,6 +48,7 @@ enum MutantCall {
   exchange,
   gather,
   cores,
+  hosted,
   scattered,
 #ifdef PLAIT_HAS_MUTANTS
   kCallKinds
@@ -100,7 +101,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
   if (call == scattered) return plan_of_scatter_ring(topology, through);
 #endif
   Request request;
-  request.ranks = call == exchange ? 2 : 4;
+  request.ranks = call == exchange || call == hosted ? 2 : 4;
   request.root = request.ranks - 1;
   request.count = call == gather   ? 400000
                   : call == places ? 20000
@@ -125,7 +126,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
   if (call == cores) tuning.host_cpu_permille = 300;
   const bool is_ring = call == ring || call == chain;
   return plan_through(*engine_named(is_ring ? "copy_ring" : "rotation", request), topology, request,
-                      tuning, tiny_group(request.ranks), through);
+                      tuning, call == hosted ? host_group(2) : tiny_group(request.ranks), through);
 }
 
 std::vector<Plan> right_plans() {

@@ -83,14 +83,14 @@ TEST_CASE("streams of copy engines without work take no part in a call") {
   int calls = 0;
   for (const Engine* engine : {&copy_exchange_engine(), &copy_ring_engine()})
     for (const Collective collective : engine->info().collectives)
-      for (const int ranks : {2, 3, 4})
+      for (const Group& group : {tiny_group(2), host_group(2), tiny_group(3), tiny_group(4)})
         for (const std::uint64_t count : {1ull, 5000ull, 100003ull}) {
+          const int ranks = group.ranks;
           Request request;
           request.collective = collective;
           request.ranks = ranks;
           request.count = count;
           const Topology topology = linked_machine(ranks);
-          const Group group = tiny_group(ranks);
           request = checked(request, topology);
           if (!why_not(*engine, request, {}, group).empty()) continue;
           CAPTURE(engine->info().name);

@@ -90,6 +90,34 @@ inline std::byte* shared_rings(int ranks) {
                               kMessageHostBytes);
 }
 
+/// While one lives, ranks of fixtures have their arenas in host memory, as ranks whose GPUs do not
+/// address each other. Made before ranks fork, since all ranks map the memory.
+class ArenasInHost {
+ public:
+  ArenasInHost() { base_ = bench::shared_memory(kBytesOfRank * bench::kBoardRanks); }
+  ~ArenasInHost() {
+    ::munmap(base_, kBytesOfRank * bench::kBoardRanks);
+    base_ = nullptr;
+  }
+  ArenasInHost(const ArenasInHost&) = delete;
+  ArenasInHost& operator=(const ArenasInHost&) = delete;
+  /// Null without an ArenasInHost.
+  static HostMemory memory(int ranks) {
+    if (base_ == nullptr) return nullptr;
+    return [ranks](const Exchange&, std::uint64_t bytes) {
+      REQUIRE(bytes <= kBytesOfRank);
+      std::vector<std::byte*> bases;
+      for (int rank = 0; rank < ranks; ++rank)
+        bases.push_back(base_ + static_cast<std::uint64_t>(rank) * kBytesOfRank);
+      return bases;
+    };
+  }
+
+ private:
+  static constexpr std::uint64_t kBytesOfRank = 2ull << 30;
+  static inline std::byte* base_ = nullptr;
+};
+
 /// A rank with separate buffers.
 class GpuFixture {
  public:
@@ -117,6 +145,7 @@ class GpuFixture {
     options.share_page = page;
     options.overlap_compute = overlap_compute;
     options.messages = true;
+    options.arenas_in_host = ArenasInHost::memory(board->ranks);
     std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
     options.host_flags = reinterpret_cast<HostFlags*>(behind);
     if (board->ranks == 2) options.message_slots = behind + kHostFlagsBytes;

@@ -32,6 +32,14 @@ TEST_CASE("processes: every collective by copy engines gives the reference's byt
   check_collectives(ranks, true);
 }
 
+TEST_CASE("processes: copies through host memory give the reference's bits") {
+  const int ranks = gpus_for_processes();
+  if (skipped(ranks)) return;
+  const ArenasInHost in_host;
+  check_fused(ranks, true, {"rotation"}, false);
+  check_collectives(ranks, true);
+}
+
 TEST_CASE("processes: calls of copy engines that overlap keep out of each other's way") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;
@@ -264,10 +272,22 @@ TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   on_gpus(most, false, check_long);
 }
 
+TEST_CASE("kernels whose arenas lie in host memory give the reference's bits") {
+  if (skipped(ranks_to_use(), why_no_cuda())) return;
+  const ArenasInHost in_host;
+  for (const int ranks : {ranks_to_use(), 2 * ranks_to_use()}) {
+    if (ranks > static_cast<int>(kScalars.size())) continue;
+    CAPTURE(ranks);
+    check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "direct_ll"}, false);
+    check_collectives(ranks, false);
+    on_gpus(ranks, false, check_long);
+  }
+}
+
 /// True if a part of the call may go through host memory. If ranks share a GPU, a rank's waits
 /// could be queued before work that another rank waits for.
 bool takes_share(const GpuFixture& gpu, const std::string& kernel, const Request& request) {
-  if (gpu.shares_gpu) return false;
+  if (gpu.shares_gpu || gpu.cuda->full_group().through_host) return false;
   return request.collective == Collective::all_reduce ||
          (kernel == "rotation" && request.ranks == 2);
 }

@@ -22,15 +22,32 @@ cuda::Group described_group(const Topology& topology, const Request& given,
                       : cuda::usual_pair(pair_of, memory_bytes, models);
 }
 
+namespace {
+
+/// Adds links between GPUs that have none. Plans of kernels whose arenas lie in host memory are
+/// those of kernels over links, and the price takes the way through host memory.
+Topology with_links(const Topology& topology) {
+  Topology linked = topology;
+  for (const int from : rank_devices(topology))
+    for (const int to : rank_devices(topology))
+      if (from != to && find_link(topology, from, to) < 0)
+        linked.links.push_back({LinkKind::nvlink, from, to, 1, 1.0, 0.0, {}});
+  return linked;
+}
+
+}  // namespace
+
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices) {
+  const Topology linked = group.through_host ? with_links(topology) : Topology{};
   return [=](const cuda::Engine& engine, const Request& request) {
     const PlainFloats same_on_every_rank;
     try {
       Request placed = request;
       placed.devices = devices;
       placed = checked(placed, topology);
-      return predicted_ns(plan_of(engine, topology, placed, {}, group), topology) / 1e3;
+      const Plan plan = plan_of(engine, group.through_host ? linked : topology, placed, {}, group);
+      return predicted_ns(plan, topology) / 1e3;
     } catch (const Error&) {  // two of the GPUs have no direct link
       return std::numeric_limits<double>::infinity();
     }

@@ -85,10 +85,10 @@ GpuCalls::~GpuCalls() {
   }
 }
 
-/// Whether host rings are needed: plans may use rings, and large calls of at most four ranks, a
-/// process each, have measured host shares.
+/// Whether host rings are needed: plans may use rings. Large calls of at most four ranks, a process
+/// each, have measured host shares, or go through the rings as a whole.
 bool GpuCalls::wants_rings() const {
-  const bool has_shares = group_.in_processes && group_.ranks <= 4 && group_.through_host.empty();
+  const bool has_shares = group_.in_processes && group_.ranks <= 4;
   return options_.knows_links && (options_.rank.memory.plans || has_shares);
 }
 

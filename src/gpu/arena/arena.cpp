@@ -61,18 +61,33 @@ int connections_of_process() {
   return said < 1 || said > kMost ? kDefault : said;
 }
 
+/// Returns the parts that no peer uses, or all others.
+std::vector<const ArenaPart*> parts_of(const std::vector<const ArenaPart*>& parts, bool is_own) {
+  std::vector<const ArenaPart*> found;
+  for (const ArenaPart* const part : parts)
+    if (part->is_own == is_own) found.push_back(part);
+  return found;
+}
+
 }  // namespace
 
 DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
                          HostMemory host)
     : rank_(rank),
       sizes_(sizes),
-      parts_(contents.parts),
+      parts_(host ? parts_of(contents.parts, false) : contents.parts),
       header_(contents.flags),
-      layout_(sizes, contents.parts, contents.flags.empty() ? 0 : header_.bytes()),
+      own_(sizes, parts_of(contents.parts, true), sizeof(DeviceState)),
+      layout_(sizes, parts_, contents.flags.empty() ? 0 : header_.bytes()),
       host_(std::move(host)) {
-  PLAIT_CUDA_CALL(memory_alloc, &mine_, host_ ? sizeof(DeviceState) : layout_.total_bytes());
+  PLAIT_CUDA_CALL(memory_alloc, &mine_, host_ ? own_.total_bytes() : layout_.total_bytes());
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
+}
+
+char* DeviceArena::at(const ArenaPart& part, int owner) const {
+  const bool is_apart = host_ && part.is_own;
+  if (is_apart && owner != rank_) return nullptr;
+  return reinterpret_cast<char*>(is_apart ? mine_ + own_.at(part) : base(owner) + layout_.at(part));
 }
 
 void DeviceArena::share(Context context, int device, const Exchange& exchange, Stream stream) {
@@ -107,7 +122,7 @@ void DeviceArena::forget_host() noexcept {
 
 void DeviceArena::fill(Stream stream) {
   if (host_) {
-    PLAIT_CUDA_CALL(memory_set_async, mine_, 0, sizeof(DeviceState), stream);
+    PLAIT_CUDA_CALL(memory_set_async, mine_, 0, own_.total_bytes(), stream);
     PLAIT_CUDA_CALL(stream_synchronize, stream);
     return;
   }

@@ -25,7 +25,8 @@ class DeviceArena {
  public:
   /// Allocates in the current context. contents: without flags for a large arena, whose calls use
   /// the header of the small one. host: allocates arenas in host memory; null = in GPU memory. A
-  /// rank's own state is in GPU memory in both cases, since kernels update the state by atomics.
+  /// rank's own state is in GPU memory in both cases, since kernels update the state by atomics,
+  /// and so are parts that no peer uses.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
               HostMemory host = nullptr);
   ~DeviceArena();
@@ -62,12 +63,11 @@ class DeviceArena {
     return reinterpret_cast<Flags*>(at(row, owner));
   }
   /// First byte of a part; of the first half if the part has halves.
-  char* at(const ArenaPart& part, int owner) const {
-    return reinterpret_cast<char*>(base(owner) + layout_.at(part));
-  }
+  /// Null for another rank's own part.
+  char* at(const ArenaPart& part, int owner) const;
   /// Own state of this rank, in front of all flags.
   DeviceState* state() const { return reinterpret_cast<DeviceState*>(mine_); }
-  std::uint64_t bytes() const { return layout_.total_bytes(); }
+  std::uint64_t bytes() const { return layout_.total_bytes() + (host_ ? own_.total_bytes() : 0); }
 
  private:
   DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
@@ -85,7 +85,8 @@ class DeviceArena {
   DeviceArenaSizes sizes_;
   std::vector<const ArenaPart*> parts_;
   HeaderLayout header_;
-  ArenaLayout layout_;
+  ArenaLayout own_;     // Of arenas in host memory: parts in this rank's GPU memory.
+  ArenaLayout layout_;  // Of all other memory.
   HostMemory host_;
   std::vector<DevicePointer> base_;     // By rank, as mapped here.
   std::vector<DevicePointer> opened_;   // By rank; 0 = memory of this process, or not mapped.

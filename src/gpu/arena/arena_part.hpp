@@ -13,6 +13,8 @@ struct ArenaPart {
   const char* what;        ///< For messages: "slots of tiles".
   unsigned halves = 1;     ///< 2 = calls alternate between two of the part's size.
   unsigned char byte = 0;  ///< Initial value of every byte.
+  /// No peer uses the part: the part lies in GPU memory wherever arenas lie.
+  bool is_own = false;
 };
 
 /// Bytes of each part; of a single half if the part has halves. The same on all ranks. A part that

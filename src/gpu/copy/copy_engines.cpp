@@ -3,6 +3,7 @@
 #include "gpu/copy/copy_plans.hpp"
 #include "gpu/copy/copy_tuning.hpp"
 #include "gpu/copy/engine_ring.hpp"
+#include "gpu/copy/host_exchange.hpp"
 #include "gpu/copy/pair_exchange.hpp"
 #include "gpu/copy/rotation.hpp"
 #include "gpu/engine/engine.hpp"
@@ -29,6 +30,11 @@ class ExchangeReady : public PreparedCall {
   void enqueue(const CallBuffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
+    if (group_.through_host) {
+      const HostCut cut = host_exchange_cut(shape_.part_bytes, group_, tuning_);
+      return HostExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_)
+          .enqueue(rank_.fork(), stream);
+    }
     const bool corrected = is_chosen_ && may_share(group_) && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
     if (is_chosen_)
@@ -69,6 +75,7 @@ class ExchangeEngine : public CopyEngine<ExchangeReady> {
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (request.ranks != 2) return "two ranks wanted; copy_rotation serves more";
+    if (group.through_host) return why_no_host_exchange(group);
     const std::string why = why_no_copies(group);
     return why.empty() && slot_bytes(group) == 0 ? "the arena has no slots for pieces" : why;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "gpu/copy/exchange_cut.hpp"
 #include "gpu/copy/ring_cut.hpp"
 #include "gpu/engine/kernel_types.hpp"
 #include "gpu/tile/tile_memory.hpp"
@@ -22,6 +23,11 @@ constexpr unsigned kBlocksAlongsideCopies = 48;
 /// copy engines have all the slots they need (docs/design/memory_tiers.md).
 std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   const int ranks = group.ranks;
+  if (group.through_host && ranks == 2) {
+    PartSize staging = whole(kChunkStaging, kChunkSlots * kMostChunkBytes);
+    staging.is_small_tier = !wish.two_tiers;
+    return {staging};
+  }
   const bool copies = ranks > 1 && group.runs(kCopyKernels);
   const bool exchanges = copies && (ranks == 2 || group.most_blocks != 0);
   const bool rings = copies && ranks <= 8 && !exchanges;
@@ -65,7 +71,7 @@ const KernelFamily kCopyKernels{"copy engine", copy_uses};
 const Resources& copy_resources() {
   static const Resources resources{
       {&kEngineFlags},
-      {&kCopyMemory},
+      {&kCopyMemory, &kChunkStaging},
       sizes_of,
       {&kCopyKernels},
       {kCopyPlanFlags, kHostPlanFlags, kEventPlanFlags, kPartPlanFlags}};

@@ -16,13 +16,18 @@ namespace {
 
 }  // namespace
 
-std::string why_no_copies(const Group& group) {
+std::string why_no_copy_engines(const Group& group) {
   if (!group.in_processes) return "copy engines need a process for each rank";
   if (!group.runs(kCopyKernels)) return group.lacks(kCopyKernels);
   if (!has_copy_engines(group))
     return text("copy engines need 8 hardware queues, found ", group.hardware_queues,
                 " (set CUDA_DEVICE_MAX_CONNECTIONS)");
-  return group.why_no_part(kCopyMemory);
+  return "";
+}
+
+std::string why_no_copies(const Group& group) {
+  const std::string why = why_no_copy_engines(group);
+  return why.empty() ? group.why_no_part(kCopyMemory) : why;
 }
 
 Kernels& WritingRank::kernels() { refuse_kernels(); }

@@ -21,7 +21,7 @@ std::uint64_t wished_piece_bytes(const Tuning& tuning) {
 }
 
 bool may_share(const Group& group) {
-  return group.host_bytes != 0 && inbox_bytes(group) >= kLeastSharingInbox;
+  return !group.through_host && group.host_bytes != 0 && inbox_bytes(group) >= kLeastSharingInbox;
 }
 
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
@@ -33,6 +33,10 @@ ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tun
   wished.cuts = tuning.cuts;
   wished.borrowed_bytes = borrowed_bytes(group);
   return cut_exchange(part_bytes, wished);
+}
+
+HostCut host_exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
+  return cut_through_host(part_bytes, group.host_bytes, wished_piece_bytes(tuning));
 }
 
 RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {

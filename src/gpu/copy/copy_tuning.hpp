@@ -17,6 +17,8 @@ std::uint64_t wished_piece_bytes(const Tuning& tuning);
 /// True if an exchange's share through host memory may be chosen when the caller sets none.
 bool may_share(const Group& group);
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
+/// Returns the cut of an exchange without a link. part_bytes: not 0.
+HostCut host_exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning);
 /// Returns the cut of an all_reduce of which CPU cores reduce a part.

@@ -26,7 +26,9 @@ struct EnginePath {
   std::uint64_t inbox_bytes = 0;  ///< size of all slots of a rank, the inbox of exchanges and rings
   std::vector<char*> borrowed;    ///< by rank: slots of tiled kernels, in front of `slots`
   std::uint64_t borrowed_bytes = 0;
-  std::vector<char*> rings;         ///< by rank: host memory as this GPU sees it; empty = none
+  std::vector<char*> staging;  ///< by rank, this rank's alone: GPU memory for chunks of a message
+                               ///< that goes through host memory as a whole
+  std::vector<char*> rings;    ///< by rank: host memory as this GPU sees it; empty = none
   std::vector<char*> host_rings;    ///< the same as this process sees it
   HostFlags* host_flags = nullptr;  ///< as this GPU sees them; null = CPU cores take no part
   std::uint64_t ring_bytes = 0;

@@ -10,7 +10,6 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::uint64_t kGrain = 4096;
-constexpr std::uint64_t kMostChunk = 4ull << 20;  // gaps between copies over PCIe are 10 us
 constexpr std::uint64_t kLeastTail = 8ull << 20;  // is reduced as fast as it is announced
 constexpr std::uint64_t kEvenPiece = 16ull << 20;
 
@@ -60,7 +59,7 @@ std::uint64_t even_piece(std::uint64_t rest) {
 HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
                       std::uint64_t most_chunk_bytes) {
   HostCut cut{bytes, bytes, 0, 0};
-  cut.chunk_bytes = down(std::min({kMostChunk, ring_bytes / kChunkSlots, most_chunk_bytes}));
+  cut.chunk_bytes = down(std::min({kMostChunkBytes, ring_bytes / kChunkSlots, most_chunk_bytes}));
   if (cut.chunk_bytes == 0) return cut;
   const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
   // A share that is too small costs less than one that is too large.
@@ -112,6 +111,18 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
     }
     ends.push_back(static_cast<std::uint32_t>(cut.pieces.size()));
   }
+  return cut;
+}
+
+/// An eighth of the message, since nothing comes up while the first chunk goes down.
+HostCut cut_through_host(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint64_t wish) {
+  constexpr std::uint64_t kLeastChunk = 512 << 10, kEighths = 8;
+  HostCut cut;
+  cut.bytes = bytes;
+  const std::uint64_t most = std::min(kMostChunkBytes, down(ring_bytes / kChunkSlots));
+  const std::uint64_t chosen = std::clamp(up(bytes / kEighths), kLeastChunk, kMostChunkBytes);
+  cut.chunk_bytes = std::clamp(down(wish != 0 ? wish : chosen), kGrain, std::max(kGrain, most));
+  cut.chunks = static_cast<std::uint32_t>((bytes + cut.chunk_bytes - 1) / cut.chunk_bytes);
   return cut;
 }
 

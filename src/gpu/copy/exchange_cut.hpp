@@ -9,6 +9,8 @@ namespace plait::cuda {
 
 /// Chunks of the host's share in flight in each direction, in host memory and beside the inbox.
 inline constexpr std::uint32_t kChunkSlots = 4;
+/// Most bytes of a chunk: the gap between two copies over PCIe is 10 us.
+inline constexpr std::uint64_t kMostChunkBytes = 4ull << 20;
 
 /// Least bytes of an inbox for a share through host memory. Beside a share each piece costs 10 to
 /// 17 us instead of 4, and chunks take memory from pieces: 1 GiB takes 2.65 ms instead of 2.84 with
@@ -63,5 +65,9 @@ struct ExchangeCut : HostCut {
 
 /// bytes: of the message, not 0.
 ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room);
+/// The whole message in chunks through host memory, for ranks without a link. ring_bytes: host
+/// memory of a rank, at least kChunkSlots grains of 4096 bytes. wish: most bytes of a chunk; 0 =
+/// chosen.
+HostCut cut_through_host(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint64_t wish);
 
 }  // namespace plait::cuda

@@ -29,7 +29,6 @@ struct KernelFamily {
   /// Compute capabilities, times ten, that run the kernels: from the first to below the second.
   int from = 0, below = 1000;
   const char* wants = "";  ///< For messages about other capabilities: "tiled kernels want ...".
-  bool stores_in_bulk = false;  ///< Bulk copies into peers' arenas, which must be GPU memory.
 };
 
 /// Requests that together use every kernel of a communicator of `ranks` ranks.

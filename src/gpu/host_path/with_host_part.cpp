@@ -22,7 +22,7 @@ constexpr std::uint32_t kOfResults = 2;
 bool exchanges_it(const Engine& engine) { return &engine == &copy_exchange_engine(); }
 
 bool can_gather(const Engine& engine, const Request& request, const Group& group) {
-  return request.collective == Collective::all_reduce && request.ranks > 1 &&
+  return request.collective == Collective::all_reduce && request.ranks > 1 && !group.through_host &&
          group.host_bytes != 0 && has_copy_engines(group) && !exchanges_it(engine) &&
          tiled_engine().why_not(request, {}, group).empty();
 }

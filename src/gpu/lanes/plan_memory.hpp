@@ -12,7 +12,8 @@ struct PlanFlags {
 };
 inline constexpr ArenaFlags<PlanFlags> kPlanFlags{"plans", 4096};
 inline constexpr ArenaPart kPlanInbox{"inbox", "the inbox of plans", 2};
-inline constexpr ArenaPart kPlanScratch{"scratch", "the scratch of plans"};
+inline constexpr ArenaPart kPlanScratch{
+    .name = "scratch", .what = "the scratch of plans", .is_own = true};
 extern const KernelFamily kLaneKernels;
 const Resources& lane_resources();
 

@@ -23,8 +23,7 @@ KernelUses bulk_uses(int) {
 }  // namespace
 
 const KernelFamily kMessageKernels{"message", message_uses};
-const KernelFamily kBulkMessageKernels{
-    .name = "bulk message", .uses = bulk_uses, .stores_in_bulk = true};
+const KernelFamily kBulkMessageKernels{.name = "bulk message", .uses = bulk_uses};
 
 const Resources& message_resources() {
   static const Resources resources{{&kMessageFlags},

@@ -68,10 +68,6 @@ void CudaRank::agree_on_group() {
   if (options_.overlap_compute) full_group_.most_whole_sm_blocks = kWholeSmBlocksOverlapCompute;
   full_group_.why_not = families_->lacks();
   full_group_.through_host = options_.arenas_in_host != nullptr;
-  if (full_group_.through_host)
-    for (const KernelFamily* const family : kernel_families())
-      if (family->stores_in_bulk)
-        full_group_.why_not.add(*family, "arenas lie in host memory, which takes no bulk copies");
   if (options_.messages && full_group_.runs(kMessageKernels)) {
     const unsigned tier = families_->blocks_at_once(kMessageKernels);
     full_group_.most_message_blocks =
@@ -190,6 +186,7 @@ void CudaRank::use_large_arena() {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(whole_arena(kCopyMemory).at(kCopyMemory, rank));
     path.borrowed.push_back(whole_arena(kTileMemory).at(kTileMemory, rank));
+    path.staging.push_back(whole_arena(kChunkStaging).at(kChunkStaging, rank));
     const std::uint64_t apart = (path.borrowed_bytes + 4095) / 4096 * 4096;
     if (path.borrowed_bytes != 0 && path.slots.back() != path.borrowed.back() + apart)
       throw Error(ErrorCode::internal, "slots of copy engines do not follow those of tiled calls");
@@ -261,7 +258,6 @@ void CudaRank::prove_paths(const Exchange& exchange) {
 /// Adds the capabilities of rings to the group, and maps the flags through which GPUs and CPU cores
 /// synchronize.
 void CudaRank::open_host_path() {
-  if (full_group_.through_host) return;  // All of a call goes through host memory.
   EnginePath& path = engine_path_;
   full_group_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   if (options_.host_flags == nullptr) return;

@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "gpu/copy/copy_memory.hpp"
+#include "gpu/copy/exchange_cut.hpp"
 #include "gpu/ll/ll_memory.hpp"
 #include "gpu/select/engines.hpp"
 #include "gpu/tile/tile_memory.hpp"
@@ -25,9 +26,12 @@ struct CaseSetting {
 };
 
 std::vector<CaseSetting> settings(int ranks) {
-  return {{"tiny", tiny_group(ranks), {1, 1009, 40009}},
-          {"usual", usual_group(ranks), {7, 65537, 16777259, 268435399}},
-          {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
+  std::vector<CaseSetting> all{{"tiny", tiny_group(ranks), {1, 1009, 40009}},
+                               {"usual", usual_group(ranks), {7, 65537, 16777259, 268435399}},
+                               {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
+  // The calls of more ranks are those of the tiny arena.
+  if (ranks == 2) all.push_back({"through host", host_group(ranks), {1009, 2000003}});
+  return all;
 }
 
 /// Request that moves about `elements` elements in every collective: parts have an n-th of them.
@@ -144,6 +148,17 @@ Group tiny_group(int ranks) {
   group.sizes[kFlagPackets] = group.sizes[kSentinelPackets] = (1 << 20) + 4096;
   group.sizes[kTileMemory] = tile_slots(ranks) * 2 * kSlotGrainBytes;
   group.sizes[kCopyMemory] = rotation_slots(ranks) * kSlot;
+  return group;
+}
+
+Group host_group(int ranks) {
+  Group group = tiny_group(ranks);
+  group.through_host = true;
+  group.has_host_reducer = false;
+  if (ranks != 2) return group;
+  constexpr std::uint64_t kChunk = 64 << 10;
+  group.sizes[kCopyMemory] = 0;
+  group.sizes[kChunkStaging] = group.host_bytes = kChunkSlots * kChunk;
   return group;
 }
 

@@ -30,6 +30,8 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request);
 /// Group with slots of two pages and little host memory: small messages take many pieces and reuse
 /// every slot.
 Group tiny_group(int ranks);
+/// The tiny group of ranks whose GPUs do not address each other.
+Group host_group(int ranks);
 /// Group with an SM budget. Copy engines then have slots for every collective.
 Group budget_group(int ranks);
 

@@ -46,12 +46,8 @@ KernelUses tiled_uses(int ranks) {
 
 /// From 12.0 on a block has 99 KiB of shared memory.
 const KernelFamily kTiledKernels{
-    "tiled",
-    tiled_uses,
-    90,
-    120,
-    "tiled kernels want 9.0 or later and 192 KiB of shared memory a block",
-    true};
+    "tiled", tiled_uses, 90, 120,
+    "tiled kernels want 9.0 or later and 192 KiB of shared memory a block"};
 
 const Resources& tile_resources() {
   static const Resources resources{

@@ -59,7 +59,9 @@ class TiledEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return tile_plan(topology, request, tile_wish(tuning, group));
+    Plan made = tile_plan(topology, request, tile_wish(tuning, group));
+    if (group.through_host) made.params["through_host"] = 1;
+    return made;
   }
   const Resources& resources() const override { return tile_resources(); }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,

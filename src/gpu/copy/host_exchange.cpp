@@ -1,0 +1,95 @@
+// Enqueues the steps of an exchange through host memory. The barrier of a chunk says two things:
+// the chunk is down, and the chunk kBehind before has come up. After the barrier both ranks may
+// therefore fill the slot of the chunk kBehind later.
+#include "gpu/copy/host_exchange.hpp"
+
+#include "gpu/copy/copy_memory.hpp"
+#include "gpu/copy/copy_plans.hpp"
+
+namespace plait::cuda {
+
+std::string why_no_host_exchange(const Group& group) {
+  if (group.host_bytes == 0) return "there is no host memory that both ranks map";
+  const std::string why = why_no_copy_engines(group);
+  return why.empty() ? group.why_no_part(kChunkStaging) : why;
+}
+
+static_assert(2 * (kChunkSlots / 2) == kChunkSlots);
+
+char* HostExchange::place(std::uint32_t chunk) const {
+  const std::uint64_t stride =
+      reduces_ ? 0 : static_cast<std::uint64_t>(peer()) * shape_.place_stride;
+  return static_cast<char*>(call_.output) + stride + cut_.chunk_from(chunk);
+}
+
+/// Copies data that stays on this rank. Returns true if there was any to copy.
+bool HostExchange::keep(Event fork) {
+  char* const to = static_cast<char*>(call_.output) + shape_.own_to;
+  const char* const from = static_cast<const char*>(call_.input) + shape_.own_from;
+  if (shape_.own_bytes == 0 || to == from) return false;
+  follow(stream(kKeep), fork);
+  copy(stream(kKeep), to, from, shape_.own_bytes);
+  record(event(kIsKept, 0), stream(kKeep));
+  return true;
+}
+
+void HostExchange::bring_down(std::uint32_t chunk) {
+  if (chunk >= kChunkSlots) follow(stream(kDown), event(kPassed, chunk - kBehind));
+  const std::uint64_t part = static_cast<std::uint64_t>(peer()) * shape_.part_stride;
+  copy(stream(kDown), ring(call_.rank, chunk),
+       static_cast<const char*>(call_.input) + part + cut_.chunk_from(chunk),
+       cut_.length_of(chunk));
+  record(event(kIsDown, chunk), stream(kDown));
+}
+
+void HostExchange::barrier(std::uint32_t chunk) {
+  if (sends_) follow(stream(kBarrier), event(kIsDown, chunk));
+  if (takes_ && chunk >= kBehind) follow(stream(kBarrier), event(kIsUp, chunk - kBehind));
+  launch(stream(kBarrier),
+         barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  record(event(kPassed, chunk), stream(kBarrier));
+}
+
+/// Brings a chunk up: into the output, or into a staging buffer if the chunk is reduced.
+void HostExchange::bring_up(std::uint32_t chunk) {
+  follow(stream(kUp), event(kPassed, chunk));
+  if (reduces_ && chunk >= kChunkSlots) follow(stream(kUp), event(kIsReduced, chunk));
+  copy(stream(kUp), reduces_ ? staged(chunk) : place(chunk), ring(peer(), chunk),
+       cut_.length_of(chunk));
+  record(event(kIsUp, chunk), stream(kUp));
+}
+
+/// Reduces a chunk with the own input, in rank order.
+void HostExchange::reduce_chunk(std::uint32_t chunk) {
+  follow(stream(kReduce), event(kIsUp, chunk));
+  PieceArgs args{};
+  const std::uint64_t part = static_cast<std::uint64_t>(call_.rank) * shape_.part_stride;
+  args.source[call_.rank] = static_cast<const char*>(call_.input) + part + cut_.chunk_from(chunk);
+  args.source[peer()] = staged(chunk);
+  args.sources = 2;
+  args.dst = place(chunk);
+  args.bytes = cut_.length_of(chunk);
+  reduce(stream(kReduce), args, blocks_);
+  record(event(kIsReduced, chunk), stream(kReduce));
+}
+
+void HostExchange::enqueue(Event fork, Stream stream_of_call) {
+  record(fork, stream_of_call);
+  const bool keeps = keep(fork);
+  follow(stream(sends_ ? kDown : kBarrier), fork);
+  for (std::uint32_t chunk = 0; chunk < cut_.chunks; ++chunk) {
+    if (sends_) bring_down(chunk);
+    barrier(chunk);
+    if (takes_) bring_up(chunk);
+    if (takes_ && reduces_) reduce_chunk(chunk);
+  }
+  const std::uint32_t last = cut_.chunks - 1;
+  if (keeps) follow(stream_of_call, event(kIsKept, 0));
+  follow(stream_of_call, event(!takes_ ? kPassed : reduces_ ? kIsReduced : kIsUp, last));
+  // The peer has emptied the ring when the call ends, so the next call may use the ring.
+  launch_end(stream_of_call,
+             barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, cut_.chunks),
+             {{&EngineFlags::chunks, cut_.chunks}});
+}
+
+}  // namespace plait::cuda
