@@ -90,6 +90,15 @@ bool has_copy_engines(const Group& group) {
   return group.hardware_queues >= kEnoughQueues && group.runs(kCopyKernels);
 }
 
+std::string why_no_copy_engines(const Group& group) {
+  if (!group.in_processes) return "copy engines need a process for each rank";
+  if (!group.runs(kCopyKernels)) return group.lacks(kCopyKernels);
+  if (!has_copy_engines(group))
+    return text("copy engines need 8 hardware queues, found ", group.hardware_queues,
+                " (set CUDA_DEVICE_MAX_CONNECTIONS)");
+  return "";
+}
+
 unsigned blocks_alongside_copies(const Group& group, const Tuning& tuning) {
   return std::min(group.blocks(), tuning.blocks != 0 ? static_cast<unsigned>(tuning.blocks)
                                                      : kBlocksAlongsideCopies);

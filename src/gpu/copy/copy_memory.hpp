@@ -29,6 +29,8 @@ std::string piece_kernel(DataType type, ReduceOp op, int sources);
 
 /// With a single hardware queue, products enqueued behind an engine's wait would wait too.
 bool has_copy_engines(const Group& group);
+/// Returns "" if copy engines can serve calls of the group, whatever slots the group has.
+std::string why_no_copy_engines(const Group& group);
 unsigned blocks_alongside_copies(const Group& group, const Tuning& tuning);
 /// Blocks of kernels that move pieces out of copy-engine slots; 0 = copy engines do that too.
 unsigned blocks_that_move(const Group& group);

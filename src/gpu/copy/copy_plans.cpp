@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/text.hpp"
 #include "gpu/copy/copy_tuning.hpp"
 #include "plait/error.hpp"
 
@@ -15,15 +14,6 @@ namespace {
 }
 
 }  // namespace
-
-std::string why_no_copy_engines(const Group& group) {
-  if (!group.in_processes) return "copy engines need a process for each rank";
-  if (!group.runs(kCopyKernels)) return group.lacks(kCopyKernels);
-  if (!has_copy_engines(group))
-    return text("copy engines need 8 hardware queues, found ", group.hardware_queues,
-                " (set CUDA_DEVICE_MAX_CONNECTIONS)");
-  return "";
-}
 
 std::string why_no_copies(const Group& group) {
   const std::string why = why_no_copy_engines(group);

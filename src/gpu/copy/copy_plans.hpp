@@ -13,9 +13,7 @@
 
 namespace plait::cuda {
 
-/// Returns "" if copy engines can serve calls of the group.
-std::string why_no_copy_engines(const Group& group);
-/// The same, and slots for pieces are there.
+/// Returns "" if the group has everything that engines by copies need.
 std::string why_no_copies(const Group& group);
 
 /// Returns the queue of a rank; a test may return a queue that damages the call.

@@ -4,7 +4,6 @@
 #include "gpu/copy/host_exchange.hpp"
 
 #include "gpu/copy/copy_memory.hpp"
-#include "gpu/copy/copy_plans.hpp"
 
 namespace plait::cuda {
 

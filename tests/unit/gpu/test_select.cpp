@@ -221,7 +221,8 @@ TEST_CASE("each shipped table serves every collective with any number of ranks a
   for (const TuningTable& table : gpu_tables()) {
     CAPTURE(table.name());
     CHECK(&table_of(table.gpus().kind()) == &table);
-    CHECK(&table_of_models({table.gpus().model}) == &table);
+    // GPUs that do not address each other have a table of their own beside that of their model.
+    CHECK(table_of_models({table.gpus().model}).gpus().model == table.gpus().model);
     for (const Collective collective : all_collectives())
       for (const int ranks : {2, 3, 5, 8, 9, 16})
         for (const std::uint64_t count : {1ull, 1ull << 40}) {
