@@ -256,6 +256,7 @@ def wanted(row: Row) -> str:
     return {
         "text": "text",
         "flag": "0 or 1",
+        "auto_flag": "auto, 0 or 1",
         "integer": f"integer, {low} to {high}",
         "real": f"number, {low} to {high}",
         "byte_count": "bytes, as in 64K, 64M or 1G",
@@ -264,6 +265,8 @@ def wanted(row: Row) -> str:
 
 def default(row: Row) -> str:
     fallback = row["fallback"]
+    if row["kind"] == "auto_flag":
+        return "auto"
     if row["kind"] == "byte_count" and fallback != "0":
         return in_words(int(fallback))
     unset = fallback == "" or float(fallback) < float(row["low"])

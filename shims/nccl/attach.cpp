@@ -157,19 +157,6 @@ AgreedOptions agreed_on(const std::vector<RankRecord>& all) {
   return agreed;
 }
 
-void require_direct_access(const Nodes& nodes, const AgreedOptions& agreed) {
-  std::vector<std::string> devices;
-  for (const int peer : nodes.peers())
-    devices.push_back(agreed.devices[static_cast<std::size_t>(peer)]);
-  const std::string why = cuda::why_no_direct_access(
-      cuda::direct_access(), nodes.place, devices,
-      [](const std::string& device, const std::string& other) {
-        return platform().distance(device, other);
-      },
-      [](const std::string&, const std::string&) { return true; });
-  if (!why.empty()) throw Error(ErrorCode::unsupported, text(why, ", which plait needs"));
-}
-
 GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
                                const AgreedOptions& agreed) {
   const Env& env = settings().env;
@@ -231,7 +218,6 @@ void build(CommState& state, const Nodes& nodes, const AgreedOptions& agreed,
     return found;
   };
   const std::optional<Error> failure = attempt([&] {
-    require_direct_access(nodes, agreed);
     state.marker = platform().marker(state.device);
     state.joint = platform().marker(state.device);
     state.engine = make_engine(state, nodes, agreed, in_node);
@@ -341,6 +327,23 @@ void start_attaching(CommState* state, bool ready) {
 
 }  // namespace
 
+void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
+                      const Exchange& exchange, const std::function<void(GpuGroup)>& make) {
+  const std::string why = why_no_direct_access(
+      group, settings().env,
+      [](const std::string& one, const std::string& other) {
+        return platform().distance(one, other);
+      },
+      [](const std::string& one, const std::string& other) {
+        return platform().addresses(one, other);
+      });
+  if (options.knows_links)
+    return plait::make_with_arenas(group, exchange, settings().env, why, make);
+  if (!why.empty())
+    throw Error(ErrorCode::unsupported, text(why, ", which plait needs on several nodes"));
+  make(group);
+}
+
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                            const Exchange& exchange) {
   const std::string why_no_table = !options.knows_links ? "tuning tables are for one node"
@@ -351,7 +354,7 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
   if (why_no_table.empty())
     load_tuning(group, exchange, settings().env,
                 text(now / 10000, '.', now / 100 % 100, '.', now % 100));
-  if (!options.bitwise) require_measured(group, why_no_table);
+  if (!options.bitwise && !group.has_broken_paths) require_measured(group, why_no_table);
 }
 
 CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept {

@@ -24,6 +24,15 @@ bool capturing(Stream stream) {
          status != cuda::kCaptureNone;
 }
 
+/// Returns whether plait serves sends and receives: all or none. Through host memory they were not
+/// measured.
+bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options) {
+  if (!group.reach.why_no_kernels.empty()) return false;
+  return options.bitwise || group.has_broken_paths ||
+         (cuda::is_measured(group.kind, group.ranks) && group.through_host.empty() &&
+          cuda::messages_beat_nccl(group.ranks, options.rank.most_blocks));
+}
+
 /// Returns the group of GPUs, agreed by all ranks. Several nodes skip the topology: each may see
 /// different links, and all ranks must make the same exchanges.
 GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) {
@@ -40,21 +49,25 @@ GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) 
   else
     throw AgreedError(ErrorCode::unsupported,
                       "PLAIT_WITHOUT masks links of one node, not of several");
-  learn_what_beats_nccl(group, options, exchange);
   return group;
 }
 
 class CudaEngine : public CommEngine {
  public:
-  CudaEngine(GpuCallsOptions wanted, const Exchange& exchange) : primary_(wanted.rank.device) {
-    GpuGroup group = agreed_group(wanted, exchange);
-    const bool has_kernels = group.reach.why_no_kernels.empty();
-    cuda::CudaRankOptions& rank = wanted.rank;
-    rank.messages =
-        has_kernels && (wanted.bitwise || (cuda::is_measured(group.kind, group.ranks) &&
-                                           cuda::messages_beat_nccl(rank.ranks, rank.most_blocks)));
-    rank.memory.plans = !has_kernels || !wanted.forced.strategy.empty();
-    calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(wanted), exchange);
+  CudaEngine(const GpuCallsOptions& wanted, const Exchange& exchange)
+      : primary_(wanted.rank.device) {
+    make_with_arenas(agreed_group(wanted, exchange), wanted, exchange, [&](GpuGroup group) {
+      learn_what_beats_nccl(group, wanted, exchange);
+      GpuCallsOptions options = wanted;
+      if (group.has_broken_paths) {  // NCCL may hang, also while the large arena is allocated.
+        options.beats_nccl = options.has_lazy_arena = false;
+        options.rank.memory.floats_only = false;
+      }
+      options.rank.messages = serves_messages(group, wanted);
+      options.rank.memory.plans =
+          !group.reach.why_no_kernels.empty() || !wanted.forced.strategy.empty();
+      calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(options), exchange);
+    });
   }
   bool takes(const Request& request) const override { return alone()->takes(request); }
   bool wants_large_arena(const Request& request) const override {
@@ -171,6 +184,9 @@ class CudaPlatform : public Platform {
   }
   cuda::Distance distance(const std::string& device, const std::string& other) override {
     return cuda::distance_between(device, other);
+  }
+  bool addresses(const std::string& device, const std::string& other) override {
+    return cuda::address_each_other(device, other);
   }
   std::unique_ptr<ExchangeStaging> staging(int device, int ranks,
                                            std::uint64_t record_bytes) override {

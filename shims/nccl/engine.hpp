@@ -116,6 +116,8 @@ class Platform {
   virtual RankLocation location(int device) = 0;
   /// Returns the distance of two GPUs of this machine, named by RankLocation::device.
   virtual cuda::Distance distance(const std::string& device, const std::string& other) = 0;
+  /// Returns whether the driver lets one of the two address the other's memory.
+  virtual bool addresses(const std::string& device, const std::string& other) = 0;
   virtual std::unique_ptr<ExchangeStaging> staging(int device, int ranks,
                                                    std::uint64_t record_bytes) = 0;
   /// Makes an engine. Collective.
@@ -127,8 +129,13 @@ class Platform {
 
 /// Returns the platform that is linked in.
 Platform& platform();
+/// For platforms: make_with_arenas() by the platform's GPUs. With several nodes, ranks of which one
+/// addresses no peer get Error(unsupported), since all nodes must make the same exchanges.
+void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
+                      const Exchange& exchange, const std::function<void(GpuGroup)>& make);
 /// For platforms: fills group.tuning. By this table engines decide when to forward a call to NCCL.
-/// Throws Error(unsupported) without a table. Collective.
+/// Throws Error(unsupported) without a table, unless paths are broken on which NCCL may hang.
+/// Collective.
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                            const Exchange& exchange);
 

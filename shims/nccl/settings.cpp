@@ -49,7 +49,8 @@ Settings read() {
            found.strict ? " strict" : "", " without=", found.env.without, " algo=", found.env.algo,
            " device_scratch=", found.env.device_scratch, " sm_budget=", found.env.sm_budget,
            " device_memory=", found.env.device_memory,
-           found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "");
+           found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "",
+           " through_host=", static_cast<int>(found.env.through_host));
   return found;
 }
 

@@ -60,7 +60,9 @@ void give_up_if_late(std::int64_t until_ns) {
   if (now_ns() > until_ns)
     throw Error(ErrorCode::timeout,
                 text("a rank did not answer within ", kRoundSeconds,
-                     " s while plait was attaching; is the drop-in loaded in every rank?"));
+                     " s while plait was attaching; is the drop-in loaded in every rank? does NCCL "
+                     "hang without plait too, as on a broken path between GPUs "
+                     "(NCCL_P2P_DISABLE=1)?"));
 }
 
 /// Waits until `count` threads have called barrier() with this name. give_up throws.

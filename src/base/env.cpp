@@ -33,6 +33,11 @@ void set_flag(bool& field, const char* name, const std::string& value, double, d
   field = value == "1";
 }
 
+void set_auto_flag(AutoFlag& field, const char* name, const std::string& value, double, double) {
+  if (value != "auto" && value != "0" && value != "1") refuse(name, "auto, 0 or 1", value);
+  field = value == "auto" ? AutoFlag::automatic : value == "1" ? AutoFlag::on : AutoFlag::off;
+}
+
 void set_integer(int& field, const char* name, const std::string& value, double low, double high) {
   field = static_cast<int>(
       parse_integer(name, value, static_cast<std::int64_t>(low), static_cast<std::int64_t>(high)));

@@ -7,9 +7,13 @@
 
 namespace plait {
 
+/// A choice that plait makes by itself unless the variable says no or yes.
+enum class AutoFlag { automatic, off, on };
+
 struct Env {
   using text = std::string;
   using flag = bool;
+  using auto_flag = AutoFlag;
   using integer = int;
   using real = double;
   using byte_count = std::uint64_t;

@@ -17,13 +17,15 @@ using plait_test::PathTrouble;
 namespace {
 
 struct PathOutcome {
-  std::vector<std::string> said;  ///< by rank; empty = no fault
-  std::vector<int> exchanges;     ///< by rank
+  std::vector<std::string> said;    ///< by rank: the fault it found or its error; empty = none
+  std::vector<std::string> agreed;  ///< by rank: the result
+  std::vector<int> exchanges;       ///< by rank
 };
 struct Stopped {};
 constexpr std::uint64_t kNonce = 0x1234567;
+constexpr int kExchanges = 5;  ///< In the last one, ranks say what they have found.
 
-/// Runs every rank's check; at each exchange all ranks stop if any rank has found a fault, as when
+/// Runs every rank's check; at each exchange all ranks stop if any rank has an error, as when
 /// communicators are made.
 PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeouts& timeouts,
                       const std::vector<double>& late_s = {}) {
@@ -37,21 +39,26 @@ PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTim
   std::atomic<bool> found{false};
   bool stopped = false;  // result of the latest exchange, equal on all ranks
   std::barrier barrier(ranks, [&]() noexcept { stopped = found.load(); });
-  PathOutcome outcome{std::vector<std::string>(count), std::vector<int>(count)};
+  PathOutcome outcome{std::vector<std::string>(count), std::vector<std::string>(count),
+                      std::vector<int>(count)};
+  std::vector<std::string> records(count);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       const auto me = static_cast<std::size_t>(rank);
-      const Exchange exchange = [&](const std::string&) {
+      const Exchange exchange = [&](const std::string& mine) {
+        records[me] = mine;
         barrier.arrive_and_wait();
         if (stopped) throw Stopped();
-        ++outcome.exchanges[me];
-        return std::vector<std::string>(count);
+        const std::vector<std::string> all = records;
+        barrier.arrive_and_wait();  // No rank overwrites a record that another has not read.
+        if (stopped) throw Stopped();
+        outcome.said[me] = ++outcome.exchanges[me] == kExchanges ? mine : "";
+        return all;
       };
       try {
         EmulatedPaths side(words, rank, kNonce, timeouts, trouble, late_s.empty() ? 0 : late_s[me]);
-        prove_paths(side, exchange, rank, ranks, kNonce, timeouts);
-        exchange("the last one, in which all say what they found");
+        outcome.agreed[me] = broken_path(side, exchange, rank, ranks, kNonce, timeouts);
       } catch (const Error& error) {
         outcome.said[me] = error.what();
         found.store(true);
@@ -77,7 +84,8 @@ TEST_CASE("sound paths pass the check, whichever rank's GPU is busy first") {
   for (const int ranks : {2, 3, 4}) {
     const PathOutcome outcome = prove_all(ranks, {}, {.start_s = 20, .wait_s = 5, .copy_s = 20});
     for (const std::string& said : outcome.said) CHECK(said.empty());
-    CHECK(outcome.exchanges == std::vector<int>(static_cast<std::size_t>(ranks), 5));
+    for (const std::string& agreed : outcome.agreed) CHECK(agreed.empty());
+    CHECK(outcome.exchanges == std::vector<int>(static_cast<std::size_t>(ranks), kExchanges));
   }
   // Busy for longer than any rank waits for a peer.
   const PathOutcome late = prove_all(2, {}, kShort, {2.5, 0});
@@ -98,6 +106,7 @@ TEST_CASE("stores of a kernel that their owner does not see are found by the own
       CAPTURE(outcome.said[0]);
       CAPTURE(outcome.said[1]);
       CHECK(names(outcome.said[0], 0, 1));
+      for (const std::string& agreed : outcome.agreed) CHECK(agreed == outcome.said[0]);
       const bool is_silent = outcome.said[0].find("did not arrive within") != std::string::npos;
       CHECK(is_silent == (trouble == PathTrouble::mirror));
       // Rank 1's own loads take the same path, and fail if the check reached them. Other ranks find
@@ -119,6 +128,7 @@ TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found b
     CHECK(pushed.said[2].empty());
     const PathOutcome pulled = prove_all(3, {.writer = 2, .owner = 1, .pulls = trouble}, timeouts);
     CHECK(names(pulled.said[2], 2, 1));
+    for (const std::string& agreed : pulled.agreed) CHECK(agreed == pulled.said[2]);
     CHECK(pulled.said[2].find("copies out of") != std::string::npos);
     CHECK(pulled.said[0].empty());
     CHECK(pulled.said[1].empty());

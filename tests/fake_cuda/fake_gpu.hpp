@@ -139,7 +139,8 @@ struct FakeCuda {
   FakeNotes notes;
   std::atomic<bool> is_capturing{false};  ///< Every stream captures.
   std::atomic<std::uint32_t> fault{
-      0};  ///< If not 0, the next plait_fail_if_peer_lost reports this fault.
+      0};               ///< If not 0, the next plait_fail_if_peer_lost reports this fault.
+  int loses_from = -1;  ///< Rank whose stores into this GPU are lost; -1 = none.
   std::atomic<int> busy_looks{0};     ///< Number of stream_query() calls that return busy.
   std::atomic<int> waits_for_all{0};  ///< Host waits for all GPU work.
 };

@@ -66,6 +66,9 @@ void emulate_device(Api& api) {
   api.error_string = [](Result, const char** meaning) { return *meaning = "fake", kSuccess; };
 }
 
+/// True for addresses of GPU memory: low ones, where no program has memory.
+bool is_on_gpu(DevicePointer pointer) { return pointer < DevicePointer{1} << 44; }
+
 /// Running path checks, by the address of the rank's PathInbox.
 struct FakeProof {
   PathArgs args;
@@ -80,13 +83,16 @@ void begin_proof(const PathArgs& args) {
   proofs[reinterpret_cast<DevicePointer>(args.inboxes[args.rank])] = {args};
 }
 
-/// Fills in what a rank's memory holds after a round with all paths working.
+/// Fills in what a rank's memory holds after a round. GPU memory lacks what a broken path loses;
+/// memory of the host arrives.
 void read_proof(const FakeProof& proof, PathInbox& words) {
   const auto fill = [&](PathBody& body, int writer, PathMethod way) {
     for (unsigned unit = 0; unit < kPathThreads; ++unit)
       body[unit] = path_unit(proof.args.nonce, writer, proof.args.rank, way, proof.round, unit);
   };
+  const auto inbox = reinterpret_cast<DevicePointer>(proof.args.inboxes[proof.args.rank]);
   for (int peer = 0; peer < proof.args.ranks; ++peer) {
+    if (peer == fake_cuda().loses_from && is_on_gpu(inbox)) continue;
     PathMail& mail = words.with[peer];
     std::fill_n(mail.found, kPathThreads, 0u);
     fill(mail.pushed, peer, PathMethod::pushed);
@@ -159,11 +165,9 @@ void* limits(const std::string& symbol) {
 void emulate_memory(Api& api) {
   api.pointer_attributes = [](unsigned count, int* attributes, void** values,
                               DevicePointer pointer) {
-    // Low addresses, where no program has memory, belong to the GPU.
-    const bool is_on_gpu = pointer < DevicePointer{1} << 44;
     for (unsigned i = 0; i < count; ++i)
       *static_cast<int*>(values[i]) =
-          attributes[i] == kPointerMemoryType && is_on_gpu ? kMemoryOnDevice : 0;
+          attributes[i] == kPointerMemoryType && is_on_gpu(pointer) ? kMemoryOnDevice : 0;
     return kSuccess;
   };
   api.host_device_pointer = [](DevicePointer* pointer, void* base, unsigned) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/env.hpp"
+#include "plait/error.hpp"
 #include "tests/shims/host_paths.hpp"
 
 namespace plait::nccl {
@@ -25,7 +26,9 @@ void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
   const bool waits = trouble.stores == plait_test::PathTrouble::mirror;  // without success
   const cuda::PathTimeouts patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
   plait_test::EmulatedPaths side(words, options.rank.rank, kNonce, patience, trouble);
-  cuda::prove_paths(side, exchange, options.rank.rank, options.rank.ranks, kNonce, patience);
+  const std::string broken =
+      cuda::broken_path(side, exchange, options.rank.rank, options.rank.ranks, kNonce, patience);
+  if (!broken.empty()) throw cuda::NoDirectAccess(ErrorCode::driver_error, broken, true);
 }
 
 }  // namespace plait::nccl

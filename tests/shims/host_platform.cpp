@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "comm/shm/shown_memory.hpp"
 #include "cpu/reference_reduce.hpp"
 #include "gpu/arena/arena_layout.hpp"
@@ -171,37 +172,11 @@ void move_all(TaskState& shared, const std::vector<MessageEnd>& messages,
 
 class HostEngine : public CommEngine {
  public:
-  HostEngine(const GpuCallsOptions& options, const Exchange& exchange)
-      : shared_(std::make_shared<TaskState>()) {
-    group_.rank = options.rank.rank;
-    group_.ranks = options.rank.ranks;
-    group_.kind = cuda::common_kind(exchange(platform().location(options.rank.device).gpu));
-    group_.topology = machine();
-    learn_what_beats_nccl(group_, options, exchange);
-    if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
-    if (wished("STANDIN_FAIL_EARLY", options.rank.device))
-      throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
-    standin::SegmentHandle mine;
-    if (options.rank.rank == 0) mine = standin::make_segment();
-    std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
-    const std::vector<std::string> shown = exchange(bytes);
-    std::memcpy(&mine, shown[0].data(), sizeof mine);
-    shared_->options = options;
-    shared_->segment = standin::map_segment(mine);
-    exchange("mapped");
-    if (options.rank.rank == 0) ::close(mine.file);
-    prove_host_paths(*shared_->segment, options, exchange);
-    if (wished("STANDIN_FAIL_LATE", options.rank.device))
-      throw Error(ErrorCode::no_device, "the test wants no peer access here");
-    if (options.has_lazy_arena)
-      page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::LazyArenaPage));
-    if (page_.base() != nullptr)
-      lazy_arena_ = std::make_unique<cuda::LazyArena>(
-          *reinterpret_cast<cuda::LazyArenaPage*>(page_.base()), options.rank.rank,
-          options.rank.ranks, large_arena_wait_s(),
-          [this](const cuda::LazyArena::Exchange& growth_exchange) {
-            allocate_arena(growth_exchange);
-          });
+  HostEngine(const GpuCallsOptions& options, const Exchange& exchange) {
+    make_with_arenas(group_of(options, exchange), options, exchange, [&](GpuGroup group) {
+      group_ = std::move(group);
+      open(options, exchange);
+    });
   }
   bool wants_large_arena(const Request& request) const override {
     return lazy_arena_ != nullptr &&
@@ -218,7 +193,8 @@ class HostEngine : public CommEngine {
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->ahead_of_nccl != false;
     const GpuCallsOptions& options = shared_->options;
-    return (options.bitwise || cuda::is_measured(group_.kind, group_.ranks)) &&
+    return (options.bitwise || group_.has_broken_paths ||
+            cuda::is_measured(group_.kind, group_.ranks)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   std::string how(const Request&) const override { return "over host memory"; }
@@ -280,6 +256,52 @@ class HostEngine : public CommEngine {
   }
 
  private:
+  static GpuGroup group_of(const GpuCallsOptions& options, const Exchange& exchange) {
+    GpuGroup group;
+    group.rank = options.rank.rank;
+    group.ranks = options.rank.ranks;
+    const RankLocation here = platform().location(options.rank.device);
+    std::vector<std::string> kinds;
+    for (const std::string& record : exchange(pack({here.device, here.gpu}))) {
+      const std::vector<std::string> parts = unpack(record);
+      group.uuids.push_back(parts.at(0));
+      kinds.push_back(parts.at(1));
+    }
+    group.kind = cuda::common_kind(kinds);
+    group.topology = machine();
+    return group;
+  }
+  void open(const GpuCallsOptions& options, const Exchange& exchange) {
+    shared_ = std::make_shared<TaskState>();
+    learn_what_beats_nccl(group_, options, exchange);
+    if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
+    if (wished("STANDIN_FAIL_EARLY", options.rank.device))
+      throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
+    standin::SegmentHandle mine;
+    if (options.rank.rank == 0) mine = standin::make_segment();
+    std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
+    const std::vector<std::string> shown = exchange(bytes);
+    std::memcpy(&mine, shown[0].data(), sizeof mine);
+    shared_->options = options;
+    shared_->segment = standin::map_segment(mine);
+    exchange("mapped");
+    if (options.rank.rank == 0) ::close(mine.file);
+    if (group_.through_host.empty())
+      prove_host_paths(*shared_->segment, options, exchange);
+    else
+      arenas_ = show_memory(exchange, options.rank.rank, options.rank.ranks, 1 << 20);
+    if (wished("STANDIN_FAIL_LATE", options.rank.device))
+      throw Error(ErrorCode::no_device, "the test wants no peer access here");
+    if (options.has_lazy_arena && !group_.has_broken_paths)
+      page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::LazyArenaPage));
+    if (page_.base() != nullptr)
+      lazy_arena_ = std::make_unique<cuda::LazyArena>(
+          *reinterpret_cast<cuda::LazyArenaPage*>(page_.base()), options.rank.rank,
+          options.rank.ranks, large_arena_wait_s(),
+          [this](const cuda::LazyArena::Exchange& growth_exchange) {
+            allocate_arena(growth_exchange);
+          });
+  }
   /// Allocates the large arena as CudaRank does: exchange of handles, then of "mapped".
   void allocate_arena(const cuda::LazyArena::Exchange& growth_exchange) {
     if (wished("STANDIN_NO_ARENA", shared_->options.rank.device))
@@ -309,6 +331,7 @@ class HostEngine : public CommEngine {
   }
 
   GpuGroup group_;
+  std::vector<Mapping> arenas_;  // Of ranks that do not address each other.
   std::shared_ptr<TaskState> shared_;
   Mapping page_;
   std::unique_ptr<cuda::LazyArena> lazy_arena_;
@@ -427,6 +450,11 @@ class HostPlatform : public Platform {
   cuda::Distance distance(const std::string& device, const std::string& other) override {
     const bool joined = device != "device 2" && other != "device 2";
     return joined ? cuda::Distance::nvl : cuda::Distance::sys;
+  }
+  /// STANDIN_NO_ACCESS=1: the driver lets device 1 address no other.
+  bool addresses(const std::string& device, const std::string&) override {
+    const char* given = std::getenv("STANDIN_NO_ACCESS");
+    return given == nullptr || device != text("device ", given);
   }
   std::unique_ptr<ExchangeStaging> staging(int, int, std::uint64_t) override {
     return std::make_unique<HostStaging>();

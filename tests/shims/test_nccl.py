@@ -310,53 +310,6 @@ def _table(tmp_path, *rows):
     return str(file)
 
 
-@pytest.mark.parametrize(
-    ("said", "ranks", "reason"),
-    [
-        ({"NCCL_P2P_DISABLE": "1"}, 2, "NCCL_P2P_DISABLE=1 forbids"),
-        ({"NCCL_P2P_DISABLE": "1", "NCCL_P2P_LEVEL": "SYS"}, 2, "NCCL_P2P_DISABLE=1 forbids"),
-        ({"NCCL_P2P_LEVEL": "LOC"}, 2, "NCCL_P2P_LEVEL=LOC forbids"),
-        ({"NCCL_P2P_LEVEL": "0"}, 2, "NCCL_P2P_LEVEL=0 forbids"),
-        ({"NCCL_P2P_LEVEL": "NVL"}, 3, "which are SYS apart"),
-        ({"NCCL_P2P_LEVEL": "3"}, 3, "which are SYS apart"),
-        ({"NCCL_P2P_DISABLE": "0", "NCCL_P2P_LEVEL": "NVL"}, 2, ""),
-        ({"NCCL_P2P_LEVEL": "SYS"}, 3, ""),
-        ({"NCCL_P2P_LEVEL": "7"}, 3, ""),
-        ({"NCCL_P2P_LEVEL": "no such level"}, 3, ""),
-    ],
-)
-@pytest.mark.parametrize("mode", MODES)
-def test_what_nccl_was_told_of_direct_access_is_heeded(run_case, mode, said, ranks, reason):
-    for row in run_case("all_reduce", ranks, mode, env={"PLAIT_DEBUG": "WARN", **said}):
-        assert row["wrong"] == 0 and (row["served"] == 0) == (reason != "")
-    assert reason in run_case.stderr
-
-
-def test_one_rank_that_may_not_address_others_keeps_all_on_nccl(run_case):
-    for row in run_case("one_forbids", 3, env={"PLAIT_DEBUG": "WARN"}):
-        assert row["wrong"] == 0 and row["served"] == 0
-    assert "rank 1: NCCL_P2P_DISABLE=1 forbids" in run_case.stderr
-
-
-@pytest.mark.parametrize(
-    ("trouble", "reason"),
-    [
-        ("whole:0:0", ""),
-        ("mirror:1:0", "data that rank 1's GPU stores into rank 0's did not arrive within"),
-        ("stale:2:1", "data that rank 2's GPU stores into rank 1's arrives changed"),
-        ("flip:0:2", "data that rank 0's GPU copies into rank 2's arrives changed"),
-    ],
-)
-@pytest.mark.parametrize("mode", MODES)
-def test_a_path_that_is_granted_and_broken_keeps_all_on_nccl(run_case, mode, trouble, reason):
-    """The driver grants access but writes are lost: found in seconds, when the communicator is
-    made."""
-    env = {"PLAIT_DEBUG": "WARN", "STANDIN_PATH": trouble}
-    for row in run_case("all_reduce", 3, mode, env=env):
-        assert row["wrong"] == 0 and (row["served"] == 0) == (reason != "")
-    assert reason in run_case.stderr
-
-
 @pytest.mark.parametrize("place", ["named", "home"])
 def test_nccls_files_of_settings_are_read(run_case, tmp_path, place):
     file = tmp_path / ".nccl.conf"

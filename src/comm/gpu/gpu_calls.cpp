@@ -23,6 +23,10 @@
 namespace plait {
 namespace {
 
+/// Usual budget of a rank's arenas in host memory. Slots of large calls should stay in the host's
+/// cache.
+constexpr std::uint64_t kHostArenaBytes = 64ull << 20;
+
 /// A communicator of a single rank copies locally, and an empty call moves nothing.
 bool is_local_copy(const Request& request) {
   return request.ranks == 1 && request.op != ReduceOp::premul_sum;
@@ -59,6 +63,7 @@ void add(Counters& counters, const Counters& more) {
 GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange& exchange)
     : group_(std::move(group)), options_(std::move(options)) {
   make_rank(exchange);
+  options_.share_memory = nullptr;  // Of the set-up alone.
   const bool as_measured = cuda::is_measured(group_.kind, group_.ranks);
   const bool predicts = group_.why_no_topology.empty() && !options_.beats_nccl;
   const auto selector = [&](const cuda::Group& of, cuda::PredictPlan predict_plan) {
@@ -102,18 +107,23 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   if (group_.ranks > 1)
     shared_page_ = memory_of_rank_0(exchange, group_.rank, GpuSharedPage::bytes(with_slots));
   auto* const shared_page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
-  if (!group_.through_host.empty())
+  if (!group_.through_host.empty()) {
+    if (rank.memory.budget_bytes == 0) rank.memory.budget_bytes = kHostArenaBytes;
     rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
       // The first call is for the arena of small calls. A later one follows a failed attempt for
       // the large arena, whose memory goes first.
       const auto small = static_cast<std::size_t>(group_.ranks);
       if (host_arenas_.size() > small)
         host_arenas_.erase(host_arenas_.begin() + group_.ranks, host_arenas_.end());
-      std::vector<Mapping> made = show_memory(arena_exchange, group_.rank, group_.ranks, bytes);
+      std::vector<Mapping> made =
+          host_arenas_.empty() && options_.share_memory
+              ? options_.share_memory(bytes)
+              : show_memory(arena_exchange, group_.rank, group_.ranks, bytes);
       std::vector<std::byte*> bases = bases_of(made);
       std::move(made.begin(), made.end(), std::back_inserter(host_arenas_));
       return bases;
     };
+  }
   if (shared_page == nullptr && group_.ranks > 1)
     log(LogLevel::warn, group_.rank, "no host memory that all ranks map: no host path, no growth");
   if (shared_page != nullptr && wants_rings()) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,9 @@ struct GpuCallsOptions {
   bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call
   bool knows_links = true;     ///< the links are known: plans, masks and host shares are possible
   bool finds_paths = false;    ///< compute a call's bytes by path during preparation
+  /// Shares the arenas in host memory that are allocated with the communicator. Null = by
+  /// show_memory(), which ranks of one PID namespace can do.
+  std::function<std::vector<Mapping>(std::uint64_t bytes)> share_memory;
   Topology checks;             ///< a device for each rank: enqueue() checks requests on it
   cuda::CudaRankOptions rank;  ///< filled in: ranks' numbers, rings, shared page, lazy arena
 };

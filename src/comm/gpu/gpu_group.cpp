@@ -15,7 +15,7 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "driver/cuda/api.hpp"
-#include "gpu/device/direct_access.hpp"
+#include "gpu/arena/arena.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
@@ -56,17 +56,39 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
   return group;
 }
 
-std::string why_no_direct_access(const GpuGroup& group, const Env& env) {
-  const cuda::Addresses addresses = [&](const std::string& one, const std::string& other) {
-    return !env.through_host || cuda::address_each_other(one, other);
-  };
+std::string why_no_direct_access(const GpuGroup& group, const Env& env,
+                                 const cuda::Measure& distance, const cuda::Addresses& addresses) {
+  if (group.ranks == 1) return "";
+  if (env.through_host == AutoFlag::on) return "PLAIT_THROUGH_HOST=1 takes it for all GPUs";
   const std::string why = cuda::why_no_direct_access(cuda::direct_access(), group.rank, group.uuids,
-                                                     cuda::distance_between, addresses);
-  if (!why.empty() && !env.through_host)
-    throw Error(
-        ErrorCode::unsupported,
-        text(why, ", which plait needs; PLAIT_THROUGH_HOST=1 takes the way through host memory"));
+                                                     distance, addresses);
+  if (!why.empty() && env.through_host == AutoFlag::off)
+    throw Error(ErrorCode::unsupported,
+                text(why,
+                     ", which plait needs; PLAIT_THROUGH_HOST=auto takes the way through host "
+                     "memory"));
   return why;
+}
+
+void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
+                      const std::string& why_no_direct_access,
+                      const std::function<void(GpuGroup)>& make) {
+  const auto make_for = [&](const std::string& why, bool is_broken) {
+    GpuGroup agreed = group;
+    agreed.has_broken_paths = is_broken;
+    agree_on_arenas(agreed, exchange, why);
+    make(std::move(agreed));
+  };
+  try {
+    make_for(why_no_direct_access, false);
+  } catch (const cuda::NoDirectAccess& found) {
+    if (env.through_host == AutoFlag::off) throw;
+    if (group.rank == 0)
+      log(LogLevel::warn, 0,
+          text("GPUs of ", group.ranks,
+               " ranks communicate through host memory: ", reason_of(found)));
+    make_for(reason_of(found), found.is_broken());
+  }
 }
 
 void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
@@ -131,10 +153,11 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
   std::string table;
   if (group.rank == 0) {
     // A machine with an unknown topology has no tuning table of its own, only the table named by
-    // PLAIT_TUNING.
+    // PLAIT_TUNING. Direct access and host memory have tables of their own.
     const bool is_known = !group.topology.devices.empty();
-    const std::string file =
-        cuda::tuning_file(env, is_known ? fingerprint(group.topology) : "unknown", group.ranks);
+    const std::string machine = text(is_known ? fingerprint(group.topology) : "unknown",
+                                     group.through_host.empty() ? "" : "-host");
+    const std::string file = cuda::tuning_file(env, machine, group.ranks);
     table = cuda::offered_tuning(env, file, group.rank);
     if (!file.empty())
       log(LogLevel::info, group.rank,
@@ -155,7 +178,8 @@ void require_measured(const GpuGroup& group, const std::string& why_no_table) {
     return;
   throw Error(ErrorCode::unsupported,
               text("plait was measured beside NCCL on ", cuda::measured_gpus(), ", not on ",
-                   group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind), "; ",
+                   group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind),
+                   group.through_host.empty() ? "" : text(" (", group.through_host, ")"), "; ",
                    why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 

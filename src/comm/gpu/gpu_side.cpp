@@ -22,8 +22,6 @@ namespace {
 
 // Longest wait of a call for the large arena. Peers allocate independently of the programs.
 constexpr double kLargeArenaWaitS = 10.0;
-/// Budget of a rank's arenas in host memory. Slots of large calls should stay in the host's cache.
-constexpr std::uint64_t kHostArenaBytes = 64ull << 20;
 constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the peers
 
 /// Returns the GPU that the options name, or the only GPU that a launcher shows the rank.
@@ -66,7 +64,8 @@ GpuSide::GpuSide(const CommunicatorOptions& options, HostSide& host, const PairO
       PeerObserver(0),
       options_(options),
       host_(host),
-      pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)) {
+      pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)),
+      pair_through_host_(pair == nullptr ? std::string() : pair->through_host) {
   const Deadline deadline{
       deadline_in(options.arrive_s),
       pair == nullptr ? host.peers_check("the ranks set up their GPUs") : pair->check};
@@ -79,7 +78,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, HostSide& host, const PairO
   std::optional<AgreedError> agreed;
   const std::optional<Error> failure = attempt([&] {
     try {
-      set_up(exchange);
+      set_up(exchange, deadline);
       bootstrap_peers(deadline);
     } catch (const AgreedError& error) {
       agreed = error;
@@ -110,7 +109,7 @@ void GpuSide::bootstrap_peers(const Deadline& deadline) {
   }
 }
 
-void GpuSide::set_up(const cuda::Exchange& exchange) {
+void GpuSide::set_up(const cuda::Exchange& exchange, const Deadline& deadline) {
   const Env env = read_env();
   if (const std::string why = cuda::why_no_cuda(); !why.empty())
     throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
@@ -122,13 +121,18 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
   learn_topology(
       group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
       masks_of(requested_masks(options_.masks, env), false));
-  log(LogLevel::info, options_.rank,
-      text("GPU ", group.ordinals[static_cast<std::size_t>(options_.rank)], " of ",
-           group.topology.name));
-  agree_on_arenas(group, exchange, why_no_direct_access(group, env));
-  load_tuning(group, exchange, env);
-  const GpuCallsOptions wanted = calls_options(env, group);
-  calls_ = std::make_unique<GpuCalls>(std::move(group), wanted, exchange);
+  log(LogLevel::info, options_.rank, text("GPU ", ordinal_, " of ", group.topology.name));
+  const std::string why_in_host =
+      pair_through_host_.empty() ? why_no_direct_access(group, env) : pair_through_host_;
+  make_with_arenas(group, exchange, env, why_in_host, [&](GpuGroup agreed) {
+    load_tuning(agreed, exchange, env);
+    GpuCallsOptions wanted = calls_options(env, agreed);
+    wanted.share_memory = [&](std::uint64_t bytes) {
+      return share_memory(*host_.joined().rendezvous, options_.rank, options_.ranks, bytes,
+                          deadline);
+    };
+    calls_ = std::make_unique<GpuCalls>(std::move(agreed), wanted, exchange);
+  });
 }
 
 GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) const {
@@ -142,8 +146,6 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
                  .pairs = true,
                  .plans = true,
                  .plan_scratch = env.device_scratch};
-  if (!group.through_host.empty() && !env.has("PLAIT_DEVICE_MEMORY"))
-    rank.memory.budget_bytes = kHostArenaBytes;
   if (pair_bytes_) {
     rank.memory = cuda::pair_arena_options(*pair_bytes_);
     made.has_lazy_arena &= rank.memory.two_tiers;

@@ -49,7 +49,7 @@ class GpuSide : public DeviceSide, private PeerObserver {
 
  private:
   GpuSide(const CommunicatorOptions& options, HostSide& host, const PairOf* pair);
-  void set_up(const cuda::Exchange& exchange);
+  void set_up(const cuda::Exchange& exchange, const Deadline& deadline);
   GpuCallsOptions calls_options(const Env& env, const GpuGroup& group) const;
   void bootstrap_peers(const Deadline& deadline);
   void lost(int rank, int process, Loss how) override;
@@ -61,6 +61,7 @@ class GpuSide : public DeviceSide, private PeerObserver {
   CommunicatorOptions options_;
   HostSide& host_;
   const std::optional<std::uint64_t> pair_bytes_;  ///< device memory of a pair; none = no pair
+  const std::string pair_through_host_;  ///< PairOf::through_host; empty = no reason, or no pair
   std::unique_ptr<GpuCalls> calls_;
   mutable std::mutex guard_;  ///< guards cause_
   std::optional<Error> cause_;

@@ -13,6 +13,7 @@ void GpuSide::lend_to(PairOf& pair) const {
   cuda::api().exchange_capture_mode(&mode);
   const cuda::ArenaTiers& tiers = calls_->rank().full_group().tiers;
   pair.device_bytes = tiers.pair_bytes;
+  pair.through_host = calls_->group().through_host;
   pair.sm_budget = cuda::pair_blocks(std::max(options_.ranks, 2), options_.sm_budget);
   if (tiers.pair_bytes > 0)
     pair.device = ordinal();

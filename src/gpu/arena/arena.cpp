@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/env.hpp"
+#include "base/error_reason.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "gpu/abi/path_args.hpp"
@@ -20,20 +21,6 @@
 
 namespace plait::cuda {
 namespace {
-
-/// Set-up record of a rank. If process and instance are equal, pointers are valid unchanged.
-struct ArenaRecord {
-  std::int64_t process;
-  std::uint64_t instance;
-  std::int64_t device;
-  std::int64_t multiprocessors;
-  std::int64_t connections;
-  std::uint64_t random;
-  DevicePointer base;
-  Context context;
-  IpcHandle handle;
-  std::uint64_t sizes;  ///< Hash of DeviceArenaSizes::text() and of the header's size.
-};
 
 /// Equal on two ranks if the arenas are laid out alike.
 std::uint64_t layout_hash(const DeviceArenaSizes& sizes, const HeaderLayout& header) {
@@ -69,7 +56,34 @@ std::vector<const ArenaPart*> parts_of(const std::vector<const ArenaPart*>& part
   return found;
 }
 
+/// Returns "", or why the driver maps no memory of the rank. Memory that runs out is an error and
+/// no refusal.
+std::string refusal(Result result, const char* call, std::size_t rank) {
+  try {
+    require(result, call);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::driver_error) throw;
+    return text("memory of rank ", rank, "'s GPU cannot be mapped: ", reason_of(error));
+  }
+  return "";
+}
+
 }  // namespace
+
+/// Set-up record of a rank. If process and instance are equal, pointers are valid unchanged.
+struct DeviceArena::ArenaRecord {
+  std::int64_t process;
+  std::uint64_t instance;
+  std::int64_t device;
+  std::int64_t multiprocessors;
+  std::int64_t connections;
+  std::uint64_t random;
+  DevicePointer base;
+  Context context;
+  IpcHandle handle;
+  std::int64_t handle_result;  ///< of the driver's call that made the handle
+  std::uint64_t sizes;         ///< Hash of DeviceArenaSizes::text() and of the header's size.
+};
 
 DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
                          HostMemory host)
@@ -134,9 +148,32 @@ void DeviceArena::fill(Stream stream) {
   PLAIT_CUDA_CALL(stream_synchronize, stream);
 }
 
+/// Sets the base of the peer's memory. Returns "", or why the memory cannot be mapped.
+std::string DeviceArena::map_peer(std::size_t peer, const ArenaRecord& other,
+                                  const ArenaRecord& mine) {
+  if (host_) {
+    base_[peer] = pinned_on_device(host_bases_[peer]);
+  } else if (static_cast<int>(peer) == rank_) {
+    base_[peer] = mine_;
+  } else if (other.process == mine.process && other.instance == mine.instance) {
+    base_[peer] = other.base;
+    if (other.device == mine.device) return "";
+    const Result result = api().context_enable_peer(other.context, 0);
+    if (result != kPeerAccessAlreadyEnabled) return refusal(result, "context_enable_peer", peer);
+  } else {
+    if (other.handle_result != kSuccess)
+      return refusal(static_cast<Result>(other.handle_result), "ipc_get", peer);
+    if (opened_[peer] == 0)  // Else an attempt that failed on another rank has opened the memory.
+      if (const Result result = api().ipc_open(&opened_[peer], other.handle, kIpcLazyPeerAccess);
+          result != kSuccess)
+        return opened_[peer] = 0, refusal(result, "ipc_open", peer);
+    base_[peer] = opened_[peer];
+  }
+  return "";
+}
+
 void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
   static const char instance_mark = 0;  // The address differs between processes that share a pid.
-  const DevicePointer mine = mine_;
   ArenaRecord record{};
   record.process = ::getpid();
   record.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
@@ -144,14 +181,15 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   record.multiprocessors = multiprocessors_of(device);
   record.connections = connections_of_process();
   record.random = random_bits();
-  record.base = mine;
+  record.base = mine_;
   record.context = context;
   record.sizes = layout_hash(sizes_, header_);
-  if (!host_) PLAIT_CUDA_CALL(ipc_get, &record.handle, mine);
+  if (!host_) record.handle_result = api().ipc_get(&record.handle, mine_);
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record));
   base_.assign(shown.size(), 0);
   opened_.resize(shown.size(), 0);
+  std::string why_not;  // A peer's memory is not mapped.
   std::set<std::pair<std::int64_t, std::uint64_t>> processes;
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
     ArenaRecord other{};
@@ -166,23 +204,14 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
     if (other.sizes != record.sizes)
       throw Error(ErrorCode::mismatch, text("device arenas of ranks ", peer, " and ", rank_,
                                             " differ in size: use the same options on all ranks"));
-    if (host_) {
-      base_[peer] = pinned_on_device(host_bases_[peer]);
-    } else if (static_cast<int>(peer) == rank_) {
-      base_[peer] = mine;
-    } else if (other.process == record.process && other.instance == record.instance) {
-      base_[peer] = other.base;
-      if (other.device == device) continue;
-      const Result result = api().context_enable_peer(other.context, 0);
-      if (result != kPeerAccessAlreadyEnabled) require(result, "cuCtxEnablePeerAccess");
-    } else {
-      if (opened_[peer] == 0)  // Else an attempt that failed on another rank has opened the memory.
-        PLAIT_CUDA_CALL(ipc_open, &opened_[peer], other.handle, kIpcLazyPeerAccess);
-      base_[peer] = opened_[peer];
-    }
+    if (const std::string why = map_peer(peer, other, record); why_not.empty()) why_not = why;
   }
   in_processes_ = processes.size() == shown.size();
-  exchange("mapped");  // No rank writes into a peer before that peer has mapped all memory.
+  // No rank writes into a peer before that peer has mapped all memory.
+  const std::vector<std::string> all = exchange(why_not);
+  for (std::size_t peer = 0; peer < all.size(); ++peer)
+    if (!all[peer].empty())
+      throw NoDirectAccess(ErrorCode::no_device, text("rank ", peer, ": ", all[peer]), false);
 }
 
 DeviceArena::~DeviceArena() {

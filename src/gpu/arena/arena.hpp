@@ -10,6 +10,7 @@
 #include "driver/cuda/api.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "gpu/arena/arena_layout.hpp"
+#include "plait/error.hpp"
 
 namespace plait::cuda {
 
@@ -20,6 +21,20 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 /// in rank order. All ranks call this together. The memory outlives all arenas.
 using HostMemory =
     std::function<std::vector<std::byte*>(const Exchange& exchange, std::uint64_t bytes)>;
+
+/// GPUs do not reach each other's memory, as the mapping or the path check has found. All ranks
+/// throw this together, with the same reason, so all can take arenas in host memory instead.
+class NoDirectAccess : public Error {
+ public:
+  NoDirectAccess(ErrorCode code, const std::string& reason, bool is_broken)
+      : Error(code, reason), is_broken_(is_broken) {}
+  /// True if the driver grants the access, so programs and libraries that trust the driver hang, or
+  /// compute with missing data.
+  bool is_broken() const { return is_broken_; }
+
+ private:
+  bool is_broken_;
+};
 
 class DeviceArena {
  public:
@@ -35,9 +50,9 @@ class DeviceArena {
 
   /// Fills this rank's memory and maps the others'. All ranks call this together before any other
   /// use, and again if the call failed on a rank. `context` is current and belongs to `device`.
-  /// Error(mismatch) if sizes differ between ranks, no_device if two GPUs cannot reach each other.
-  /// Memory of a failed attempt is freed by the destructor only, because a free may wait for
-  /// kernels that wait for a peer.
+  /// Error(mismatch) if sizes differ between ranks, NoDirectAccess if a rank's driver maps no
+  /// memory of a peer. Memory of a failed attempt is freed by the destructor only, because a free
+  /// may wait for kernels that wait for a peer.
   void share(Context context, int device, const Exchange& exchange, Stream stream);
 
   const DeviceArenaSizes& sizes() const { return sizes_; }
@@ -70,12 +85,14 @@ class DeviceArena {
   std::uint64_t bytes() const { return layout_.total_bytes() + (host_ ? own_.total_bytes() : 0); }
 
  private:
+  struct ArenaRecord;
   DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
   void fill(Stream stream);
   void map_host(const Exchange& exchange);
   void fill_host(std::byte* mine) const;
   void forget_host() noexcept;
   void map_peers(Context context, int device, const Exchange& exchange);
+  std::string map_peer(std::size_t peer, const ArenaRecord& other, const ArenaRecord& mine);
   int rank_;
   bool in_processes_ = true;
   unsigned multiprocessors_ = ~0u;

@@ -1,4 +1,5 @@
-// Reads NCCL_P2P_DISABLE and NCCL_P2P_LEVEL as NCCL does, and asks NVML for the distance of GPUs.
+// Reads NCCL_P2P_DISABLE and NCCL_P2P_LEVEL as NCCL does, asks NVML for the distance of GPUs, and
+// the driver for access.
 #include "gpu/device/direct_access.hpp"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
+#include "driver/cuda/api.hpp"
 #include "driver/nvml/api.hpp"
 #include "plait/error.hpp"
 
@@ -28,22 +30,12 @@ Distance of_pci(PciDistance pci) {
   }
 }
 
-/// Returns a fact about two GPUs of this machine; none without NVML, or if NVML lacks one of them.
-template <class Fact, class Ask>
-std::optional<Fact> with_nvml(const std::string& uuid, const std::string& other, const Ask& ask) {
-  static std::mutex guard;
-  const std::lock_guard<std::mutex> hold(guard);
-  static Nvml* const nvml = open_nvml().release();
-  if (nvml == nullptr) return std::nullopt;
-  const std::vector<GpuFacts> all = nvml->gpus();
-  const auto at = [&](const std::string& wanted) {
-    return static_cast<int>(std::find_if(all.begin(), all.end(),
-                                         [&](const GpuFacts& gpu) { return gpu.uuid == wanted; }) -
-                            all.begin());
-  };
-  const int one = at(uuid), two = at(other), count = static_cast<int>(all.size());
-  if (one == count || two == count) return std::nullopt;
-  return ask(*nvml, one, two);
+/// Returns the driver's device with this uuid; none if this process does not see the GPU.
+std::optional<Device> device_of(const std::string& uuid) {
+  Device device = 0;
+  for (int ordinal = 0; ordinal < device_count(); ++ordinal)
+    if (uuid_of(ordinal) == uuid && api().device_get(&device, ordinal) == kSuccess) return device;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -72,16 +64,26 @@ DirectAccess direct_access() {
 }
 
 Distance distance_between(const std::string& uuid, const std::string& other) {
-  const auto found = with_nvml<Distance>(uuid, other, [](Nvml& nvml, int one, int two) {
-    return nvml.nvlink_peers(one, two) ? Distance::nvl : of_pci(nvml.pci_distance(one, two));
-  });
-  return found.value_or(Distance::sys);
+  static std::mutex guard;
+  const std::lock_guard<std::mutex> hold(guard);
+  static Nvml* const nvml = open_nvml().release();
+  if (nvml == nullptr) return Distance::sys;
+  const std::vector<GpuFacts> all = nvml->gpus();
+  const auto at = [&](const std::string& wanted) {
+    return static_cast<int>(std::find_if(all.begin(), all.end(),
+                                         [&](const GpuFacts& gpu) { return gpu.uuid == wanted; }) -
+                            all.begin());
+  };
+  const int one = at(uuid), two = at(other), count = static_cast<int>(all.size());
+  if (one == count || two == count) return Distance::sys;
+  return nvml->nvlink_peers(one, two) ? Distance::nvl : of_pci(nvml->pci_distance(one, two));
 }
 
 bool address_each_other(const std::string& uuid, const std::string& other) {
-  const auto found = with_nvml<bool>(
-      uuid, other, [](Nvml& nvml, int one, int two) { return nvml.peers(one, two); });
-  return found.value_or(true);
+  const std::optional<Device> one = device_of(uuid), two = device_of(other);
+  int can = 1;
+  if (!one || !two || api().device_can_access_peer(&can, *one, *two) != kSuccess) return true;
+  return can != 0;
 }
 
 std::string why_no_direct_access(const DirectAccess& allowed, int rank,

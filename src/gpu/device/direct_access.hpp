@@ -26,8 +26,8 @@ DirectAccess direct_access();
 /// Distance of two GPUs according to NVML; sys if a GPU is unknown to NVML.
 Distance distance_between(const std::string& uuid, const std::string& other);
 
-/// Whether the driver lets one GPU address another's memory, according to NVML; true if a GPU is
-/// unknown to NVML.
+/// Whether the driver lets one GPU address another's memory; true if this process does not see both
+/// GPUs, since mapping the memory then shows access.
 bool address_each_other(const std::string& uuid, const std::string& other);
 
 /// Returns "", or why this rank's GPU does not address a peer's memory. uuids: by rank.

@@ -49,8 +49,9 @@ bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, Pa
   return true;
 }
 
-void require_whole(const PathInbox& inbox, int rank, int ranks, std::uint64_t nonce, unsigned round,
-                   double wait_s) {
+/// Returns the first fault in this rank's memory; empty = none.
+std::string fault_in(const PathInbox& inbox, int rank, int ranks, std::uint64_t nonce,
+                     unsigned round, double wait_s) {
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer == rank) continue;
     const PathMail& mail = inbox.with[peer];
@@ -59,12 +60,11 @@ void require_whole(const PathInbox& inbox, int rank, int ranks, std::uint64_t no
     if (!holds(mail.pushed, nonce, peer, rank, PathMethod::pushed, round)) found |= kPathPushed;
     if (!holds(mail.pulled, nonce, peer, rank, PathMethod::offered, round)) found |= kPathPulled;
     if (found == 0) continue;
-    throw Error(
-        ErrorCode::driver_error,
-        text("direct access between GPUs is broken here, though the driver grants it: ",
-             described(rank, peer, found, wait_s),
-             "; let the IOMMU and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1"));
+    return text("direct access between GPUs is broken here, though the driver grants it: ",
+                described(rank, peer, found, wait_s),
+                "; let the IOMMU and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1");
   }
+  return "";
 }
 
 /// Ends the kernel on every way out.
@@ -157,13 +157,14 @@ void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader,
     body[unit] = path_unit(nonce, writer, reader, method, round, unit);
 }
 
-void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
-                 const PathTimeouts& timeouts) {
+std::string broken_path(PathSide& side, const Exchange& exchange, int rank, int ranks,
+                        std::uint64_t nonce, const PathTimeouts& timeouts) {
   const auto finish = [&](const char* what, double wait_s) {
     if (!await([&] { return side.is_done(); }, wait_s))
       throw Error(ErrorCode::timeout, text(what, " on rank ", rank, "'s GPU did not end within ",
                                            wait_s, " s in the path check"));
   };
+  std::string fault;  // The first that this rank has found.
   const Stopping stopping(side);
   side.offer(0);
   side.start();
@@ -182,8 +183,11 @@ void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, 
     side.copy(round);
     finish("copies", timeouts.copy_s);
     exchange("copied");
-    require_whole(side.read(), rank, ranks, nonce, round, timeouts.wait_s);
+    if (fault.empty()) fault = fault_in(side.read(), rank, ranks, nonce, round, timeouts.wait_s);
   }
+  for (const std::string& found : exchange(fault))
+    if (!found.empty()) return found;
+  return "";
 }
 
 std::unique_ptr<PathSide> path_side(const PathPlace& place, std::uint64_t nonce,

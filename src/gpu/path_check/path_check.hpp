@@ -39,10 +39,11 @@ struct PathTimeouts {
 void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
                     unsigned round);
 
-/// Collective over all ranks. Error(driver_error) names the ranks, the path that fails and the
-/// remedy. A rank without faults learns of other ranks' faults in the caller's next exchange.
-void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
-                 const PathTimeouts& timeouts = {});
+/// Collective over all ranks. Returns the first fault that a rank has found, the same on all ranks,
+/// or "" if all paths work. The fault names the ranks, the path that fails and the remedy.
+/// Error(timeout) if this rank's GPU does not get to the check.
+std::string broken_path(PathSide& side, const Exchange& exchange, int rank, int ranks,
+                        std::uint64_t nonce, const PathTimeouts& timeouts = {});
 
 /// Inputs of a check on a GPU: flags in `arena`, a zeroed signal in pinned host memory, a separate
 /// stream. Used in the GPU's context.

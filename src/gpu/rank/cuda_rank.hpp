@@ -77,7 +77,8 @@ enum class CopiedBy { automatic, copy_engines, one_kernel };
 
 class CudaRank : public EngineRank {
  public:
-  /// Collective over all ranks. Error(no_device) without GPUs, unsupported without device code.
+  /// Collective over all ranks. Error(no_device) without GPUs, unsupported without device code,
+  /// NoDirectAccess if GPUs do not reach each other's memory.
   CudaRank(const CudaRankOptions& options, const Exchange& exchange);
   /// Frees at once, so every peer must have reported has_ended() before. Waits for all work on the
   /// GPU.

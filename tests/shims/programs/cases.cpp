@@ -462,12 +462,12 @@ std::string several_each(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted(nullptr);
 }
 
-/// Only rank 1 has the setting that forbids direct access between GPUs.
+/// Only rank 1 has the setting that ONE_SETS names.
 std::string one_forbids(const TestJob& job, int rank) {
-  if (rank == 1) ::setenv("NCCL_P2P_DISABLE", "1", 1);
+  if (rank == 1) ::setenv(std::getenv("ONE_SETS"), "1", 1);
   const TestRank r(job, rank);
-  return number("wrong", all_reduce_once<float>(r, 100, kFloat, kSum, false)) + ", " +
-         counted("all_reduce");
+  const std::uint64_t wrong = all_reduce_once<float>(r, 100, kFloat, kSum, false);
+  return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
 /// Limits blocks by configuration: of a communicator (by rank) and of children (inherited, own).
