@@ -337,6 +337,21 @@ def under_load(
 
 
 @program
+def no_p2p(
+    ranks: Ranks = 2,
+    collectives: Annotated[str, Option(help="By commas.")] = (
+        "all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv"
+    ),
+    types: Annotated[str, Option(help="By commas.")] = "fp32",
+    bytes: Annotated[str, Option(help="Sizes by commas; default: those with a goal.")] = "",
+    engines: Annotated[str, Option(help="Engines to time beside plait's choice, by commas.")] = "",
+    seed: Seed = 1,
+    csv: Csv = None,
+) -> None:
+    """Time plait and NCCL through host memory, with NCCL_P2P_DISABLE=1."""
+
+
+@program
 def old_and_new(
     old: Annotated[Path | None, Argument(help="A folder of `stage`.")] = None,
     new: Annotated[Path | None, Argument()] = None,
