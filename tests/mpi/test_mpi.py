@@ -75,11 +75,12 @@ def test_random_calls_on_device_memory(mpi, drop_in, folder, emulated_gpu, serve
     assert all((row["served"] > 0) == (served != "staged for the MPI") for row in found), found
 
 
-MESSAGES = {
+MESSAGES: dict[str, dict[str, str] | None] = {
     "host memory": None,
-    "device memory": "",
-    "device memory that is not shown": "unshown",
-    "device memory that cannot be opened": "unopened",
+    "device memory": {},
+    "device memory that is not shown": {"TEST_LIBCUDA_IPC": "unshown"},
+    "device memory that cannot be opened": {"TEST_LIBCUDA_IPC": "unopened"},
+    "device memory that must not be opened": {"NCCL_P2P_DISABLE": "1"},
 }
 
 
@@ -93,8 +94,8 @@ def moves_messages(mpi) -> bool:
 def test_random_messages(mpi, drop_in, folder, emulated_gpu, where, ranks, seed):
     program = compiled(mpi, folder, "messages", ["messages.cpp"])
     command = [str(program), str(seed), str(max(1, int(150 * SCALE)))]
-    ipc = MESSAGES[where]
-    gpu = {} if ipc is None else {"TEST_LIBCUDA": emulated_gpu, "TEST_LIBCUDA_IPC": ipc}
+    said = MESSAGES[where]
+    gpu = {} if said is None else {"TEST_LIBCUDA": emulated_gpu, **said}
     found = rows(launched(mpi, ranks, command, environment(drop_in, **gpu), 120))
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
     assert all((row["served"] > 0) == moves_messages(mpi) for row in found), found
@@ -159,6 +160,11 @@ def test_opened_allocations_are_bounded_and_closed(mpi, run_messages):
     assert open_allocations(run_messages("opened", 3, True)) == [most] * 3
     large = run_messages("opened", 3, True, TEST_LIBCUDA_BYTES=str(3 << 30))
     assert open_allocations(large) == [min(most, 1)] * 3
+
+
+@pytest.mark.parametrize("said", [{"NCCL_P2P_DISABLE": "1"}, {"PLAIT_THROUGH_HOST": "1"}])
+def test_no_memory_of_a_peers_gpu_is_opened_where_settings_forbid_that(run_messages, said):
+    assert open_allocations(run_messages("opened", 3, True, **said)) == [0] * 3
 
 
 def test_a_copy_of_a_message_to_the_host_blocks_nothing(mpi, run_messages):

@@ -4,6 +4,7 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "gpu/device/direct_access.hpp"
 #include "shims/mpi/args/counting.hpp"
 
 namespace plait::mpi {
@@ -80,6 +81,8 @@ void read_settings() {
     recording.store(is_counting() || is_explaining());
     found.disabled = env.disable;
     found.host = env.mpi_host;
+    found.maps_gpus =
+        env.through_host != AutoFlag::on && cuda::direct_access().most != cuda::Distance::loc;
     set_log(env.debug, env.debug_file);
     set_min_bytes(env, found);
     if (env.has("PLAIT_ARRIVE_S")) found.arrive_s = env.arrive_s;

@@ -18,8 +18,9 @@ using MinBytes = std::array<std::uint64_t, 16>;
 
 struct MpiSettings {
   bool disabled = false;
-  bool host = false;    ///< host memory is served
-  bool broken = false;  ///< a variable is invalid; all ranks learn this
+  bool host = false;      ///< host memory is served
+  bool maps_gpus = true;  ///< ranks may map the memory of peers' GPUs
+  bool broken = false;    ///< a variable is invalid; all ranks learn this
   MinBytes on_host{}, on_gpus{}, multinode{};
   bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES
   int node_size = 0;              ///< PLAIT_NODE_SIZE

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "shims/mpi/args/gpu_memory.hpp"
+#include "shims/mpi/args/settings.hpp"
 
 namespace plait::mpi {
 
@@ -117,6 +118,7 @@ std::unique_ptr<Pull> Pull::begin(int process, const ExportedMemory& from, int g
   std::unique_ptr<Pull> made(new Pull);
   cuda::DevicePointer source = from.address;
   if (process != ::getpid()) {
+    if (!settings().maps_gpus) return nullptr;
     made->opened_ = open(process, from, gpu);
     if (made->opened_ == nullptr) return nullptr;
     source = made->opened_->base + from.at;

@@ -23,7 +23,8 @@ bool export_memory(int gpu, const void* memory, ExportedMemory& exported);
 /// A copy under way from exported memory to a GPU of this process.
 class Pull {
  public:
-  /// Returns null if the memory cannot be opened here. Throws driver_error.
+  /// Returns null if the memory cannot be opened here, or if NCCL_P2P_DISABLE=1 or
+  /// PLAIT_THROUGH_HOST=1 forbid that. Throws driver_error.
   static std::unique_ptr<Pull> begin(int process, const ExportedMemory& from, int gpu, void* to,
                                      std::uint64_t bytes);
   ~Pull();
