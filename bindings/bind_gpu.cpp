@@ -4,8 +4,11 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include <vector>
+
 #include "bind.hpp"
 #include "driver/cuda/api.hpp"
+#include "gpu/device/direct_access.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 
@@ -190,6 +193,20 @@ int driver_version() {
   return version;
 }
 
+/// Returns why two GPUs of this process do not address each other; empty = all do, as far as driver
+/// and settings say.
+std::string why_no_direct_access() {
+  std::vector<std::string> uuids;
+  for (int ordinal = 0; ordinal < cuda::device_count(); ++ordinal)
+    uuids.push_back(cuda::uuid_of(ordinal));
+  for (int rank = 0; rank < static_cast<int>(uuids.size()); ++rank) {
+    const std::string why = cuda::why_no_direct_access(
+        cuda::direct_access(), rank, uuids, cuda::distance_between, cuda::address_each_other);
+    if (!why.empty()) return why;
+  }
+  return "";
+}
+
 /// Returns the address of a contiguous numpy array of any element type. numpy's own attributes take
 /// microseconds; they serve stable ABIs before 3.11, without buffer protocol.
 std::uintptr_t numpy_address(nb::handle array) {
@@ -226,6 +243,8 @@ void bind_gpu(nb::module_& module) {
   module.def(
       "gpu_kind", [](int ordinal) { return cuda::gpu_kind(ordinal); }, nb::arg("ordinal"),
       "Kind of a GPU, for which measurements hold: model, multiprocessors and NVLinks.");
+  module.def("why_no_direct_access", &why_no_direct_access,
+             "Why two of the GPUs, a rank each, do not address each other; empty = all do.");
   module.def("cuda_driver_version", &driver_version, "CUDA version of the driver: 13000 = 13.0.");
   module.def("numpy_address", &numpy_address, nb::arg("array"),
              "Address of a contiguous numpy array's memory.");

@@ -36,6 +36,7 @@ def smi(folder: Path, script: str) -> None:
     [
         ("PLAIT_FOO", "1", "PLAIT_FOO is no variable of plait"),
         ("PLAIT_SM_BUDGET", "abc", "PLAIT_SM_BUDGET: wanted a whole number"),
+        ("PLAIT_THROUGH_HOST", "2", "PLAIT_THROUGH_HOST: wanted auto, 0 or 1"),
         ("PLAIT_ALGO", "direct:pieces", "PLAIT_ALGO: wanted name:param=value"),
     ],
 )
@@ -173,6 +174,22 @@ def test_a_build_without_device_code(monkeypatch):
     assert check.state == "missing" and "nvcc" in check.advice
     monkeypatch.setattr(run, "has_kernels", lambda library: library.name == "libplait_nccl.so")
     assert doctor._device_code().state == "ok"
+
+
+def test_which_way_calls_between_gpus_go(monkeypatch):
+    monkeypatch.delenv("PLAIT_THROUGH_HOST", raising=False)
+    assert doctor._direct_access().state == "ok"  # fewer than two GPUs
+    monkeypatch.setattr(gpu, "count", lambda: 2)
+    monkeypatch.setattr(gpu, "why_no_direct_access", lambda: "")
+    assert doctor._direct_access().state == "ok"
+    monkeypatch.setattr(gpu, "why_no_direct_access", lambda: "NCCL_P2P_DISABLE=1 forbids it")
+    check = doctor._direct_access()
+    assert check.state == "missing"
+    assert check.found == "NCCL_P2P_DISABLE=1 forbids it: calls go through host memory"
+    monkeypatch.setenv("PLAIT_THROUGH_HOST", "0")
+    assert "stay on NCCL" in doctor._direct_access().found
+    monkeypatch.setenv("PLAIT_THROUGH_HOST", "1")
+    assert "PLAIT_THROUGH_HOST=1 sends calls" in doctor._direct_access().found
 
 
 def test_the_nccl_that_comparisons_find(monkeypatch, tmp_path):

@@ -186,6 +186,24 @@ def _gpus() -> Check:
     return Check("GPUs", "ok", f"{count} seen by the driver; {said}", advice)
 
 
+def _direct_access() -> Check:
+    """Says which way calls between this machine's GPUs go."""
+    what, setting = "direct access", os.environ.get("PLAIT_THROUGH_HOST", "auto") or "auto"
+    if gpu.count() < 2:
+        return Check(what, "ok", "not needed: fewer than two GPUs")
+    advice = "docs/pcie.md says what is served there"
+    if setting == "1":
+        found = "not used: PLAIT_THROUGH_HOST=1 sends calls through host memory"
+        return Check(what, "ok", found, "unset it: it is for tests and measurements")
+    why = gpu.why_no_direct_access()
+    if not why:
+        return Check(what, "ok", "granted between all GPUs; communicators check the paths")
+    if setting == "0":
+        found = f"{why}: ranks on them get an error, or stay on NCCL"
+        return Check(what, "missing", found, "unset PLAIT_THROUGH_HOST")
+    return Check(what, "missing", f"{why}: calls go through host memory", advice)
+
+
 def _listed_by_smi() -> tuple[int, str]:
     """Returns the number of GPUs that nvidia-smi lists, and a sentence."""
     smi = shutil.which("nvidia-smi")
@@ -328,6 +346,7 @@ def examine() -> list[Check]:
         _variables(),
         _topology(),
         _gpus(),
+        _direct_access(),
         _library(DRIVER, "CUDA driver", "install the NVIDIA driver for GPU ranks"),
         _library("libnvidia-ml.so.1", "NVML", "comes with the NVIDIA driver"),
         _device_code(),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import plait
-from plait import machines, outputs
+from plait import gpu, machines, outputs
 from plait.commands.console import (
     JsonOption,
     TopologyOption,
@@ -84,8 +84,16 @@ def topo(
             _show_parameters(machine, as_json)
         else:
             out.print(machine.to_json() if as_json else str(machine), markup=False)
+            if not as_json and not topology:
+                _print_direct_access()
     if write:
         outputs.write_text(write, machine.to_json() + "\n")
+
+
+def _print_direct_access() -> None:
+    """Prints why calls of this machine's GPUs go through host memory, if they do."""
+    if gpu.count() > 1 and (why := gpu.why_no_direct_access()):
+        out.print(f"{why}: calls go through host memory (docs/pcie.md)", markup=False)
 
 
 def _show_read(
