@@ -22,7 +22,7 @@ CUDA_ARCHS ?= $(if $(GPUS),80-real;90,90-real)
 CUDA_FLAGS ?= $(if $(GPUS),,-Xcicc -O1 -Xptxas -O1)
 # The share of cases that long tests run in `make test`; 1 in `make test-long`.
 PLAIT_TEST_SCALE ?= 0.15
-CORE_SOURCES := $(shell find src include bindings python cmake topologies tuning -type f -not -name '*.pyc' 2>/dev/null) \
+CORE_SOURCES := $(shell find src include bindings python cmake gpus topologies tuning -type f -not -name '*.pyc' 2>/dev/null) \
 	CMakeLists.txt pyproject.toml
 SOURCES := $(CORE_SOURCES) $(shell find shims tests bench -type f -not -path 'tests/mpi/*' \( -name '*.[ch]pp' -o -name '*.[chS]' \
 	-o -name '*.cu' -o -name '*.def' -o -name '*.map' -o -name CMakeLists.txt -o -name mutants.py \) 2>/dev/null)

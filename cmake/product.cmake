@@ -49,6 +49,7 @@ if(PLAIT_PYTHON)
     PATTERN_FILE ${PROJECT_SOURCE_DIR}/bindings/stub.pat PYTHON_PATH $<TARGET_FILE_DIR:_core> DEPENDS _core)
   install(TARGETS _core plait plait_kernels LIBRARY DESTINATION plait NAMELINK_SKIP)
   install(FILES ${PROJECT_BINARY_DIR}/_core.pyi DESTINATION plait)
+  install(FILES ${PROJECT_SOURCE_DIR}/gpus/models.json DESTINATION plait/machines RENAME gpu_models.json)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/plait DESTINATION plait/include)
   # For C and C++ programs: python -m plait --cmakedir, --pkgconfigdir, --libdir, --includes.
   include(CMakePackageConfigHelpers)

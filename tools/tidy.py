@@ -46,7 +46,7 @@ gpu/copy:        base topo plan cpu gpu/abi gpu/device gpu/consensus gpu/engine 
 gpu/host_path:   base cpu gpu/abi gpu/consensus gpu/engine gpu/tile gpu/copy
 gpu/p2p:         base topo plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/copy_pair:   base driver plan gpu/device
-gpu/select:      base plan gpu/engine gpu/path_check gpu/lanes gpu/tile gpu/ll gpu/copy
+gpu/select:      base topo plan gpu/engine gpu/path_check gpu/lanes gpu/tile gpu/ll gpu/copy
                  gpu/host_path gpu/p2p
 gpu/rank:        base plan gpu/*
 comm/bootstrap:  base topo plan

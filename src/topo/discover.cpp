@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "topo/affinity.hpp"
+#include "topo/gpu_models.hpp"
 #include "topo/local.hpp"
 #include "topo/names.hpp"
 
@@ -16,34 +17,7 @@ namespace plait {
 namespace {
 
 constexpr const char* kSource = "discovered on this machine";
-constexpr double kReached = 0.88;  // share of nominal speed: 395 of 450 GB/s on the H200
-constexpr double kBusGbPerS = 50, kPlainDramGbPerS = 150, kPlainPcieGbPerS = 12;
-
-/// A GPU model of a shipped machine.
-struct KnownModel {
-  const char* part_of_name;
-  const char* machine;
-  int switch_links;  // NVLinks of each GPU to NVSwitch; 0 = sold without NVSwitch
-};
-constexpr KnownModel kModels[] = {{"GH200", "vista", 0},
-                                  {"B200", "hgx-b200", 18},
-                                  {"H200", "hgx-h200", 18},
-                                  {"H100 80GB HBM3", "cardinal", 18},
-                                  {"H100", "cardinal", 0},
-                                  {"A100-SXM4", "narval", 12},
-                                  {"A100 80GB PCIe", "a100-pcie-x4", 0},
-                                  {"A100", "narval", 0},
-                                  {"A30", "daisy", 0},
-                                  {"L40S", "l40s-x4", 0},
-                                  {"RTX PRO 6000", "rtx-pro-6000-x4", 0},
-                                  {"RTX 5090", "rtx-5090-x4", 0},
-                                  {"V100", "dgx1v", 0}};
-
-const KnownModel* known(const std::string& model) {
-  for (const KnownModel& one : kModels)
-    if (model.find(one.part_of_name) != std::string::npos) return &one;
-  return nullptr;
-}
+constexpr double kPlainPcieGbPerS = 12;
 
 double nominal_link_gb_per_s(int version) {
   if (version <= 1) return 20;    // NVLink 1, or version unknown
@@ -53,8 +27,8 @@ double nominal_link_gb_per_s(int version) {
 class Discovery {
  public:
   Discovery(Nvml& nvml, const Sysfs& sysfs) : nvml_(nvml), sysfs_(sysfs), gpus_(nvml.gpus()) {
-    const KnownModel* model = known(gpus_.front().model);
-    if (model) like_ = load_topology(model->machine);
+    const GpuModel* model = gpu_model(gpus_.front().model);
+    if (model && !model->speeds_of.empty()) like_ = load_topology(model->speeds_of);
   }
 
   Topology run() {
@@ -111,7 +85,8 @@ class Discovery {
           like_.devices[static_cast<std::size_t>(link.dst)].kind == DeviceKind::gpu;
       if (between_gpus) best = std::max(best, link.gb_per_s / link.width);
     }
-    return width * (best > 0 ? best : nominal_link_gb_per_s(version) * kReached);
+    return width *
+           (best > 0 ? best : nominal_link_gb_per_s(version) * gpu_models().share_of_nominal);
   }
 
   void add_nvlink(int src, int dst, int width, int version, bool through_switch) {
@@ -137,7 +112,7 @@ class Discovery {
     if (reported > 0) return reported;
     if (links_to(index, NvlinkEnd::gpu, "") > 0) return 0;
     const int endless = links_to(index, NvlinkEnd::unknown, "");
-    const KnownModel* model = known(gpu(index).model);
+    const GpuModel* model = gpu_model(gpu(index).model);
     return endless > 0 ? endless : model ? model->switch_links : 0;
   }
 
@@ -167,7 +142,7 @@ class Discovery {
           like_.devices[static_cast<std::size_t>(link.src)].kind == DeviceKind::gpu)
         return link.gb_per_s;
     const double nominal = sysfs_.pcie_gb_per_s(gpu(index).address);
-    return nominal > 0 ? nominal * kReached : kPlainPcieGbPerS;
+    return nominal > 0 ? nominal * gpu_models().share_of_nominal : kPlainPcieGbPerS;
   }
 
   double figure(const char* name, double otherwise) const {
@@ -195,7 +170,8 @@ class Discovery {
       const int host = found == hosts_.end() ? hosts_.begin()->second : found->second;
       const std::string node = device_name(made_.devices[static_cast<std::size_t>(host)]);
       const double speed = host_gb_per_s(i);
-      const int dram = resource(text(node, ".dram"), figure("numa0.dram", kPlainDramGbPerS));
+      const int dram =
+          resource(text(node, ".dram"), figure("numa0.dram", gpu_models().dram_gb_per_s));
       const double both = figure("gpu0.host.both", 0);  // less than twice one direction, if known
       const std::string bridge = shared_switch(i);
       for (const bool up : {true, false}) {
@@ -211,11 +187,12 @@ class Discovery {
   }
 
   void add_buses() {
+    const double speed = gpu_models().bus_gb_per_s;
     for (const auto& [one, src] : hosts_)
       for (const auto& [other, dst] : hosts_) {
         if (src == dst) continue;
-        const int bus = resource(text("numa", one, ".numa", other, ".bus"), kBusGbPerS);
-        made_.links.push_back({LinkKind::bus, src, dst, 1, kBusGbPerS, 500, {bus}});
+        const int bus = resource(text("numa", one, ".numa", other, ".bus"), speed);
+        made_.links.push_back({LinkKind::bus, src, dst, 1, speed, 500, {bus}});
       }
   }
 

@@ -1,7 +1,7 @@
 """A machine's facts as other tools state them, and the topology that they give.
 
 Facts state how devices are connected. Speeds that no fact states come from gpu_models.json and from
-the shares of nominal speed below; the topology's source says so.
+shares of nominal speed; the topology's source says so.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ import plait
 # for 16 lanes). 4.0: as in topologies/daisy.json. The others: the same shares of nominal speed.
 LANE_GB_PER_S = {1: 0.2, 2: 0.39, 3: 0.77, 4: 1.5625, 5: 3.456, 6: 6.9}
 GENERATION_OF_GT = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-NVLINK_SHARE = 0.88  # share of nominal: 395 of 450 GB/s on HGX H200
 NET_SHARE = 0.96
-BUS_GB_PER_S, DRAM_GB_PER_S = 50.0, 150.0  # as `plait topo` assumes on a machine without figures
 NVLINK_NS, PCIE_NS, BUS_NS, NET_NS = 700, 1500, 500, 2500
 MOST_GPUS = 64
 
@@ -80,11 +78,22 @@ class Machine:
         self.switch_gb_per_s = {names[name]: speeds[name] for name in names if name in speeds}
 
 
-def models() -> list[dict[str, Any]]:
-    """Returns the rows of gpu_models.json; the first whose name is part of a GPU's name counts."""
+def _gpu_models() -> dict[str, Any]:
+    """Returns gpus/models.json, which the core reads too (docs/tune.md has its keys)."""
     file = importlib.resources.files("plait.machines").joinpath("gpu_models.json")
-    rows: list[dict[str, Any]] = json.loads(file.read_text())["models"]
-    return rows
+    read: dict[str, Any] = json.loads(file.read_text())
+    return read
+
+
+GPU_MODELS = _gpu_models()
+NVLINK_SHARE: float = GPU_MODELS["share_of_nominal"]
+BUS_GB_PER_S: float = GPU_MODELS["bus_gb_per_s"]
+DRAM_GB_PER_S: float = GPU_MODELS["dram_gb_per_s"]
+
+
+def models() -> list[dict[str, Any]]:
+    """Returns the rows of GPUs with figures; the first whose words stand in a GPU's name counts."""
+    return [row for row in GPU_MODELS["models"] if "memory_gb_per_s" in row]
 
 
 def model_of(name: str) -> dict[str, Any]:

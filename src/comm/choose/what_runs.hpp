@@ -33,7 +33,7 @@ WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
 /// Returns the model of each rank's GPU.
 std::vector<std::string> models_of(const Topology& topology, const Request& request);
 /// Returns the group that ranks on the topology's GPUs agree on, a process each, without memory
-/// budget or masks: no kernels that a GPU of the model cannot run (gpu_models.hpp).
+/// budget or masks: no kernels that a GPU of the model cannot run (topo/gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
                             std::uint64_t memory_bytes = 0, int pair_of = 0);
 /// Returns what ranks run on the topology's GPUs: a process each, with host memory that all map,

@@ -1,14 +1,63 @@
-// Lays out the memory of all rooms within a budget.
+// Lays out the memory of all rooms within a budget. A usual group knows its GPUs from their names
+// alone; communicators on GPUs probe kernels instead (engine/kernel_families.hpp).
 #include "gpu/select/usual_group.hpp"
 
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "gpu/engine/gpu_models.hpp"
 #include "gpu/select/all_resources.hpp"
 #include "plait/error.hpp"
+#include "topo/gpu_models.hpp"
 
 namespace plait::cuda {
+
+namespace {
+
+constexpr int kLeast = 80;  // device code is built from this compute capability on (docs/nccl.md)
+
+std::string number(int capability) { return text(capability / 10, ".", capability % 10); }
+
+/// Returns the kernel families that some model does not run. An unknown GPU runs all.
+FamilyLacks lacks_of(const std::vector<std::string>& models) {
+  FamilyLacks lacks;
+  for (const std::string& model : models) {
+    const GpuModel* const known = gpu_model(model);
+    if (known == nullptr) continue;
+    if (known->is_of_amd) {
+      lacks.add_all(text(model, " is a GPU of AMD, plait's device code runs on GPUs of NVIDIA"));
+      return lacks;
+    }
+    const int capability = known->capability;
+    const std::string found = text(model, " has compute capability ", number(capability));
+    if (capability < kLeast) {
+      lacks.add_all(text(found, ", plait's device code wants ", number(kLeast), " or later"));
+      return lacks;
+    }
+    for (const KernelFamily* const family : kernel_families())
+      if (lacks.of(*family).empty() && (capability < family->from || capability >= family->below))
+        lacks.add(*family, text(found, ", ", family->wants));
+  }
+  return lacks;
+}
+
+/// Fills in what ranks on `models` agree on: kernels that all run, and the multiprocessors of the
+/// smallest. No models: leaves the group unchanged.
+void describe(Group& group, const std::vector<std::string>& models) {
+  if (models.empty()) return;
+  group.why_not = lacks_of(models);
+  unsigned fewest = ~0u;
+  bool all_known = true;
+  for (const std::string& model : models) {
+    const GpuModel* const known = gpu_model(model);
+    if (known == nullptr || known->multiprocessors == 0)
+      all_known = false;
+    else
+      fewest = std::min(fewest, known->multiprocessors);
+  }
+  group.multiprocessors = all_known ? fewest : std::min(fewest, group.multiprocessors);
+}
+
+}  // namespace
 
 void lay_out_arena(Group& group, const ArenaOptions& wish) {
   const DeviceArenaSizes requested = group.sizes;
@@ -48,7 +97,7 @@ Group small_arena_group_of(const Group& group) {
 Group usual_group(int ranks, bool overlap_compute, std::uint64_t memory_bytes, unsigned most_blocks,
                   const std::vector<std::string>& models) {
   Group group;
-  describe(group, models, kernel_families());
+  describe(group, models);
   group.ranks = ranks;
   group.most_blocks = most_blocks;
   group.overlap_compute = overlap_compute;

@@ -15,7 +15,7 @@ void lay_out_arena(Group& group, const ArenaOptions& wish = {});
 /// Group of calls before the large arena exists.
 Group small_arena_group_of(const Group& group);
 /// Group of `ranks` H200s, a process each, with host memory mapped by all: for queries about calls
-/// that are not run. memory_bytes: 0 = default. models: other GPU models (engine/gpu_models.hpp).
+/// that are not run. memory_bytes: 0 = default. models: other GPU models (topo/gpu_models.hpp).
 Group usual_group(int ranks, bool overlap_compute = false, std::uint64_t memory_bytes = 0,
                   unsigned most_blocks = 0, const std::vector<std::string>& models = {});
 /// Group of a pair of ranks of the communicator of usual_group().

@@ -3,15 +3,19 @@
 
 #include <algorithm>
 
-#include "gpu/engine/gpu_models.hpp"
 #include "gpu/select/engines.hpp"
 #include "gpu/select/usual_group.hpp"
 #include "plait/topology.hpp"
+#include "topo/gpu_models.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
 
 TEST_CASE("a model's name says its compute capability") {
+  const auto capability_of = [](const std::string& name) {
+    const GpuModel* const model = gpu_model(name);
+    return model == nullptr ? 0 : model->capability;
+  };
   CHECK(capability_of("NVIDIA A100-SXM4-40GB") == 80);
   CHECK(capability_of("Tesla V100-SXM2-32GB") == 70);
   CHECK(capability_of("NVIDIA A10") == 86);
@@ -30,7 +34,7 @@ TEST_CASE("a model's name says its compute capability") {
     for (const plait::Device& device : load_topology(name).devices)
       if (device.kind == DeviceKind::gpu) {
         CAPTURE(device.model);
-        CHECK(capability_of(device.model) != 0);
+        CHECK(gpu_model(device.model) != nullptr);
       }
 }
 
