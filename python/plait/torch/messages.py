@@ -14,12 +14,11 @@ from functools import partial
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Work
 
 import plait
 from plait.torch.bootstrap import host_name, read_store
 from plait.torch.callbacks import Callbacks
-from plait.torch.works import CompletedWork, InterruptibleFuture, timed_out
+from plait.torch.works import CompletedWork, InterruptibleFuture, SourceWork, timed_out
 
 USER, BARRIER = 0, -1  # contexts: a receive matches the same one only; those below 0 are internal
 _FOREVER_S = 1e9
@@ -43,7 +42,7 @@ def _closed(what: str, why: str) -> BaseException:
     return dist.DistBackendError(f"[plait] {what}: the process group was closed : {why}")
 
 
-class MessageWork(Work):
+class MessageWork(SourceWork):
     """Work of a posted send or receive. seconds: limit of wait() without a timeout."""
 
     def __init__(
@@ -113,16 +112,8 @@ class MessageWork(Work):
             self._error = c10d_error(self._message.failure, self._seconds)
         return self._error
 
-    def synchronize(self) -> None:
-        self.wait()
-
-    def result(self) -> Any:
-        return self._result
-
     def _source_rank(self) -> int:
         return int(self._message.source)
-
-    source_rank = _source_rank
 
     def get_future(self) -> Any:
         with self._guard:
@@ -163,7 +154,9 @@ class Mailbox:
         weakref.finalize(self, self._core.close, "the program ended")
         store.set(f"mail/{rank}", f"{host_name()} {self._core.address}")
 
-    def send(self, whole: Any, peer: int, tag: int, seconds: float, context: int = USER) -> Work:
+    def send(
+        self, whole: Any, peer: int, tag: int, seconds: float, context: int = USER
+    ) -> SourceWork:
         """Posts a send of a contiguous tensor in host memory; returns its Work. Large messages are
         read from the tensor.
 

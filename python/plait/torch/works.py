@@ -47,7 +47,31 @@ def timed_out(what: str, seconds: float, why: str = "") -> dist.DistBackendError
     return dist.DistBackendError(text)
 
 
-class CompletedWork(Work):
+class ResultWork(Work):
+    """Work of a call with a result."""
+
+    _result: Any
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> Any:
+        return self._result
+
+
+class SourceWork(ResultWork):
+    """Work that names the sender of a message; -1 = no message, or none has arrived."""
+
+    _source = -1
+
+    def _source_rank(self) -> int:
+        return self._source
+
+    def source_rank(self) -> int:
+        return self._source_rank()
+
+
+class CompletedWork(SourceWork):
     """Work of a call that completed before it returned."""
 
     def __init__(self, result: Any, source: int = -1) -> None:
@@ -66,17 +90,6 @@ class CompletedWork(Work):
 
     def exception(self) -> None:
         return None
-
-    def synchronize(self) -> None:
-        pass
-
-    def result(self) -> Any:
-        return self._result
-
-    def _source_rank(self) -> int:
-        return self._source
-
-    source_rank = _source_rank
 
     def get_future(self) -> Any:
         if self._future is None:
@@ -127,7 +140,7 @@ class InterruptibleFuture(torch.futures.Future):
         return super().wait()  # another thread is about to set the result
 
 
-class PendingWork(Work):
+class PendingWork(SourceWork):
     """Work of a call that another thread completes by finish()."""
 
     def __init__(
@@ -140,7 +153,6 @@ class PendingWork(Work):
         super().__init__()
         self._result, self._what, self._callbacks = result, what, callbacks
         self._turn = callbacks.current_turn()
-        self._source = -1
         self._error: BaseException | None = None
         self._end = CompletionLatch(interrupted)
         self._is_over = False
@@ -187,17 +199,6 @@ class PendingWork(Work):
     def exception(self) -> BaseException | None:
         return self._error
 
-    def synchronize(self) -> None:
-        self.wait()
-
-    def result(self) -> Any:
-        return self._result
-
-    def _source_rank(self) -> int:
-        return self._source
-
-    source_rank = _source_rank
-
     def get_future(self) -> Any:
         with self._guard:
             if self._future is not None:
@@ -235,7 +236,7 @@ def tensors_in(what: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(one)
 
 
-class StreamWork(Work):
+class StreamWork(ResultWork):
     """Work of a call on a GPU's stream. wait() makes the current stream wait, not the host."""
 
     def __init__(
@@ -287,9 +288,6 @@ class StreamWork(Work):
             await_event(self._event, self._what, seconds, self._check)
         return True
 
-    def synchronize(self) -> None:
-        self.wait()
-
     def is_completed(self) -> bool:
         return bool(self._event.query())
 
@@ -303,9 +301,6 @@ class StreamWork(Work):
             return error
         return None
 
-    def result(self) -> Any:
-        return self._result
-
     def get_future(self) -> Any:
         """Returns a future whose callbacks run at once, on streams that wait for the call."""
         if self._future is None:
@@ -315,7 +310,7 @@ class StreamWork(Work):
         return self._future
 
 
-class CombinedWork(Work):
+class CombinedWork(ResultWork):
     """Work of several calls; it completes with the last one."""
 
     def __init__(self, works: list[Any], result: Any = None) -> None:
@@ -336,12 +331,6 @@ class CombinedWork(Work):
 
     def exception(self) -> BaseException | None:
         return next((error for work in self._works if (error := work.exception())), None)
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def result(self) -> Any:
-        return self._result
 
     def get_future(self) -> Any:
         if self._future is None:
