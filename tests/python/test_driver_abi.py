@@ -258,9 +258,9 @@ def test_nvmls_constants_layouts_and_functions(tmp_path):
     for ours, theirs in fields.items():
         both = f"offsetof(PciInfo, {ours}) == offsetof(nvmlPciInfo_t, {theirs})"
         source += _holds(both, f"PciInfo::{ours} is {theirs}")
-    functions = re.findall(r'find\(library, "(\w+)", (\w+)\);', NVML)
+    functions = re.findall(r'int \(\*(\w+)\)\(.*\) = named\("(\w+)"\);', NVML)
     assert len(functions) == 13
-    for symbol, field in functions:
+    for field, symbol in functions:
         both = f"Alike<decltype(NvmlFunctions::{field}), decltype(&::{symbol})>::value"
         source += _holds(both, f"{symbol} takes what {field} is given")
     for folder in _folders("nvml.h"):

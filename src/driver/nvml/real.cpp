@@ -23,41 +23,32 @@ struct PciInfo {  // nvmlPciInfo_t
   char bus_id[32];
 };
 
-template <class Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-}
+/// A function of the library by name; null if the library has none of this name.
+struct Symbol {
+  void* address;
+  template <class Function>
+  operator Function*() const {
+    return reinterpret_cast<Function*>(address);
+  }
+};
 
 struct NvmlFunctions {
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*handle)(unsigned, Handle*) = nullptr;
-  int (*name)(Handle, char*, unsigned) = nullptr;
-  int (*uuid)(Handle, char*, unsigned) = nullptr;
-  int (*pci)(Handle, PciInfo*) = nullptr;
-  int (*link_state)(Handle, unsigned, int*) = nullptr;
-  int (*link_version)(Handle, unsigned, unsigned*) = nullptr;
-  int (*link_remote)(Handle, unsigned, PciInfo*) = nullptr;
-  int (*link_remote_type)(Handle, unsigned, int*) = nullptr;
-  int (*peer_status)(Handle, Handle, int, int*) = nullptr;
-  int (*common_ancestor)(Handle, Handle, int*) = nullptr;
+  void* library;
+  Symbol named(const char* symbol) const { return {dlsym(library, symbol)}; }
 
-  explicit NvmlFunctions(void* library) {
-    find(library, "nvmlInit_v2", init);
-    find(library, "nvmlShutdown", shutdown);
-    find(library, "nvmlDeviceGetCount_v2", count);
-    find(library, "nvmlDeviceGetHandleByIndex_v2", handle);
-    find(library, "nvmlDeviceGetName", name);
-    find(library, "nvmlDeviceGetUUID", uuid);
-    find(library, "nvmlDeviceGetPciInfo_v3", pci);
-    find(library, "nvmlDeviceGetNvLinkState", link_state);
-    find(library, "nvmlDeviceGetNvLinkVersion", link_version);
-    find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", link_remote);
-    find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", link_remote_type);
-    find(library, "nvmlDeviceGetP2PStatus", peer_status);
-    find(library, "nvmlDeviceGetTopologyCommonAncestor", common_ancestor);
-  }
+  int (*init)() = named("nvmlInit_v2");
+  int (*shutdown)() = named("nvmlShutdown");
+  int (*count)(unsigned*) = named("nvmlDeviceGetCount_v2");
+  int (*handle)(unsigned, Handle*) = named("nvmlDeviceGetHandleByIndex_v2");
+  int (*name)(Handle, char*, unsigned) = named("nvmlDeviceGetName");
+  int (*uuid)(Handle, char*, unsigned) = named("nvmlDeviceGetUUID");
+  int (*pci)(Handle, PciInfo*) = named("nvmlDeviceGetPciInfo_v3");
+  int (*link_state)(Handle, unsigned, int*) = named("nvmlDeviceGetNvLinkState");
+  int (*link_version)(Handle, unsigned, unsigned*) = named("nvmlDeviceGetNvLinkVersion");
+  int (*link_remote)(Handle, unsigned, PciInfo*) = named("nvmlDeviceGetNvLinkRemotePciInfo_v2");
+  int (*link_remote_type)(Handle, unsigned, int*) = named("nvmlDeviceGetNvLinkRemoteDeviceType");
+  int (*peer_status)(Handle, Handle, int, int*) = named("nvmlDeviceGetP2PStatus");
+  int (*common_ancestor)(Handle, Handle, int*) = named("nvmlDeviceGetTopologyCommonAncestor");
   bool enough() const { return init && shutdown && count && handle && name && uuid && pci; }
 };
 
@@ -74,7 +65,7 @@ std::string bounded(const char* characters, std::size_t most) {
 
 class RealNvml : public Nvml {
  public:
-  RealNvml(void* library, const NvmlFunctions& functions) : library_(library), call_(functions) {
+  explicit RealNvml(const NvmlFunctions& functions) : call_(functions) {
     unsigned devices = 0;
     if (call_.count(&devices) != kSuccess) return;
     for (unsigned i = 0; i < devices; ++i) {
@@ -84,7 +75,7 @@ class RealNvml : public Nvml {
   }
   ~RealNvml() override {
     call_.shutdown();
-    dlclose(library_);
+    dlclose(call_.library);
   }
   RealNvml(const RealNvml&) = delete;
   RealNvml& operator=(const RealNvml&) = delete;
@@ -156,7 +147,6 @@ class RealNvml : public Nvml {
     return links;
   }
 
-  void* library_;
   NvmlFunctions call_;
   std::vector<Handle> handles_;
 };
@@ -166,12 +156,12 @@ class RealNvml : public Nvml {
 std::unique_ptr<Nvml> open_nvml() {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return nullptr;
-  const NvmlFunctions functions(library);
+  const NvmlFunctions functions{library};
   if (!functions.enough() || functions.init() != kSuccess) {
     dlclose(library);
     return nullptr;
   }
-  auto nvml = std::make_unique<RealNvml>(library, functions);
+  auto nvml = std::make_unique<RealNvml>(functions);
   if (nvml->gpus().empty()) return nullptr;
   return nvml;
 }
