@@ -10,12 +10,20 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
 namespace {
+
+/// Never destroyed, since threads may read at exit.
+std::shared_mutex& environment_guard() {
+  static auto* const guard = new std::shared_mutex;
+  return *guard;
+}
 
 [[noreturn]] void refuse(const std::string& what, const std::string& wanted,
                          const std::string& found) {
@@ -114,10 +122,17 @@ Env parse_env(const char* const* entries) {
 
 Env read_env() {
   if (getauxval(AT_SECURE) != 0) return Env{};
+  const std::shared_lock<std::shared_mutex> hold(environment_guard());
   return parse_env(environ);
 }
 
+void set_foreign_env(const char* name, const char* value) {
+  const std::lock_guard<std::shared_mutex> hold(environment_guard());
+  ::setenv(name, value, 0);
+}
+
 std::string foreign_env(const char* name) {
+  const std::shared_lock<std::shared_mutex> hold(environment_guard());
   const char* value = secure_getenv(name);
   return value == nullptr ? std::string() : std::string(value);
 }

@@ -32,6 +32,9 @@ Env parse_env(const char* const* entries);
 Env read_env();
 /// Returns the value of another tool's variable (RANK, SLURM_PROCID, ...); empty if unset.
 std::string foreign_env(const char* name);
+/// Sets another tool's variable unless the variable is set. Readers above wait meanwhile, since
+/// setenv moves the environment.
+void set_foreign_env(const char* name, const char* value);
 
 /// A row of env.def, for documentation.
 struct EnvRow {

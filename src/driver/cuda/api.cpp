@@ -5,8 +5,8 @@
 #include <dlfcn.h>
 
 #include <cstdio>
-#include <cstdlib>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -35,7 +35,7 @@ struct OpenedDriver {
 OpenedDriver open_driver() {
   OpenedDriver opened;
   // Streams with kernels that wait for other ranks must not share a hardware queue.
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  set_foreign_env("CUDA_DEVICE_MAX_CONNECTIONS", "32");
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     opened.why_not = "found no libcuda.so.1, which is part of an NVIDIA driver";

@@ -1,10 +1,14 @@
 // Tests the parsing of environment entries: every kind, the limits, and unknown names.
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/env.hpp"
+#include "base/text.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -44,6 +48,27 @@ TEST_CASE("values of every kind are read") {
 TEST_CASE("an empty value is as good as none") {
   CHECK(parse({"PLAIT_RANK="}).rank == -1);
   CHECK(parse({"PLAIT_NO_SUCH="}).given.empty());
+}
+
+TEST_CASE("another tool's variable is set once, while other threads read") {
+  const auto name = [](int number) { return text("TEST_ENV_", number); };
+  std::atomic<int> reads{0};
+  std::atomic<bool> are_set{false};
+  std::thread reader([&] {
+    while (!are_set) {
+      read_env();
+      foreign_env("TEST_ENV_0");
+      ++reads;
+    }
+  });
+  while (reads == 0) std::this_thread::yield();
+  for (int number = 0; number < 100; ++number) set_foreign_env(name(number).c_str(), "first");
+  are_set = true;
+  reader.join();
+  set_foreign_env("TEST_ENV_0", "second");
+  CHECK(foreign_env("TEST_ENV_0") == "first");
+  CHECK(foreign_env("TEST_ENV_99") == "first");
+  for (int number = 0; number < 100; ++number) unsetenv(name(number).c_str());
 }
 
 TEST_CASE("unknown names are refused with the nearest known one") {
