@@ -194,30 +194,35 @@ void Mailbox::drive(Lock& lock, const std::function<bool()>& is_over, const Mess
   }
 }
 
-/// Polls the rings that the message needs, without the lock.
+/// Polls the rings that the message needs, without the lock. Shows the receiver of a send meanwhile
+/// that this thread spins.
 void Mailbox::spin(Lock& lock, const Message* until, std::int64_t spin_ns) {
   std::vector<RingWord> words;
+  const OutgoingStream* to = nullptr;
   if (until->kind_ == Message::Kind::send) {
-    const auto& out = out_[static_cast<std::size_t>(until->peer_)];
-    if (out != nullptr) out->add_words(words);
+    to = out_[static_cast<std::size_t>(until->peer_)].get();
+    if (to != nullptr) to->add_words(words);
   } else {
     for (const auto& from : in_)
       if (from != nullptr && (until->peer_ == kAnySource || until->peer_ == from->peer()))
         words.push_back(from->word());
   }
+  const auto has_news = [&] {
+    return std::any_of(words.begin(), words.end(),
+                       [](const RingWord& one) { return one.has_changed(); }) ||
+           until->is_done();
+  };
   lock.unlock();
-  const std::int64_t end_ns = now_ns() + spin_ns;
-  do {
-    for (int round = 0; round < 32; ++round) {
-      if (std::any_of(words.begin(), words.end(),
-                      [](const RingWord& one) { return one.has_changed(); }) ||
-          until->is_done()) {
-        lock.lock();
-        return;
-      }
-      pause_once();
+  std::int64_t now = now_ns();
+  const std::int64_t end_ns = now + spin_ns;
+  for (bool found = false; !found && now < end_ns; now = now_ns()) {
+    if (to != nullptr) to->show_spin(now);
+    for (int round = 0; round < 32 && !found; ++round) {
+      found = has_news();
+      if (!found) pause_once();
     }
-  } while (now_ns() < end_ns);
+  }
+  if (to != nullptr) to->show_spin(0);
   lock.lock();
 }
 

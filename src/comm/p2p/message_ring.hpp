@@ -31,7 +31,8 @@ struct RingControl {
   alignas(64) std::atomic<std::uint32_t> reader_sleeps;
   std::atomic<std::uint32_t> reader_closed;  ///< the reader reads nothing more
   alignas(64) std::atomic<std::uint32_t> writer_sleeps;
-  std::atomic<std::uint32_t> writer_closed;  ///< offered memory is no longer valid
+  std::atomic<std::uint32_t> writer_closed;   ///< offered memory is no longer valid
+  std::atomic<std::int64_t> writer_spins_ns;  ///< last time at which a thread spun for a send's end
   // Written before the memory is passed.
   alignas(64) std::uint64_t magic;
   std::int64_t writer;  ///< rank

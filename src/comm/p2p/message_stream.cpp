@@ -27,6 +27,9 @@ constexpr double kHelloS = 5;                         // to send the ring: the s
 constexpr std::uint64_t kChunk = 16 << 10;            // of a copy, so that both ranks copy at once
 constexpr std::uint64_t kBetweenChecks = 64 << 20;    // pulled between two checks for an abort
 constexpr std::int64_t kLookEveryNs = 1'000'000;
+constexpr std::int64_t kSpinsNs = 20'000;     // a thread that spun so recently has its core still
+constexpr std::int64_t kSpinWaitNs = 30'000;  // for a sender that posts, and begins to spin later
+constexpr int kMostMissedSpins = 4, kMissedSpinsToWait = 64;
 constexpr short kHungUp = POLLHUP | POLLERR | POLLNVAL | POLLRDHUP;
 
 int open_process(int pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
@@ -368,14 +371,31 @@ int IncomingStream::pull(std::uint64_t address, std::byte* to, std::uint64_t byt
   return 0;
 }
 
+/// Whether the sender has a core of its own, and nothing else to do. Both ranks then copy at once,
+/// which is two to three times as fast as a pull, whose pages the kernel looks up one by one. After
+/// several offers whose sender did not spin, most of the next ones wait for no spin.
+bool IncomingStream::sender_spins() {
+  const bool waits = missed_spins_ < kMostMissedSpins || missed_spins_ % kMissedSpinsToWait == 0;
+  const std::int64_t wait_ns = waits ? kSpinWaitNs : 0;
+  ++missed_spins_;
+  const std::int64_t began_ns = now_ns();
+  for (std::int64_t now = began_ns; now - began_ns <= wait_ns; now = now_ns()) {
+    if (now - control().writer_spins_ns.load(std::memory_order_relaxed) >= kSpinsNs) continue;
+    missed_spins_ = 0;
+    return true;
+  }
+  return false;
+}
+
 IncomingStream::Taken IncomingStream::take(std::uint64_t address, std::uint32_t offer,
                                            std::byte* to, std::uint64_t bytes, TwoThreadPull& two,
                                            const std::atomic<bool>& must_end) {
-  const int error = can_pull_ ? pull(address, to, bytes, two, must_end) : EPERM;
+  const bool pulls = can_pull_ && !sender_spins();
+  const int error = pulls ? pull(address, to, bytes, two, must_end) : EPERM;
   // A sender that gave up or ended may have reused the memory before it was read.
   if (error == ESRCH || error == ECANCELED || control().writer_closed.load() != 0 || has_ended())
     return Taken::ended;
-  if (can_pull_ && error != 0) {
+  if (pulls && error != 0) {
     can_pull_ = false;
     const Error why = call_failed(ErrorCode::io_error, "process_vm_readv", error);
     log(LogLevel::info, -1,

@@ -84,6 +84,10 @@ class OutgoingStream {
   /// Writes queued messages until the ring is full, and reads answers. Adds to `done` the
   /// messages that end.
   void progress(Messages& done);
+  /// Shows the peer that a thread of this rank spins until a send has ended.
+  void show_spin(std::int64_t now_ns) const {
+    control().writer_spins_ns.store(now_ns, std::memory_order_relaxed);
+  }
   /// Adds the words of the ring that change when progress() has work.
   void add_words(std::vector<RingWord>& words) const;
   /// Lets the next look_for_end() look at once: the stream from the peer has ended.
@@ -201,7 +205,8 @@ class IncomingStream {
   void expect(std::byte* memory, std::uint64_t bytes);
   /// Moves bytes that are there. Returns whether all have come.
   bool fill();
-  /// Takes an offered message: pulls it, or asks for its bytes if the kernel forbids the pull.
+  /// Takes an offered message: pulls it, or asks for its bytes if the kernel forbids the pull or
+  /// the sender spins.
   Taken take(std::uint64_t address, std::uint32_t offer, std::byte* to, std::uint64_t bytes,
              TwoThreadPull& pull, const std::atomic<bool>& must_end);
   /// Answers an offer that needs no more bytes, or with kByRing.
@@ -220,6 +225,7 @@ class IncomingStream {
   struct Accepted;
   IncomingStream(Accepted accepted, bool may_pull);
   static Accepted accept(Fd socket);
+  bool sender_spins();
   int pull(std::uint64_t address, std::byte* to, std::uint64_t bytes, TwoThreadPull& two,
            const std::atomic<bool>& must_end) const;
 
@@ -228,6 +234,7 @@ class IncomingStream {
   RingReader ring_;
   int peer_;
   bool can_pull_, is_open_ = true, is_ended_ = false;
+  int missed_spins_ = 0;  ///< offers in a row whose sender did not spin
   std::byte* into_ = nullptr;
   std::uint64_t left_ = 0;
 };
