@@ -337,7 +337,7 @@ def under_load(
 
 
 @program
-def no_p2p(
+def through_host(
     ranks: Ranks = 2,
     collectives: Annotated[str, Option(help="By commas.")] = (
         "all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv"

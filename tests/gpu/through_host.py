@@ -49,7 +49,7 @@ GRAPH_CALLS = 2
 def random_requests(ranks: int, calls: int, seed: int, most_mib: float) -> list[plait.Request]:
     """Returns the same requests on every rank; sizes are uniform in their logarithm."""
     choose = random.Random(seed)
-    found = []
+    found: list[plait.Request] = []
     while len(found) < calls:
         name = choose.choice([one for one in COLLECTIVES if one != "copy"])
         kind = choose.choice(FLOATS + WHOLE)
