@@ -5,8 +5,10 @@
 
 namespace plait::cuda {
 
-inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: 1 per SM of an H200
-inline constexpr int kTileSlots = 4;     ///< most tiles of a block in flight to each peer
+/// Elements of TileFlags: one for each SM of an H200. Group::most_whole_sm_blocks bounds calls
+/// first, on larger GPUs too.
+inline constexpr int kTileBlocks = 132;
+inline constexpr int kTileSlots = 4;  ///< most tiles of a block in flight to each peer
 
 // Threads of a tiled block by role. 512 threads have 128 registers each and spill nothing. All
 // threads that handle tiles handle the same tile together: the sooner a tile is done, the fewer

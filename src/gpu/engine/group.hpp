@@ -15,6 +15,8 @@ namespace plait::cuda {
 inline constexpr std::uint64_t kPlanRingBytes = 8ull << 20;  ///< Stays in the cache.
 inline constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;
 
+/// Group::most_whole_sm_blocks, on any GPU. Both were measured on an H200: 100 of its 132 SMs reach
+/// 338 of 346 GB/s (E-0132).
 inline constexpr unsigned kWholeSmBlocks = 100, kWholeSmBlocksOverlapCompute = 64;
 
 struct Group {
