@@ -33,14 +33,14 @@ def _host_memory() -> set[str]:
 
 
 FORBIDDEN = [
-    ({"NCCL_P2P_DISABLE": "1"}, 2, "NCCL_P2P_DISABLE=1 forbids"),
+    ({"NCCL_P2P_DISABLE": "1"}, 3, "NCCL_P2P_DISABLE=1 forbids"),
     ({"NCCL_P2P_DISABLE": "1", "NCCL_P2P_LEVEL": "SYS"}, 4, "NCCL_P2P_DISABLE=1 forbids"),
-    ({"NCCL_P2P_LEVEL": "LOC"}, 2, "NCCL_P2P_LEVEL=LOC forbids"),
-    ({"NCCL_P2P_LEVEL": "0"}, 2, "NCCL_P2P_LEVEL=0 forbids"),
+    ({"NCCL_P2P_LEVEL": "LOC"}, 3, "NCCL_P2P_LEVEL=LOC forbids"),
+    ({"NCCL_P2P_LEVEL": "0"}, 3, "NCCL_P2P_LEVEL=0 forbids"),
     ({"NCCL_P2P_LEVEL": "NVL"}, 3, "which are SYS apart"),
     ({"NCCL_P2P_LEVEL": "3"}, 3, "which are SYS apart"),
     ({"STANDIN_NO_ACCESS": "1"}, 3, "the driver grants no direct access"),
-    ({"PLAIT_THROUGH_HOST": "1"}, 2, "PLAIT_THROUGH_HOST=1 takes it for all GPUs"),
+    ({"PLAIT_THROUGH_HOST": "1"}, 3, "PLAIT_THROUGH_HOST=1 takes it for all GPUs"),
 ]
 ALLOWED = [
     ({"NCCL_P2P_DISABLE": "0", "NCCL_P2P_LEVEL": "NVL"}, 2),
@@ -66,6 +66,17 @@ def test_calls_without_direct_access_stay_on_nccl_unless_measured(
             assert row["wrong"] == 0 and row["served"] > 0
             assert row["passed"] == 0 or "PLAIT_TUNING" in env  # the table has sums alone
         assert re.search(rf"through host memory: .*{re.escape(reason)}", run_case.stderr)
+    assert _host_memory() <= before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_gpus_of_a_measured_kind_are_served_through_host_memory(run_case, mode):
+    """tuning/through-host-h200.json has the kind of the stand-in's GPUs."""
+    before = _host_memory()
+    env = {"PLAIT_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}
+    for row in run_case("all_reduce", 2, mode, env=env):
+        assert row["wrong"] == 0 and row["served"] > 0
+    assert re.search(r"through host memory: .*NCCL_P2P_DISABLE=1 forbids", run_case.stderr)
     assert _host_memory() <= before
 
 
