@@ -209,9 +209,16 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   in_processes_ = processes.size() == shown.size();
   // No rank writes into a peer before that peer has mapped all memory.
   const std::vector<std::string> all = exchange(why_not);
-  for (std::size_t peer = 0; peer < all.size(); ++peer)
-    if (!all[peer].empty())
-      throw NoDirectAccess(ErrorCode::no_device, text("rank ", peer, ": ", all[peer]), false);
+  for (std::size_t peer = 0; peer < all.size(); ++peer) {
+    if (all[peer].empty()) continue;
+    leave_peers(exchange);
+    throw NoDirectAccess(ErrorCode::no_device, text("rank ", peer, ": ", all[peer]), false);
+  }
+}
+
+void DeviceArena::leave_peers(const Exchange& exchange) {
+  unmap_peers();
+  exchange("unmapped");
 }
 
 DeviceArena::~DeviceArena() {

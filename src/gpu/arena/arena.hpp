@@ -67,6 +67,8 @@ class DeviceArena {
   unsigned least_connections() const { return connections_; }
   /// Unmaps the peers' memory. Afterwards only this rank's own memory is accessible.
   void unmap_peers() noexcept;
+  /// The same on all ranks together: afterwards each rank may free its memory, which no peer maps.
+  void leave_peers(const Exchange& exchange);
   /// Random number shared by the ranks of this communicator alone.
   std::uint64_t nonce() const { return nonce_; }
   /// Flags of a row in `owner`'s header. Device memory, so the host only takes addresses in it.

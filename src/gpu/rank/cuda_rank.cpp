@@ -253,7 +253,11 @@ void CudaRank::prove_paths(const Exchange& exchange) {
       broken_path(*side, exchange, options_.rank, options_.ranks, arena_->nonce());
   if (!broken.empty() && full_group_.through_host)
     throw Error(ErrorCode::driver_error, text("in arenas in host memory, ", broken));
-  if (!broken.empty()) throw NoDirectAccess(ErrorCode::driver_error, broken, true);
+  if (!broken.empty()) {
+    PLAIT_CUDA_CALL(stream_synchronize, upload());
+    arena_->leave_peers(exchange);
+    throw NoDirectAccess(ErrorCode::driver_error, broken, true);
+  }
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   log(LogLevel::info, options_.rank,
       text("paths between ", options_.ranks, " GPUs proved in ", took.count(), " ms"));
