@@ -460,7 +460,11 @@ void Mailbox::read(IncomingStream& from) {
       continue;
     }
     const std::optional<MessageHeader> header = from.peek_header();
-    if (!header || holds_back(from, *header)) break;
+    if (!header) break;
+    if (holds_back(from, *header)) {
+      from.look();  // A wait then sleeps until more comes.
+      break;
+    }
     from.skip_header(*header);
     start(from, *header);
   }
@@ -485,9 +489,12 @@ std::shared_ptr<Message> Mailbox::take_matching(IncomingStream& from, const Mess
 }
 
 /// Whether an eager message without a receive stays in the ring, since the buffers are full. The
-/// sender then waits for room in the ring. Bytes that a receive has asked for may lie behind.
+/// sender then waits for room in the ring. Bytes that a receive has asked for may lie behind. A
+/// sender that has ended adds nothing to its ring, whose messages are read whatever room is left.
 bool Mailbox::holds_back(const IncomingStream& from, const MessageHeader& header) const {
-  if (header.offer != 0 || buffers_.has_room(header.bytes) || !from.by_ring.empty()) return false;
+  if (from.is_ended() || header.offer != 0 || buffers_.has_room(header.bytes) ||
+      !from.by_ring.empty())
+    return false;
   return std::none_of(receives_.begin(), receives_.end(), [&](const auto& one) {
     return (one->peer_ == kAnySource || one->peer_ == from.peer()) &&
            one->key_.matches({header.context, header.tag});
@@ -505,7 +512,8 @@ std::string Mailbox::held_back_text(const Message& message) const {
       bytes += one->bytes;
       is_held_back |= one->address != 0 && !buffers_.has_room(one->bytes);
     }
-    const std::optional<MessageHeader> header = from->peek_header();
+    std::optional<MessageHeader> header;
+    if (!from->in_message()) header = from->peek_header();
     if (!is_held_back && (!header || !holds_back(*from, *header))) continue;
     return text("; rank ", from->peer(), " sent ", from->unexpected.size(), " messages of ", bytes,
                 " bytes before that have no receive, and at most ", buffers_.most(),

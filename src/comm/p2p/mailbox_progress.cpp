@@ -82,8 +82,12 @@ void Mailbox::progress() {
       }))
     return;
   if (awaits_connection()) accept_streams();
-  for (const auto& from : in_)
-    if (from != nullptr) read(*from);
+  std::uint64_t before = 0;
+  do {  // A stream that gives room back may let an earlier stream go on.
+    before = buffers_.used();
+    for (const auto& from : in_)
+      if (from != nullptr) read(*from);
+  } while (buffers_.used() < before);
 }
 
 /// Whether a posted receive may be for a peer that has not connected yet.

@@ -199,6 +199,8 @@ class IncomingStream {
   RingWord word() const { return {&control().written, ring_.seen()}; }
 
   std::optional<MessageHeader> peek_header();
+  /// Notes all that has been written, so that word() changes with the next byte alone.
+  void look() { ring_.readable(kRingBytes + 1); }
   void skip_header(const MessageHeader& header);
   bool in_message() const { return receive != nullptr || filling != nullptr; }
   /// Sets the memory of the bytes that come next.

@@ -181,3 +181,26 @@ TEST_CASE("a connection that passes no ring delays no other") {
   CHECK(found == sent);
   for (const int one : silent) ::close(one);
 }
+
+TEST_CASE("messages in the ring of a sender that has ended are read beyond full buffers") {
+  constexpr int kCount = 80;
+  const Bytes small = numbered(16 << 10, 1), last = numbered(8, 2);
+  TwoProcesses two([&](Mailbox& mailbox) {
+    std::vector<Posted> sends;
+    for (int i = 0; i < kCount; ++i) sends.push_back(send(mailbox, 0, small, 1));
+    sends.push_back(send(mailbox, 0, last, 2));
+    for (const Posted& one : sends)
+      if (one != nullptr) mailbox.wait(one, kLongS);
+  });
+  two.mailbox->set_most_buffered(1 << 20);
+  Bytes found(last.size());
+  arrives(*two.mailbox, receive(*two.mailbox, 1, found, 2));
+  CHECK(found == last);
+  CHECK(two.child->status() == 0);
+  for (int i = 0; i < kCount; ++i) {
+    Bytes one(small.size());
+    arrives(*two.mailbox, receive(*two.mailbox, 1, one, 1));
+    CHECK(one == small);
+  }
+  CHECK(two.mailbox->buffered() == 0);
+}
