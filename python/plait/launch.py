@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from plait.keeper import started
 
@@ -148,12 +148,13 @@ def start(
 def _rank_main(entry: str, write_fd: int) -> int:
     task = json.loads(sys.stdin.read())
     module, function = entry.split(":")
-    pipe: IO[str] = os.fdopen(write_fd, "w")
 
     def emit(row: dict[str, Any]) -> None:
         # A single write per line, below PIPE_BUF, so that ranks' lines do not mix.
-        pipe.write(json.dumps(row) + "\n")
-        pipe.flush()
+        try:
+            os.write(write_fd, (json.dumps(row) + "\n").encode())
+        except BrokenPipeError:  # the command was interrupted, and reads no more rows
+            sys.exit(1)
 
     import plait
 

@@ -34,6 +34,11 @@ def one_large_call(task: dict[str, Any], emit: Emit) -> None:
     plait.init().all_reduce(np.ones(1 << 22))
 
 
+def refused(task: dict[str, Any], emit: Emit) -> None:
+    """Fails with an error of plait."""
+    plait.load_topology("no such machine")
+
+
 def wait_for_ever(task: dict[str, Any], emit: Emit) -> None:
     """Writes the pid to a file and runs for ever."""
     plait.init().all_reduce(np.ones(4))

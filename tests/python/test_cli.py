@@ -487,6 +487,22 @@ def test_an_interrupt_is_one_line_and_its_processes_are_gone(command, whom):
         job.wait()
 
 
+def test_a_rank_whose_command_has_ended_says_nothing():
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    done = subprocess.run(
+        [sys.executable, "-m", "plait.launch", "rank_programs:refused", str(write_fd)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "RANK": "0"},
+        input="{}",
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=[write_fd],
+        timeout=60,
+    )
+    os.close(write_fd)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def in_session(leader: int) -> list[int]:
     """Returns the live processes of a session."""
     found = []
