@@ -72,11 +72,13 @@ install: $(VENV)/installed
 core: $(VENV)/core
 deps: $(VENV)/tools
 
-# The build's tools lie in the venv, so that one build folder serves install and tests.
-$(VENV)/tools: tools/fetch_doctest.sh
+# The build's tools lie in the venv, so that one build folder serves install and tests. cmeel-fmt comes without its
+# dependency cmeel, which would run at each start of Python.
+$(VENV)/tools: tools/fetch_doctest.sh pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q "scikit-build-core>=0.11" "nanobind>=2.9" "nlohmann-json>=3.11" cmake ninja
+	$(BIN)/python -m pip install -q --no-deps "cmeel-fmt>=12"
 	tools/fetch_doctest.sh
 	@touch $@
 

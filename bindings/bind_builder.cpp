@@ -25,16 +25,16 @@ Kind named(const std::string& name, const char* what, Kind last) {
   for (int number = 0; number <= static_cast<int>(last); ++number) {
     const auto kind = static_cast<Kind>(number);
     if (name == name_of(kind)) return kind;
-    list += text(list.empty() ? "" : ", ", name_of(kind));
+    list += text("{}{}", list.empty() ? "" : ", ", name_of(kind));
   }
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a ", what, " (one of ", list, "), found \"", name, "\""));
+              text("wanted a {} (one of {}), found \"{}\"", what, list, name));
 }
 
 int in_range(int number, int count, const char* what) {
   if (number >= 0 && number < count) return number;
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a ", what, " in 0..", count - 1, ", found ", number));
+              text("wanted a {} in 0..{}, found {}", what, count - 1, number));
 }
 
 int relay_place(Builder& builder, int device) {
@@ -55,7 +55,7 @@ void bind_values(nb::module_& module) {
       .def_ro("bytes", &Range::bytes)
       .def(nb::self == nb::self)
       .def("__repr__", [](const Range& range) {
-        return text("Range(offset=", range.offset, ", bytes=", range.bytes, ")");
+        return text("Range(offset={}, bytes={})", range.offset, range.bytes);
       });
   nb::class_<Region>(module, "Region", "Bytes of one space of one place.")
       .def_prop_ro("space", [](const Region& region) { return name_of(region.space); })
@@ -119,8 +119,9 @@ void bind_moves(nb::class_<Builder>& type) {
             const int rank = builder.rank_of(lane_of(builder, lane));
             if (rank != event.flag.owner)
               throw Error(ErrorCode::invalid_argument,
-                          text("wanted a wait on a lane of rank ", event.flag.owner,
-                               ", whom the signal was for, found a lane of rank ", rank));
+                          text("wanted a wait on a lane of rank {}, whom the signal was for, found "
+                               "a lane of rank {}",
+                               event.flag.owner, rank));
             builder.wait(lane, event);
           },
           nb::arg("lane"), nb::arg("event"));
@@ -173,8 +174,9 @@ void bind_builder_type(nb::module_& module) {
           [](Builder& builder, const std::string& space, int place, std::uint64_t bytes) {
             const Space wanted = named(space, "space", Space::ring);
             if (wanted == Space::input || wanted == Space::output)
-              throw Error(ErrorCode::invalid_argument, text("wanted scratch, inbox or ring, found ",
-                                                            space, ", which is the caller's"));
+              throw Error(
+                  ErrorCode::invalid_argument,
+                  text("wanted scratch, inbox or ring, found {}, which is the caller's", space));
             const int places = wanted == Space::scratch ? builder.places() : builder.ranks();
             return builder.alloc(wanted, in_range(place, places, "place"), bytes);
           },
@@ -244,7 +246,7 @@ Error as_error(nb::python_error& raised) {
                          number <= static_cast<int>(ErrorCode::internal);
   const ErrorCode code = is_plaits ? ErrorCode{number} : ErrorCode::invalid_argument;
   std::string said = nb::cast<std::string>(nb::str(value));
-  const std::string before = text(error_text(code), ": ");
+  const std::string before = text("{}: ", error_text(code));
   if (said.starts_with(before)) said.erase(0, before.size());
   return {code, said};
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +28,12 @@ def own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="plait-", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def headers_of_fmt() -> None:
+    """Shows {fmt}'s headers to compilers, for tests that compile plait's sources themselves."""
+    folders = [Path(entry) / "cmeel.prefix" / "include" for entry in sys.path if entry]
+    found = [str(folder) for folder in folders if (folder / "fmt").exists()]
+    given = os.environ.get("CPLUS_INCLUDE_PATH", "")
+    os.environ["CPLUS_INCLUDE_PATH"] = os.pathsep.join([*found, *filter(None, [given])])

@@ -269,8 +269,8 @@ class LinkTimer {
     if (rank_ != 0) return;
     const double median = us[us.size() / 2], speed = static_cast<double>(bytes) / median / 1e3;
     const std::string row =
-        text(pattern.name(), ",", pattern.k, ",", method.name, ",", method.blocks, ",", o_.gpus,
-             ",", bytes, ",", median, ",", us.front(), ",", speed, ",", bad, "\n");
+        text("{},{},{},{},{},{},{},{},{},{}\n", pattern.name(), pattern.k, method.name,
+             method.blocks, o_.gpus, bytes, median, us.front(), speed, bad);
     std::printf("%s", row.c_str());
     std::FILE* const file = o_.csv.empty() ? nullptr : std::fopen(o_.csv.c_str(), "a");
     if (file == nullptr) return;
@@ -312,7 +312,7 @@ LinkOptions parse(int count, char** arguments) {
           "wanted --gpus N, --mib 1024,4096, --budget-s S or --csv FILE, found " + name);
   }
   if (options.gpus < 2 || options.gpus > kBoardRanks)
-    throw std::runtime_error(text("--gpus: wanted 2 to ", kBoardRanks, ", found ", options.gpus));
+    throw std::runtime_error(text("--gpus: wanted 2 to {}, found {}", kBoardRanks, options.gpus));
   return options;
 }
 

@@ -82,7 +82,8 @@ class NodeRank {
   NodeRank(Board* board, const NodeRunOptions& wanted, int rank)
       : board_(board), wanted_(wanted), rank_(rank), device_(rank % cuda::device_count()) {
     std::vector<std::string> hosts;
-    for (int peer = 0; peer < wanted.all(); ++peer) hosts.push_back(text(peer / wanted.ranks));
+    for (int peer = 0; peer < wanted.all(); ++peer)
+      hosts.push_back(text("{}", peer / wanted.ranks));
     nodes_ = nodes_of(hosts, 0, rank);
     const cuda::Exchange all = [this](const std::string& mine) {
       return board_->exchange(rank_, mine);
@@ -243,7 +244,7 @@ class NodeRank {
     nccl::Comm rail = nullptr;
     const auto made = nccl::native().init_rank(&rail, nodes_.count(), id, nodes_.mine);
     if (made != nccl::ncclSuccess)
-      throw std::runtime_error(text("ncclCommInitRank returned ", static_cast<int>(made)));
+      throw std::runtime_error(text("ncclCommInitRank returned {}", static_cast<int>(made)));
     InNode inside;
     inside.enqueue = [this](const Request& request, const void* from, void* to, void* stream) {
       calls_->enqueue(request, from, to, static_cast<cuda::Stream>(stream), {});
@@ -311,9 +312,9 @@ double check_all(NodeRank& mine, Board* board, int rank, int ranks) {
           wrong += board->total(rank, static_cast<double>(mine.wrong(request, options, captured)));
           ++cases;
         }
-      say(rank, text("\"check\": \"", name_of(collective), "\", \"by\": \"", strategy,
-                     "\", \"cases\": ", cases, ", \"wrong_bytes\": ", wrong,
-                     ", \"ms\": ", static_cast<int>(ms_since(start))));
+      say(rank,
+          text("\"check\": \"{}\", \"by\": \"{}\", \"cases\": {}, \"wrong_bytes\": {}, \"ms\": {}",
+               name_of(collective), strategy, cases, wrong, static_cast<int>(ms_since(start))));
       all += wrong;
     }
   }
@@ -336,10 +337,10 @@ void time_all(NodeRank& mine, int rank, int ranks) {
         const double one = mine.time_ms(request, options);
         if (round > 0) ms[strategy].push_back(one);  // the first round prepares the call
       }
-    std::string line = text("\"all_reduce_bytes\": ", bytes);
+    std::string line = text("\"all_reduce_bytes\": {}", bytes);
     for (auto& [strategy, all] : ms) {
       std::sort(all.begin(), all.end());
-      line += text(", \"", strategy, "_ms\": ", all[all.size() / 2]);
+      line += text(", \"{}_ms\": {}", strategy, all[all.size() / 2]);
     }
     say(rank, line);
   }
@@ -364,8 +365,8 @@ bool survives(NodeRank& mine, const NodeRunOptions& wanted, int rank) {
   } catch (const std::exception& error) {
     std::string said = error.what();
     std::replace(said.begin(), said.end(), '"', '\'');
-    say(rank, text("\"check\": \"a node is gone\", \"ms\": ", ms_since(start), ", \"error\": \"",
-                   said, "\""));
+    say(rank, text("\"check\": \"a node is gone\", \"ms\": {}, \"error\": \"{}\"", ms_since(start),
+                   said));
     return true;
   }
   say(rank, "\"check\": \"a node is gone\", \"error\": \"none\"");
@@ -381,20 +382,19 @@ bool run_rank(Board* board, const NodeRunOptions& wanted, int rank) {
   }
   const double wrong = check_all(mine, board, rank, wanted.all());
   time_all(mine, rank, wanted.all());
-  say(rank, text("\"explain\": \"",
-                 split(mine.explain(request_of(Collective::all_reduce, 1 << 24, DataType::fp32,
-                                               wanted.all())),
-                       '\n')[0],
-                 "\""));
+  say(rank,
+      text("\"explain\": \"{}\"", split(mine.explain(request_of(Collective::all_reduce, 1 << 24,
+                                                                DataType::fp32, wanted.all())),
+                                        '\n')[0]));
   mine.end();
-  say(rank, text("\"wrong_bytes\": ", wrong));
+  say(rank, text("\"wrong_bytes\": {}", wrong));
   return wrong == 0;
 }
 
 /// Runs a process, with its ranks as threads.
 int run_node(Board* board, const NodeRunOptions& wanted, int node) {
   ::alarm(static_cast<unsigned>(wanted.seconds));
-  ::setenv("NCCL_HOSTID", text("pretended-", node).c_str(), 1);
+  ::setenv("NCCL_HOSTID", text("pretended-{}", node).c_str(), 1);
   ::setenv("NCCL_NVLS_ENABLE", "0", 1);
   ::setenv("NCCL_MNNVL_ENABLE", "0", 0);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);

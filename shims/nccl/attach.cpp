@@ -61,7 +61,7 @@ RankLocation location_of(const CommState& state) {
     throw Error(ErrorCode::unsupported, "the program wants it so (plait_nccl_leave_new)");
   if (major_of(native().version) != 2)
     throw Error(ErrorCode::unsupported,
-                text("NCCL ", native().version, " is unknown to this plait: it knows version 2"));
+                text("NCCL {} is unknown to this plait: it knows version 2", native().version));
   return platform().location(state.device);
 }
 
@@ -71,9 +71,9 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
   std::vector<RankRecord> all;
   for (const std::string& record :
        vote(carry, failure,
-            pack({location.host, location.device, settings().shared, text(::getpid()),
+            pack({location.host, location.device, settings().shared, text("{}", ::getpid()),
                   unique_token(), publish_liveness(state.liveness_index),
-                  text(most_blocks(state.configured.most_ctas))}))) {
+                  text("{}", most_blocks(state.configured.most_ctas))}))) {
     std::vector<std::string> parts = unpack(record);
     if (parts.size() != 7)
       throw AgreedError(ErrorCode::mismatch,
@@ -90,11 +90,11 @@ void require_alike(const std::vector<RankRecord>& all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].settings != all[0].settings)
       throw AgreedError(ErrorCode::mismatch,
-                        text("rank ", rank, " has other settings (", all[rank].settings,
-                             ") than rank 0 (", all[0].settings, ")"));
+                        text("rank {} has other settings ({}) than rank 0 ({})", rank,
+                             all[rank].settings, all[0].settings));
     if (!devices.insert(all[rank].device).second)
       throw AgreedError(ErrorCode::unsupported,
-                        text("rank ", rank, " shares its GPU with another rank"));
+                        text("rank {} shares its GPU with another rank", rank));
   }
 }
 
@@ -115,8 +115,8 @@ Nodes nodes_of(const CommState& state, const std::vector<RankRecord>& all) {
 std::string why_not(const Nodes& nodes, const std::vector<RankRecord>& all) {
   if (nodes.count() == 1) return {};
   if (const std::string why = nodes.why_unlike(); !why.empty()) return why;
-  if (nodes.size() == 1) return text("each of the ", nodes.count(), " nodes has one rank only");
-  if (!are_processes(all)) return text(nodes.count(), " nodes, and several ranks in one process");
+  if (nodes.size() == 1) return text("each of the {} nodes has one rank only", nodes.count());
+  if (!are_processes(all)) return text("{} nodes, and several ranks in one process", nodes.count());
   return native().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
@@ -129,14 +129,15 @@ void make_across(CommState& state, const Nodes& nodes) {
       native().split(state.comm, nodes.place, nodes.mine, state.across.place(), nullptr);
   if (result != ncclSuccess && result != ncclInProgress) {
     state.across.stored();
-    throw Error(ErrorCode::peer_lost, text("ncclCommSplit returned ", static_cast<int>(result)));
+    throw Error(ErrorCode::peer_lost, text("ncclCommSplit returned {}", static_cast<int>(result)));
   }
   wait_ready(state);
   int ranks = 0;
   if (Comm across = state.across.stored();
       across == nullptr || native().count(across, &ranks) != ncclSuccess || ranks != nodes.count())
-    throw Error(ErrorCode::peer_lost, text("ncclCommSplit made a communicator of ", ranks,
-                                           " ranks: wanted one of ", nodes.count(), " nodes"));
+    throw Error(ErrorCode::peer_lost,
+                text("ncclCommSplit made a communicator of {} ranks: wanted one of {} nodes", ranks,
+                     nodes.count()));
 }
 
 /// Options of an engine, agreed from all ranks' first records.
@@ -193,8 +194,8 @@ GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
 std::unique_ptr<CommEngine> make_engine(CommState& state, const Nodes& nodes,
                                         const AgreedOptions& agreed, const Exchange& in_node) {
   if (nodes.size() * nodes.count() != state.ranks)
-    throw Error(ErrorCode::internal, text("an engine of ", nodes.count(), " nodes of ",
-                                          nodes.size(), " for ", state.ranks, " ranks"));
+    throw Error(ErrorCode::internal, text("an engine of {} nodes of {} for {} ranks", nodes.count(),
+                                          nodes.size(), state.ranks));
   std::unique_ptr<CommEngine> inside =
       platform().engine(engine_options(state, nodes, agreed), in_node);
   if (nodes.count() == 1) return inside;
@@ -292,13 +293,14 @@ void attach(CommState* state, bool ready) noexcept {
     const bool attached = state->reason.empty();
     if (attached)
       log(LogLevel::info, state->rank,
-          text("attached to communicator ", state->comm, " of ", state->ranks, " ranks; ",
-               state->most_blocks == 0 ? "" : text("at most ", state->most_blocks, " blocks; "),
-               "pid ", ::getpid(), ", NCCL ", native().version, " from ", native().path));
+          text("attached to communicator {} of {} ranks; {}pid {}, NCCL {} from {}", state->comm,
+               state->ranks,
+               state->most_blocks == 0 ? "" : text("at most {} blocks; ", state->most_blocks),
+               ::getpid(), native().version, native().path));
     else if (state->rank == 0)
       log(first_time(state->reason) ? LogLevel::warn : LogLevel::info, 0,
-          text("communicator ", state->comm, " of ", state->ranks,
-               " ranks stays on NCCL: ", state->reason));
+          text("communicator {} of {} ranks stays on NCCL: {}", state->comm, state->ranks,
+               state->reason));
     state->staging.reset();
     state->launches = launch_order(state->device, state->configured.launches_in_order);
     state->phase.store(attached ? AttachPhase::attached : AttachPhase::on_nccl);
@@ -307,7 +309,7 @@ void attach(CommState* state, bool ready) noexcept {
     if (state->staging != nullptr) never_free(std::move(state->staging));
     state->reason = error.what();
     state->error = ncclRemoteError;
-    log(LogLevel::warn, state->rank, text("attaching failed: ", state->reason));
+    log(LogLevel::warn, state->rank, text("attaching failed: {}", state->reason));
     state->phase.store(AttachPhase::failed);
   }
 }
@@ -318,7 +320,7 @@ void start_attaching(CommState* state, bool ready) {
   try {
     quiet_thread([state, ready] { attach(state, ready); }).detach();
   } catch (const std::system_error& error) {
-    state->reason = text("no thread to attach in: ", error.what());
+    state->reason = text("no thread to attach in: {}", error.what());
     state->error = ncclSystemError;
     log(LogLevel::warn, state->rank, state->reason);
     state->phase.store(AttachPhase::failed);
@@ -340,7 +342,7 @@ void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
   if (options.knows_links)
     return plait::make_with_arenas(group, exchange, settings().env, why, make);
   if (!why.empty())
-    throw Error(ErrorCode::unsupported, text(why, ", which plait needs on several nodes"));
+    throw Error(ErrorCode::unsupported, text("{}, which plait needs on several nodes", why));
   make(group);
 }
 
@@ -353,7 +355,7 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
   const int now = native().version;
   if (why_no_table.empty())
     load_tuning(group, exchange, settings().env,
-                text(now / 10000, '.', now / 100 % 100, '.', now % 100));
+                text("{}.{}.{}", now / 10000, now / 100 % 100, now % 100));
   if (!options.bitwise && !group.has_broken_paths) require_measured(group, why_no_table);
 }
 
@@ -434,7 +436,7 @@ void await_children(std::vector<NewComm>& children) noexcept {
       if (!child.parent->cancelled.load())
         __atomic_store_n(child.handle_out, child.handle.stored(), __ATOMIC_RELEASE);
       log(LogLevel::info, child.parent->rank,
-          text("a child of communicator ", child.parent->comm, " stays on NCCL: ", error.what()));
+          text("a child of communicator {} stays on NCCL: {}", child.parent->comm, error.what()));
     }
     child.parent->making.fetch_sub(1);
     if (state != nullptr) attach_later(*state, true);

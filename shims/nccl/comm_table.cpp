@@ -16,7 +16,7 @@ void end(CommState* state) noexcept {
   try {
     tear_down(std::unique_ptr<CommState>(state));
   } catch (const std::exception& error) {
-    log(LogLevel::warn, -1, text("tearing down communicator ", comm, ": ", error.what()));
+    log(LogLevel::warn, -1, text("tearing down communicator {}: {}", comm, error.what()));
   }
 }
 

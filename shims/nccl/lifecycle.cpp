@@ -62,7 +62,7 @@ void log_unknown_parent(Comm parent) {
   int ranks = 0;
   if (log_enabled(LogLevel::info) && native().count(parent, &ranks) == ncclSuccess && ranks > 1)
     log(LogLevel::info, -1,
-        text("a child of communicator ", parent, ", which plait does not know, stays on NCCL"));
+        text("a child of communicator {}, which plait does not know, stays on NCCL", parent));
 }
 
 /// Makes a child. NCCL may store the handle later: `call` passes NCCL the address.

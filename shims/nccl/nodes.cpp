@@ -53,8 +53,8 @@ class NodeEngine : public CommEngine {
     return kByPlait;
   }
   std::string how(const Request& request) const override {
-    return text(runner_.program(request, {})->label, ", NCCL between ", runner_.nodes().count(),
-                " nodes");
+    return text("{}, NCCL between {} nodes", runner_.program(request, {})->label,
+                runner_.nodes().count());
   }
   std::string why_not(const Request& request) const override {
     std::string why;
@@ -62,7 +62,7 @@ class NodeEngine : public CommEngine {
       const auto program = runner_.program(request, {});
       why = program->why;
       if (why.empty())
-        why = program->is_library() ? text("PLAIT_ALGO=", settings().env.algo, " leaves it whole")
+        why = program->is_library() ? text("PLAIT_ALGO={} leaves it whole", settings().env.algo)
                                     : "over nodes it is not summed in rank order";
     });
     return failure ? reason_of(*failure) : why;

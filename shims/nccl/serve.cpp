@@ -35,17 +35,17 @@ std::string why_not(const CommState& state, const Request& request, bool lacks_l
 
 /// Logs a line for each distinct call of a communicator.
 void explain(const CommState& state, const std::string& what) {
-  if (first_time(text(state.comm, what)))
-    log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
+  if (first_time(text("{}{}", state.comm, what)))
+    log(LogLevel::explain, state.rank, text("communicator {}: {}", state.comm, what));
 }
 
 void explain(const CommState& state, const Request& request, bool taken, bool lacks_large_arena) {
   const std::string why =
       taken ? state.engine->how(request) : why_not(state, request, lacks_large_arena);
   explain(state,
-          text(name_of(request.collective), ' ', request.count, ' ', name_of(request.type), ' ',
-               reduces(request.collective) ? name_of(request.op) : "-", " over ", request.ranks,
-               " ranks: ", taken ? "plait" : "NCCL", why.empty() ? "" : text(" (", why, ")")));
+          text("{} {} {} {} over {} ranks: {}{}", name_of(request.collective), request.count,
+               name_of(request.type), reduces(request.collective) ? name_of(request.op) : "-",
+               request.ranks, taken ? "plait" : "NCCL", why.empty() ? "" : text(" ({})", why)));
 }
 
 /// Throws the error of calls on a communicator that has ended.
@@ -60,7 +60,7 @@ void require_alive(const CommState& state) {
 /// Returns the result of a call that was not enqueued.
 Result failed(const CommState& state, const char* what, const std::exception& error) {
   log(LogLevel::warn, state.rank,
-      text(what, " on communicator ", state.comm, " failed: ", error.what()));
+      text("{} on communicator {} failed: {}", what, state.comm, error.what()));
   return state.has_lost.load() ? ncclRemoteError : result_of(error);
 }
 
@@ -116,10 +116,10 @@ bool takes_messages(const CommState& state) {
   const bool wanted = (state.served >> static_cast<unsigned>(Collective::send_recv) & 1u) != 0;
   const bool taken = attached && wanted && state.engine->takes_messages();
   if (log_enabled(LogLevel::explain))
-    explain(state, text("send and receive: ", taken       ? "plait"
-                                              : !attached ? text("NCCL (", state.reason, ")")
-                                              : !wanted   ? "NCCL (send_recv is not in PLAIT_OPS)"
-                                                          : "NCCL (not measured to be faster)"));
+    explain(state, text("send and receive: {}", taken       ? "plait"
+                                                : !attached ? text("NCCL ({})", state.reason)
+                                                : !wanted   ? "NCCL (send_recv is not in PLAIT_OPS)"
+                                                            : "NCCL (not measured to be faster)"));
   return taken;
 }
 

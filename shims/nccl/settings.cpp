@@ -43,14 +43,14 @@ Settings read() {
     found.refusal = error.what();
     if (found.strict) set_log("WARN", "");  // refusals are logged
   }
-  found.shared =
-      text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes, " ops=", found.served,
-           " node_size=", found.env.node_size, " bitwise=", found.env.bitwise,
-           found.strict ? " strict" : "", " without=", found.env.without, " algo=", found.env.algo,
-           " device_scratch=", found.env.device_scratch, " sm_budget=", found.env.sm_budget,
-           " device_memory=", found.env.device_memory,
-           found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "",
-           " through_host=", static_cast<int>(found.env.through_host));
+  found.shared = text(
+      "plait {} min_bytes={} ops={} node_size={} bitwise={}{} without={} algo={} device_scratch={} "
+      "sm_budget={} device_memory={}{} through_host={}",
+      PLAIT_VERSION, found.env.min_bytes, found.served, found.env.node_size, found.env.bitwise,
+      found.strict ? " strict" : "", found.env.without, found.env.algo, found.env.device_scratch,
+      found.env.sm_budget, found.env.device_memory,
+      found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "",
+      static_cast<int>(found.env.through_host));
   return found;
 }
 

@@ -42,7 +42,7 @@ struct Barriers {
 void require(Result result, const char* call) {
   if (result != ncclSuccess && result != ncclInProgress)
     throw Error(ErrorCode::peer_lost,
-                text(call, " returned ", static_cast<int>(result), " while plait was attaching"));
+                text("{} returned {} while plait was attaching", call, static_cast<int>(result)));
 }
 
 /// Returns NCCL's state of the communicator. Does not ask after a cancellation, since the canceller
@@ -59,10 +59,10 @@ Result poll_nccl(const CommState& state) {
 void give_up_if_late(std::int64_t until_ns) {
   if (now_ns() > until_ns)
     throw Error(ErrorCode::timeout,
-                text("a rank did not answer within ", kRoundSeconds,
-                     " s while plait was attaching; is the drop-in loaded in every rank? does NCCL "
-                     "hang without plait too, as on a broken path between GPUs "
-                     "(NCCL_P2P_DISABLE=1)?"));
+                text("a rank did not answer within {} s while plait was attaching; is the drop-in "
+                     "loaded in every rank? does NCCL hang without plait too, as on a broken path "
+                     "between GPUs (NCCL_P2P_DISABLE=1)?",
+                     kRoundSeconds));
 }
 
 /// Waits until `count` threads have called barrier() with this name. give_up throws.
@@ -102,7 +102,7 @@ std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
   poll_nccl(state_);
   ExchangeFrame frame{};
   if (mine.size() > sizeof frame.body)
-    throw Error(ErrorCode::internal, text("set-up record has ", mine.size(), " bytes"));
+    throw Error(ErrorCode::internal, text("set-up record has {} bytes", mine.size()));
   std::memcpy(frame.mark, kMark, sizeof kMark);
   frame.bytes = static_cast<unsigned>(mine.size());
   mine.copy(frame.body, mine.size());
@@ -116,9 +116,9 @@ std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
     give_up_if_late(until_ns);
     const int gone = peers_ == nullptr ? -1 : peers_->first_dead_rank();
     if (gone >= 0)
-      throw Error(ErrorCode::peer_lost, text("rank ", gone, " has died while plait was attaching"));
+      throw Error(ErrorCode::peer_lost, text("rank {} has died while plait was attaching", gone));
   };
-  barrier(text(barrier_name_, ' ', ++round_), in_process_, give_up);
+  barrier(text("{} {}", barrier_name_, ++round_), in_process_, give_up);
   const std::string all =
       state_.staging->swap(std::string(reinterpret_cast<const char*>(&frame), sizeof frame),
                            state_.ranks, gather, give_up);
@@ -127,7 +127,7 @@ std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
     std::memcpy(&frame, all.data() + static_cast<std::size_t>(rank) * sizeof frame, sizeof frame);
     if (std::memcmp(frame.mark, kMark, sizeof kMark) != 0 || frame.bytes > sizeof frame.body)
       throw AgreedError(ErrorCode::mismatch,
-                        text("rank ", rank, " sent no set-up record of this plait version"));
+                        text("rank {} sent no set-up record of this plait version", rank));
     shown.emplace_back(frame.body, frame.bytes);
   }
   return shown;

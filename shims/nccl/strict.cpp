@@ -49,12 +49,12 @@ Result refused(Collective collective, std::size_t count, int type, int op, Comm 
   const bool is_plain_sum = translate_op(op, how) && how != ReduceOp::avg;
   if (ranks == 2 && is_plain_sum) return ncclSuccess;
   DataType known{};
-  const std::string line =
-      text("refused: ", name_of(collective), " of ",
-           translate_type(type, known) ? name_of(known) : "an unknown type", ", ",
-           translate_op(op, how) ? name_of(how) : "a reduction of the program's own", ", over ",
-           ranks, " ranks would be NCCL's, in an order of its own (", why(state, is_configured),
-           "); PLAIT_BITWISE_STRICT=0 leaves it to NCCL");
+  const std::string line = text(
+      "refused: {} of {}, {}, over {} ranks would be NCCL's, in an order of its own ({}); "
+      "PLAIT_BITWISE_STRICT=0 leaves it to NCCL",
+      name_of(collective), translate_type(type, known) ? name_of(known) : "an unknown type",
+      translate_op(op, how) ? name_of(how) : "a reduction of the program's own", ranks,
+      why(state, is_configured));
   if (first_time(line)) log(LogLevel::warn, state == nullptr ? -1 : state->rank, line);
   return ncclInvalidUsage;
 }

@@ -43,13 +43,13 @@ DeferredTeardown teardown_of(const std::shared_ptr<CommState>& state) {
 CommState::CommState() : PeerObserver(kGraceSeconds) {}
 
 void CommState::lost(int peer, int process, Loss how) {
-  const std::string who = text("rank ", peer, " (process ", process, ")");
+  const std::string who = text("rank {} (process {})", peer, process);
   if (how == Loss::ended)  // a program that never destroys communicators: no error
-    log(LogLevel::info, rank, text(who, " has ended, and communicator ", comm, " with it"));
+    log(LogLevel::info, rank, text("{} has ended, and communicator {} with it", who, comm));
   else
     log(LogLevel::warn, rank,
-        text(who, how == Loss::failed ? " broke a call off, and says why" : " has died",
-             ": calls on communicator ", comm, " fail from here on"));
+        text("{}{}: calls on communicator {} fail from here on", who,
+             how == Loss::failed ? " broke a call off, and says why" : " has died", comm));
   has_lost.store(true);
   if (how != Loss::ended) killed.store(true);
   fail_streams_in(kAbortSeconds);
@@ -58,7 +58,7 @@ void CommState::lost(int peer, int process, Loss how) {
 void tear_down(std::unique_ptr<CommState> given) {
   if (!await_attached(*given, given->attach_s)) {
     log(LogLevel::warn, given->rank,
-        text("communicator ", given->comm, " ended while plait was attaching to it"));
+        text("communicator {} ended while plait was attaching to it", given->comm));
     return never_free(std::move(given));
   }
   if (given->peers == nullptr) {  // never attached: no rank has mapped memory of another

@@ -70,7 +70,7 @@ class TeardownQueue {
       quiet_thread([this] { run(); }).detach();
       runs_ = true;
     } catch (const std::exception& error) {
-      log(LogLevel::warn, -1, text("device memory stays for now: ", error.what()));
+      log(LogLevel::warn, -1, text("device memory stays for now: {}", error.what()));
     }
     return runs_;
   }
@@ -138,7 +138,7 @@ class TeardownQueue {
       one->stage.store(now);
       ++busy_;
     } catch (const std::exception& error) {
-      log(LogLevel::warn, -1, text("device memory stays for now: ", error.what()));
+      log(LogLevel::warn, -1, text("device memory stays for now: {}", error.what()));
     }
   }
 

@@ -27,8 +27,7 @@ std::shared_mutex& environment_guard() {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& wanted,
                          const std::string& found) {
-  throw Error(ErrorCode::invalid_argument,
-              text(what, ": wanted ", wanted, ", found '", found, "'"));
+  throw Error(ErrorCode::invalid_argument, text("{}: wanted {}, found '{}'", what, wanted, found));
 }
 
 void set_text(std::string& field, const char* name, const std::string& value, double, double) {
@@ -112,9 +111,9 @@ Env parse_env(const char* const* entries) {
     const std::string value = entry.substr(equals + 1);
     // Shells and launchers unset a variable for a command by an empty value.
     if (!value.empty() && !assign(env, name, value))
-      throw Error(ErrorCode::invalid_argument,
-                  text("environment: ", name, " is no variable of plait; did you mean ",
-                       nearest_name(name), "? unset it or correct the name"));
+      throw Error(ErrorCode::invalid_argument, text("environment: {} is no variable of plait; did "
+                                                    "you mean {}? unset it or correct the name",
+                                                    name, nearest_name(name)));
     if (!value.empty()) env.given.push_back(name);
   }
   return env;
@@ -143,7 +142,7 @@ std::int64_t parse_integer(const std::string& what, const std::string& value, st
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, number);
   if (error != std::errc() || stop != end || number < low || number > high)
-    refuse(what, text("a whole number from ", low, " to ", high), value);
+    refuse(what, text("a whole number from {} to {}", low, high), value);
   return number;
 }
 
@@ -153,7 +152,7 @@ double parse_real(const std::string& what, const std::string& value, double low,
   const auto [stop, error] = std::from_chars(value.data(), end, number);
   if (error != std::errc() || stop != end || !std::isfinite(number) || number < low ||
       number > high)
-    refuse(what, text("a number from ", low, " to ", high), value);
+    refuse(what, text("a number from {} to {}", low, high), value);
   return number;
 }
 
@@ -170,7 +169,7 @@ std::uint64_t parse_bytes(const std::string& what, const std::string& value, std
   const char* end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, number);
   if (error != std::errc() || stop != end || number > (high >> shift) || number << shift < low)
-    refuse(what, text("bytes from ", low, " to ", high, ", such as 4096 or 64M"), value);
+    refuse(what, text("bytes from {} to {}, such as 4096 or 64M", low, high), value);
   return number << shift;
 }
 

@@ -33,7 +33,7 @@ const ErrorRow& row(ErrorCode code) noexcept {
 /// Prefixes the code's text once: removes the text where the message quotes another error of this
 /// code.
 std::string worded(ErrorCode code, std::string message) {
-  const std::string words = text(error_text(code), ": ");
+  const std::string words = text("{}: ", error_text(code));
   for (std::size_t at = 0; (at = message.find(words, at)) != std::string::npos;)
     message.erase(at, words.size());
   return words + message;
@@ -51,7 +51,7 @@ Error::Error(ErrorCode code, const std::string& message)
 
 std::string reason_of(const Error& error) {
   const std::string whole = error.what();
-  const std::string prefix = text(error_text(error.code()), ": ");
+  const std::string prefix = text("{}: ", error_text(error.code()));
   return whole.rfind(prefix, 0) == 0 ? whole.substr(prefix.size()) : whole;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 std::string shown(const Json& value) {
   if (value.is_structured() && value.size() > 8)
-    return text(value.type_name(), " of ", value.size(), " entries");
+    return text("{} of {} entries", value.type_name(), value.size());
   std::string dumped = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   // All ASCII, so truncation splits no character.
   if (dumped.size() > 60) dumped = dumped.substr(0, 57) + "...";
@@ -23,8 +23,8 @@ std::string shown(const Json& value) {
 
 [[noreturn]] void refuse_json(const char* document, const std::string& place,
                               const std::string& wanted, const std::string& found) {
-  throw Error(ErrorCode::parse_error, text(document, ": ", place.empty() ? "the document" : place,
-                                           ": wanted ", wanted, ", found ", found));
+  throw Error(ErrorCode::parse_error, text("{}: {}: wanted {}, found {}", document,
+                                           place.empty() ? "the document" : place, wanted, found));
 }
 
 }  // namespace
@@ -34,10 +34,11 @@ Json parse_json(std::string_view json, const char* document) {
     refuse_json(document, "", wanted, found);
   };
   if (json.size() > kMaxJsonBytes)
-    refuse(text("at most ", kMaxJsonBytes, " bytes"), text(json.size()));
+    refuse(text("at most {} bytes", kMaxJsonBytes), text("{}", json.size()));
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth >= kMaxJsonDepth) refuse(text("nesting of at most ", kMaxJsonDepth), "a deeper one");
+    if (depth >= kMaxJsonDepth)
+      refuse(text("nesting of at most {}", kMaxJsonDepth), "a deeper one");
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
@@ -50,7 +51,7 @@ Json parse_json(std::string_view json, const char* document) {
     const std::size_t at = std::min(json.size(), static_cast<std::size_t>(error.byte));
     const auto line =
         1 + std::count(json.begin(), json.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    refuse_json(document, text("line ", line), "well-formed JSON", error.what());
+    refuse_json(document, text("line {}", line), "well-formed JSON", error.what());
   } catch (const nlohmann::json::exception& error) {
     refuse_json(document, "", "well-formed JSON", error.what());
   }
@@ -93,7 +94,7 @@ std::vector<JsonPlace> JsonPlace::items() const {
   std::vector<JsonPlace> found;
   found.reserve(value_.size());
   for (std::size_t i = 0; i < value_.size(); ++i)
-    found.emplace_back(value_[i], text(name_, "[", i, "]"), document_);
+    found.emplace_back(value_[i], text("{}[{}]", name_, i), document_);
   return found;
 }
 
@@ -120,7 +121,7 @@ bool JsonPlace::boolean() const {
 }
 
 std::int64_t JsonPlace::integer(std::int64_t low, std::int64_t high) const {
-  const std::string wanted = text("a whole number in ", low, "..", high);
+  const std::string wanted = text("a whole number in {}..{}", low, high);
   if (!value_.is_number_integer()) refuse(wanted);
   if (value_.is_number_unsigned() &&
       value_.get<std::uint64_t>() >

@@ -44,7 +44,7 @@ LogLevel parse_log_level(const std::string& word) {
   for (int level = 0; level < 5; ++level)
     if (upper == kLevels[level]) return static_cast<LogLevel>(level);
   throw Error(ErrorCode::invalid_argument,
-              text("PLAIT_DEBUG: wanted VERSION, WARN, INFO or EXPLAIN, found '", word, "'"));
+              text("PLAIT_DEBUG: wanted VERSION, WARN, INFO or EXPLAIN, found '{}'", word));
 }
 
 std::string expand_log_file(const std::string& pattern, const std::string& host, int pid) {
@@ -63,7 +63,7 @@ std::string expand_log_file(const std::string& pattern, const std::string& host,
       path += '%';
     else
       throw Error(ErrorCode::invalid_argument,
-                  text("PLAIT_DEBUG_FILE: wanted %h, %p or %% after a %, found '", pattern, "'"));
+                  text("PLAIT_DEBUG_FILE: wanted %h, %p or %% after a %, found '{}'", pattern));
   }
   return path;
 }
@@ -77,7 +77,7 @@ void set_log(const std::string& level, const std::string& file) {
         open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
     if (fd < 0)
       throw Error(ErrorCode::io_error,
-                  text("PLAIT_DEBUG_FILE: cannot open '", path, "': ", std::strerror(errno)));
+                  text("PLAIT_DEBUG_FILE: cannot open '{}': {}", path, std::strerror(errno)));
   }
   const int before = log_fd.exchange(fd);
   if (before != STDERR_FILENO) close(before);
@@ -92,8 +92,8 @@ bool log_enabled(LogLevel level) {
 std::string log_line(LogLevel level, int rank, const std::string& message) {
   const long thread = syscall(SYS_gettid);
   const std::string where = rank < 0 ? std::string("-") : std::to_string(rank);
-  return text(host_name(), ":", getpid(), ":", thread, " [", where, "] PLAIT ",
-              kLevels[static_cast<int>(level)], " ", message);
+  return text("{}:{}:{} [{}] PLAIT {} {}", host_name(), getpid(), thread, where,
+              kLevels[static_cast<int>(level)], message);
 }
 
 void log(LogLevel level, int rank, const std::string& message) {

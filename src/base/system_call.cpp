@@ -14,8 +14,10 @@ bool is_denied(int error) { return error == EPERM || error == EACCES || error ==
 
 std::string advice_of(const std::string& call, int error) {
   if (is_denied(error))
-    return text("; wanted Linux 5.4 or later, and a seccomp profile that allows ", call,
-                " (docs/containers.md; `plait doctor` tests it)");
+    return text(
+        "; wanted Linux 5.4 or later, and a seccomp profile that allows {} (docs/containers.md; "
+        "`plait doctor` tests it)",
+        call);
   if (error == EMFILE) return "; raise this process's limit of open files: ulimit -n";
   if (error == ENFILE) return "; the system has no open file left (fs.file-max)";
   if (error == EAGAIN && call == "pthread_create")
@@ -27,7 +29,7 @@ std::string advice_of(const std::string& call, int error) {
 
 Error call_failed(ErrorCode code, const std::string& call, int error, const std::string& what) {
   return Error(is_denied(error) ? ErrorCode::unsupported : code,
-               text(what, what.empty() ? "" : ": ", call, ": ", std::strerror(error),
+               text("{}{}{}: {}{}", what, what.empty() ? "" : ": ", call, std::strerror(error),
                     advice_of(call, error)));
 }
 

@@ -22,16 +22,15 @@ struct OpenFile {
 
 std::string wanted_writers(Writers writers) {
   if (writers == Writers::anyone) return "";
-  if (writers == Writers::this_user_alone)
-    return text(" that user ", geteuid(), " alone may write");
-  return text(" of user ", geteuid(), " or root that not everybody may write");
+  if (writers == Writers::this_user_alone) return text(" that user {} alone may write", geteuid());
+  return text(" of user {} or root that not everybody may write", geteuid());
 }
 
 [[noreturn]] void refuse(const std::string& file, const FileTerms& terms, ErrorCode code,
                          const std::string& found) {
-  throw Error(code, text(terms.what, " ", file, ": wanted a readable file of at most ",
-                         terms.most_bytes >> 20, " MiB", wanted_writers(terms.writers), ", found ",
-                         found, "; ", terms.advice));
+  throw Error(
+      code, text("{} {}: wanted a readable file of at most {} MiB{}, found {}; {}", terms.what,
+                 file, terms.most_bytes >> 20, wanted_writers(terms.writers), found, terms.advice));
 }
 
 }  // namespace
@@ -40,7 +39,7 @@ std::string distrust(const struct stat& facts, Writers writers) {
   const bool alone = writers == Writers::this_user_alone;
   if (writers == Writers::anyone) return "";
   if (facts.st_uid != geteuid() && (alone || facts.st_uid != 0))
-    return text("user ", facts.st_uid, "'s");
+    return text("user {}'s", facts.st_uid);
   const mode_t others = alone ? S_IWGRP | S_IWOTH : S_IWOTH;
   if ((facts.st_mode & others) == 0) return "";
   return (facts.st_mode & S_IWOTH) != 0 ? "one that everybody may write"
@@ -75,13 +74,15 @@ std::optional<std::string> read_whole_file(const std::string& file, const FileTe
   const std::string doubt = distrust(facts, terms.writers);
   if (!doubt.empty()) refuse(file, terms, ErrorCode::permission, doubt);
   if (facts.st_size > terms.most_bytes)
-    refuse(file, terms, ErrorCode::io_error, text(facts.st_size, " bytes"));
+    refuse(file, terms, ErrorCode::io_error, text("{} bytes", facts.st_size));
   std::optional<std::string> whole = read_to_end(opened.fd, facts.st_size);
   if (!whole)
-    refuse(file, terms, ErrorCode::io_error,
-           errno != 0 ? std::strerror(errno)
-                      : text("another length than its ", facts.st_size,
-                             " bytes: it is being written, or is no file on a disk"));
+    refuse(
+        file, terms, ErrorCode::io_error,
+        errno != 0
+            ? std::strerror(errno)
+            : text("another length than its {} bytes: it is being written, or is no file on a disk",
+                   facts.st_size));
   return whole;
 }
 

@@ -57,7 +57,7 @@ std::uint64_t arena_bytes(const ArenaSizes& sizes) {
 
 void ArenaView::refuse(int rank) {
   throw Error(ErrorCode::invalid_argument,
-              text("the plan reaches into memory of rank ", rank, ", which is on another node"));
+              text("the plan reaches into memory of rank {}, which is on another node", rank));
 }
 
 ArenaView::ArenaView(const Arenas& arenas) : arenas_(arenas) {
@@ -76,10 +76,10 @@ std::atomic_ref<std::uint32_t> ArenaView::flag_value(const Flag& flag) const {
   const ArenaSizes& sizes = arenas_.sizes;
   if (flag.owner < 0 || flag.owner >= sizes.ranks || flag.writer < 0 ||
       flag.writer >= sizes.ranks || flag.index < 0 || flag.index >= sizes.flags_per_pair)
-    throw Error(ErrorCode::invalid_argument,
-                text("flag (owner ", flag.owner, ", writer ", flag.writer, ", index ", flag.index,
-                     ") is not among the arena's ", sizes.ranks, " x ", sizes.ranks, " x ",
-                     sizes.flags_per_pair));
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("flag (owner {}, writer {}, index {}) is not among the arena's {} x {} x {}",
+             flag.owner, flag.writer, flag.index, sizes.ranks, sizes.ranks, sizes.flags_per_pair));
   std::byte* row =
       base(flag.owner) + sizeof(Doorbell) + row_bytes_ * static_cast<std::uint64_t>(flag.writer);
   return std::atomic_ref<std::uint32_t>(reinterpret_cast<std::uint32_t*>(row)[flag.index]);
@@ -104,7 +104,7 @@ std::byte* ArenaView::at(const Region& region, const Plan& plan, int parity) con
   if (region.rank < 0 || (is_relay && region.space != Space::scratch) || offset > size ||
       region.bytes > size - offset)
     throw Error(ErrorCode::invalid_argument,
-                text("region ", print(region), " leaves its part of the arena, ", size, " bytes"));
+                text("region {} leaves its part of the arena, {} bytes", print(region), size));
   return base(is_relay ? 0 : region.rank) + start + offset;
 }
 

@@ -145,14 +145,15 @@ class RankRun {
       return view_.at(region, plan_, call_.parity);
     const bool is_input = region.space == Space::input;
     if (region.rank != rank_)
-      throw Error(ErrorCode::unsupported,
-                  text("rank ", rank_, " cannot reach ", print(region),
-                       ": on CPU ranks another rank's buffers are not mapped"));
+      throw Error(
+          ErrorCode::unsupported,
+          text("rank {} cannot reach {}: on CPU ranks another rank's buffers are not mapped", rank_,
+               print(region)));
     const std::uint64_t size =
         is_input ? input_bytes(plan_.request, rank_) : output_bytes(plan_.request, rank_);
     if (region.offset > size || region.bytes > size - region.offset)
       throw Error(ErrorCode::invalid_argument,
-                  text("region ", print(region), " leaves its buffer of ", size, " bytes"));
+                  text("region {} leaves its buffer of {} bytes", print(region), size));
     void* base = is_input ? const_cast<void*>(call_.input) : call_.output;
     return static_cast<std::byte*>(base) + region.offset;
   }
@@ -179,17 +180,18 @@ class RankRun {
     for (const Cursor& lane : lanes_) {
       const Op& op = lane.op();
       if (op.kind == OpKind::join) {
-        waits += text(waits.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
-                      lane.lane->name, " op ", lane.next, " for ",
+        waits += text("{}{} op {} for {} in call {} between nodes",
+                      waits.empty() ? text("rank {} waits in lane ", rank_) : "; in lane ",
+                      lane.lane->name, lane.next,
                       lane.call_handle < 0 ? "its turn" : call_.library->awaits(lane.call_handle),
-                      " in call ", op.call, " between nodes");
+                      op.call);
         continue;
       }
       const std::uint32_t found = view_.flag_value(op.flag).load() - call_.epoch;
-      waits += text(waits.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
-                    lane.lane->name, " op ", lane.next, " for flag (owner ", op.flag.owner,
-                    ", writer ", op.flag.writer, ", index ", op.flag.index, ") >= ", op.value,
-                    ", found ", std::max(0, static_cast<int>(found)));
+      waits += text("{}{} op {} for flag (owner {}, writer {}, index {}) >= {}, found {}",
+                    waits.empty() ? text("rank {} waits in lane ", rank_) : "; in lane ",
+                    lane.lane->name, lane.next, op.flag.owner, op.flag.writer, op.flag.index,
+                    op.value, std::max(0, static_cast<int>(found)));
     }
     return waits;
   }
@@ -222,15 +224,15 @@ class RankRun {
 void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& call, Watch& watch) {
   if (!fits(plan, arenas.sizes) ||
       arenas.base.size() != static_cast<std::size_t>(arenas.sizes.ranks))
-    throw Error(ErrorCode::internal, text("plan ", label(plan), " does not fit the arenas"));
+    throw Error(ErrorCode::internal, text("plan {} does not fit the arenas", label(plan)));
   if (rank < 0 || rank >= plan.request.ranks)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted a rank of 0 to ", plan.request.ranks - 1, ", found ", rank));
+                text("wanted a rank of 0 to {}, found {}", plan.request.ranks - 1, rank));
   if (!call.scalars.empty() && call.scalars.size() != static_cast<std::size_t>(plan.request.ranks))
-    throw Error(ErrorCode::invalid_argument, text("wanted ", plan.request.ranks,
-                                                  " scalars or none, found ", call.scalars.size()));
+    throw Error(ErrorCode::invalid_argument, text("wanted {} scalars or none, found {}",
+                                                  plan.request.ranks, call.scalars.size()));
   if (!plan.calls.empty() && call.library == nullptr)
-    throw Error(ErrorCode::unsupported, text(label(plan), " wants a library between nodes"));
+    throw Error(ErrorCode::unsupported, text("{} wants a library between nodes", label(plan)));
   RankRun(plan, rank, arenas, call, watch).run();
 }
 

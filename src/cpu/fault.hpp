@@ -29,14 +29,14 @@ inline InjectedFault fault_from_environment() {
   const std::vector<std::string> parts = split(value, ':');
   if (parts.size() != 3)
     throw Error(ErrorCode::invalid_argument,
-                text("PLAIT_FAULT: wanted step:rank:action, found ", value));
+                text("PLAIT_FAULT: wanted step:rank:action, found {}", value));
   InjectedFault fault{parse_integer("PLAIT_FAULT's step", parts[0], 1, INT64_MAX),
                       static_cast<int>(parse_integer("PLAIT_FAULT's rank", parts[1], 0, 1 << 20)),
                       parts[2]};
   if (fault.action != "kill" && fault.action != "stop" && fault.action != "abort" &&
       fault.action != "exit")
     throw Error(ErrorCode::invalid_argument,
-                text("PLAIT_FAULT: wanted kill, stop, abort or exit, found ", fault.action));
+                text("PLAIT_FAULT: wanted kill, stop, abort or exit, found {}", fault.action));
   return fault;
 }
 

@@ -88,11 +88,11 @@ void reduce_cpu_at(ReduceLevel level, DataType type, ReduceOp op, void* dst,
                    const void* const* srcs, int src_count, std::uint64_t count, int ranks,
                    bool finish, const double* scales) {
   if (src_count < 1)
-    throw Error(ErrorCode::internal, text("wanted 1 or more sources, found ", src_count));
+    throw Error(ErrorCode::internal, text("wanted 1 or more sources, found {}", src_count));
   if (level > best_level())
-    throw Error(ErrorCode::unsupported,
-                text("wanted the ", name_of(level), " reduction, found a processor with ",
-                     name_of(best_level()), " at best; ask for one of reduce_levels()"));
+    throw Error(ErrorCode::unsupported, text("wanted the {} reduction, found a processor with {} "
+                                             "at best; ask for one of reduce_levels()",
+                                             name_of(level), name_of(best_level())));
   LoopJob job;
   job.op = op;
   job.dst = static_cast<std::byte*>(dst);

@@ -127,7 +127,7 @@ class ReferenceRun {
   static std::byte* inside(const Region& region, std::byte* base, std::uint64_t size) {
     if (region.offset > size || region.bytes > size - region.offset)
       throw Error(ErrorCode::invalid_argument,
-                  text("region ", print(region), " leaves its space of ", size, " bytes"));
+                  text("region {} leaves its space of {} bytes", print(region), size));
     return base + region.offset;
   }
 
@@ -135,13 +135,14 @@ class ReferenceRun {
     const Lane& stuck = plan_.lanes[lane];
     const Op& op = stuck.ops[next_[lane]];
     if (op.kind == OpKind::join)
-      throw Error(ErrorCode::timeout, text("no lane can go on: rank ", stuck.rank,
-                                           " waits for all to join call ", op.call));
+      throw Error(
+          ErrorCode::timeout,
+          text("no lane can go on: rank {} waits for all to join call {}", stuck.rank, op.call));
     throw Error(ErrorCode::timeout,
-                text("no lane can go on: rank ", stuck.rank, " waits in lane ", stuck.name, " op ",
-                     next_[lane], " for flag (owner ", op.flag.owner, ", writer ", op.flag.writer,
-                     ", index ", op.flag.index, ") >= ", op.value, ", found ", flags_[op.flag],
-                     "; verify the plan"));
+                text("no lane can go on: rank {} waits in lane {} op {} for flag (owner {}, writer "
+                     "{}, index {}) >= {}, found {}; verify the plan",
+                     stuck.rank, stuck.name, next_[lane], op.flag.owner, op.flag.writer,
+                     op.flag.index, op.value, flags_[op.flag]));
   }
 
   const Plan& plan_;
@@ -161,11 +162,11 @@ void run_reference(const Plan& plan, const std::vector<const void*>& inputs,
                    const std::vector<void*>& outputs, const std::vector<double>& scalars) {
   const auto ranks = static_cast<std::size_t>(plan.request.ranks);
   if (inputs.size() != ranks || outputs.size() != ranks)
-    throw Error(ErrorCode::invalid_argument, text("wanted ", ranks, " inputs and outputs, found ",
-                                                  inputs.size(), " and ", outputs.size()));
+    throw Error(ErrorCode::invalid_argument, text("wanted {} inputs and outputs, found {} and {}",
+                                                  ranks, inputs.size(), outputs.size()));
   if (!scalars.empty() && scalars.size() != ranks)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted ", ranks, " scalars or none, found ", scalars.size()));
+                text("wanted {} scalars or none, found {}", ranks, scalars.size()));
   ReferenceRun(plan, inputs, outputs, scalars).run();
 }
 

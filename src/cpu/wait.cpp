@@ -74,7 +74,7 @@ std::int64_t look_up(const WaitFor& wait) {
   const std::int64_t left_ns = wait.deadline_ns - now_ns();
   if (left_ns <= 0)
     throw Error(ErrorCode::timeout,
-                text(wait.describe(), ": the deadline has passed; is a rank stuck or stopped?"));
+                text("{}: the deadline has passed; is a rank stuck or stopped?", wait.describe()));
   return left_ns;
 }
 

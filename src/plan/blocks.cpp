@@ -76,19 +76,19 @@ std::string counts_fault(const Request& request) {
   const std::vector<std::uint64_t>& counts = request.counts;
   if (counts.empty()) return "";
   if (!takes_counts(request.collective))
-    return text("wanted no counts of blocks in ", name_of(request.collective), ", found ",
+    return text("wanted no counts of blocks in {}, found {}", name_of(request.collective),
                 counts.size());
   const auto ranks = static_cast<std::size_t>(request.ranks);
   const bool is_matrix = request.collective == Collective::all_to_all;
   if (counts.size() != (is_matrix ? ranks * ranks : ranks))
-    return text("wanted ", is_matrix ? ranks * ranks : ranks, " counts for ",
-                name_of(request.collective), " on ", ranks, " ranks, found ", counts.size());
+    return text("wanted {} counts for {} on {} ranks, found {}", is_matrix ? ranks * ranks : ranks,
+                name_of(request.collective), ranks, counts.size());
   const std::uint64_t largest = *std::max_element(counts.begin(), counts.end());
   if (request.count != largest)
-    return text("wanted the largest of the counts, ", largest, ", as the count, found ",
+    return text("wanted the largest of the counts, {}, as the count, found {}", largest,
                 request.count);
   if (std::all_of(counts.begin(), counts.end(), [&](auto count) { return count == largest; }))
-    return text("wanted counts that differ, found ", largest, " for all; leave them out");
+    return text("wanted counts that differ, found {} for all; leave them out", largest);
   return "";
 }
 

@@ -29,8 +29,8 @@ std::vector<Range> partition(Range whole, int parts, std::uint64_t granule) {
 Region slice(const Region& region, Range range) {
   if (range.offset > region.bytes || range.bytes > region.bytes - range.offset)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted a part of a region of ", region.bytes, " bytes, found [", range.offset,
-                     ", +", range.bytes, ")"));
+                text("wanted a part of a region of {} bytes, found [{}, +{})", region.bytes,
+                     range.offset, range.bytes));
   return {region.space, region.rank, region.offset + range.offset, range.bytes};
 }
 
@@ -85,8 +85,9 @@ Region Builder::alloc(Space space, int place, std::uint64_t bytes) {
                                      : space == Space::ring  ? &plan_.ring_bytes
                                                              : nullptr;
   if (used == nullptr)
-    throw Error(ErrorCode::invalid_argument, text("alloc: wanted scratch, inbox or ring, found ",
-                                                  name_of(space), ", which is the caller's"));
+    throw Error(ErrorCode::invalid_argument,
+                text("alloc: wanted scratch, inbox or ring, found {}, which is the caller's",
+                     name_of(space)));
   std::uint64_t& top = used->at(static_cast<std::size_t>(place));
   const Region region{space, place, top, bytes};
   top += (bytes + 127) / 128 * 128;
@@ -159,9 +160,8 @@ Event Builder::signal(int lane, int owner) {
 void Builder::wait(int lane, const Event& event) {
   if (plan_.lanes.at(static_cast<std::size_t>(lane)).rank != event.flag.owner)
     throw Error(ErrorCode::invalid_argument,
-                text("wait: wanted an event that is signalled to rank ",
-                     plan_.lanes[static_cast<std::size_t>(lane)].rank, ", found one to rank ",
-                     event.flag.owner));
+                text("wait: wanted an event that is signalled to rank {}, found one to rank {}",
+                     plan_.lanes[static_cast<std::size_t>(lane)].rank, event.flag.owner));
   Op& op = append(lane, OpKind::wait);
   op.flag = event.flag;
   op.value = event.value;
@@ -206,7 +206,7 @@ void Builder::stripe(const std::string& route, Range range) {
 void Builder::adopt(Plan plan) {
   if (plan.request != plan_.request)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted a plan of the request ", to_json(request()), ", found one of ",
+                text("wanted a plan of the request {}, found one of {}", to_json(request()),
                      to_json(plan.request)));
   plan.strategy = plan_.strategy;
   plan.topology = plan_.topology;

@@ -24,9 +24,10 @@ std::string why_removed(const std::string& engine, const std::string& param, std
   const bool has_order = engine == "tiled" || engine == "scatter_ring";
   const bool is_order = has_order && param == "order" && (value == 1 || value == 3);
   if (!is_order && (engine != "tiled" || !schedules.contains(param))) return "";
-  return text(param, "=", value, " of ", engine,
-              ": removed in 0.2.0, since no measured row chose this schedule: leave it out, and ",
-              "write a tuning table that has it anew by `plait tune`");
+  return text(
+      "{}={} of {}: removed in 0.2.0, since no measured row chose this schedule: leave it out, and "
+      "write a tuning table that has it anew by `plait tune`",
+      param, value, engine);
 }
 
 }  // namespace plait

@@ -27,7 +27,7 @@ class RowWriter {
     first_ = made.lanes.size();
     for (const Lane& lane : plan.lanes) {
       Lane& moved = made.lanes.emplace_back(lane);
-      moved.name = text(calls_, ":", lane.name);
+      moved.name = text("{}:{}", calls_, lane.name);
       moved.ops.clear();
     }
     is_enqueued_.resize(made.lanes.size(), false);
@@ -50,7 +50,7 @@ class RowWriter {
       made.request = plan.request;
       made.relay_devices = plan.relay_devices;
     }
-    made.strategy += text(calls_ == 1 ? "" : ", then ", label(plan));
+    made.strategy += text("{}{}", calls_ == 1 ? "" : ", then ", label(plan));
     made.counts.insert(plan.counts.begin(), plan.counts.end());
     path_of_.clear();
     for (const Path& path : plan.paths) {

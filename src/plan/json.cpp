@@ -246,8 +246,8 @@ std::string to_json(const Plan& plan) {
   made += ",\"lanes\":[";
   const char* between_lanes = "\n";
   for (const Lane& lane : plan.lanes) {
-    made += text(between_lanes, "{\"rank\":", lane.rank, ",\"kind\":\"", name_of(lane.kind),
-                 "\",\"name\":", dumped(lane.name), ",\"ops\":[");
+    made += text("{}{{\"rank\":{},\"kind\":\"{}\",\"name\":{},\"ops\":[", between_lanes, lane.rank,
+                 name_of(lane.kind), dumped(lane.name));
     between_lanes = ",\n";
     const char* between_ops = "\n";
     for (const Op& op : lane.ops) {
@@ -265,7 +265,7 @@ Plan plan_from_json(std::string_view json) {
   root.object_of_some({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
                        "symmetric", "relay_devices", "guests", "scratch_bytes", "inbox_bytes",
                        "ring_bytes", "stripes", "paths", "calls", "lanes", "counts", "enqueued"});
-  if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
+  if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"{}\"", kSchema));
   Plan plan;
   plan.request = read_request(root.at("request"));
   plan.strategy = root.at("strategy").string();

@@ -70,14 +70,14 @@ std::string call_fault(const Plan& plan, const LibraryCall& call) {
   std::set<int> ranks;
   for (const int rank : call.ranks)
     if (rank < 0 || rank >= plan.request.ranks || !ranks.insert(rank).second)
-      return text("wanted ranks in 0..", plan.request.ranks - 1, ", each once, found ", rank);
-  if (members < 2) return text("wanted two ranks or more, found ", members);
+      return text("wanted ranks in 0..{}, each once, found {}", plan.request.ranks - 1, rank);
+  if (members < 2) return text("wanted two ranks or more, found {}", members);
   for (const auto& [what, member] : {std::pair("root", call.root), {"peer", call.peer}})
     if (member < 0 || member >= members)
-      return text("wanted a ", what, " in 0..", members - 1, ", found ", member);
+      return text("wanted a {} in 0..{}, found {}", what, members - 1, member);
   const std::uint64_t most = (1ULL << 46) / bytes_of(plan.request.type);
   if (call.count < 1 || call.count > most)
-    return text("wanted 1..", most, " elements, found ", call.count);
+    return text("wanted 1..{} elements, found {}", most, call.count);
   return "";
 }
 
@@ -87,7 +87,7 @@ std::vector<std::string> call_faults(const Plan& plan) {
   std::vector<std::string> faults;
   for (std::size_t i = 0; i < plan.calls.size(); ++i)
     if (const std::string fault = call_fault(plan, plan.calls[i]); !fault.empty())
-      faults.push_back(text("call ", i, ": ", fault));
+      faults.push_back(text("call {}: {}", i, fault));
   return faults;
 }
 
@@ -102,13 +102,13 @@ std::vector<MemberFault> member_faults(const Plan& plan) {
       const int lane = static_cast<int>(i), rank = plan.lanes[i].rank;
       std::string fault;
       if (op.call < 0 || static_cast<std::size_t>(op.call) >= plan.calls.size())
-        fault = text("wanted one of the plan's ", plan.calls.size(), " calls, found ", op.call);
+        fault = text("wanted one of the plan's {} calls, found {}", plan.calls.size(), op.call);
       else if (member_of(plan.calls[static_cast<std::size_t>(op.call)], rank) < 0)
-        fault = text("wanted a rank of call ", op.call, ", found rank ", rank);
+        fault = text("wanted a rank of call {}, found rank {}", op.call, rank);
       else if (!joined.insert({op.call, rank}).second)
-        fault = text("wanted rank ", rank, " to join call ", op.call, " once, found it twice");
+        fault = text("wanted rank {} to join call {} once, found it twice", rank, op.call);
       else if (lane_of_rank.try_emplace(rank, lane).first->second != lane)
-        fault = text("wanted all joins of rank ", rank, " on one lane, found two");
+        fault = text("wanted all joins of rank {} on one lane, found two", rank);
       if (!fault.empty()) faults.push_back({rank, lane, static_cast<int>(k), fault});
     }
   for (std::size_t call = 0; call < plan.calls.size(); ++call)
@@ -116,7 +116,7 @@ std::vector<MemberFault> member_faults(const Plan& plan) {
       if (!joined.contains({static_cast<int>(call), rank}))
         faults.push_back(
             {rank, -1, -1,
-             text("wanted rank ", rank, " to join call ", call, ", found that it does not")});
+             text("wanted rank {} to join call {}, found that it does not", rank, call)});
   return faults;
 }
 
@@ -124,14 +124,14 @@ std::string size_fault(const Plan& plan, const Op& op, int rank) {
   const LibraryCall& call = plan.calls[static_cast<std::size_t>(op.call)];
   const Request request = request_of(plan, call);
   const int member = member_of(call, rank);
-  if (op.srcs.size() > 1) return text("wanted one source or none, found ", op.srcs.size());
+  if (op.srcs.size() > 1) return text("wanted one source or none, found {}", op.srcs.size());
   const std::uint64_t given = op.srcs.empty() ? 0 : op.srcs.front().bytes;
   if (given != input_bytes(request, member))
-    return text("wanted ", input_bytes(request, member), " bytes as what rank ", rank,
-                " gives to call ", op.call, ", found ", given);
+    return text("wanted {} bytes as what rank {} gives to call {}, found {}",
+                input_bytes(request, member), rank, op.call, given);
   if (op.dst.bytes != output_bytes(request, member))
-    return text("wanted ", output_bytes(request, member), " bytes as what rank ", rank,
-                " gets of call ", op.call, ", found ", op.dst.bytes);
+    return text("wanted {} bytes as what rank {} gets of call {}, found {}",
+                output_bytes(request, member), rank, op.call, op.dst.bytes);
   return "";
 }
 

@@ -21,7 +21,7 @@ inline GroupPosition group_position_of(const std::vector<std::vector<int>>& grou
   for (std::size_t group = 0; group < groups.size(); ++group)
     for (std::size_t place = 0; place < groups[group].size(); ++place)
       if (groups[group][place] == rank) return {static_cast<int>(group), static_cast<int>(place)};
-  throw Error(ErrorCode::internal, text("rank ", rank, " is on no node"));
+  throw Error(ErrorCode::internal, text("rank {} is on no node", rank));
 }
 
 /// Regions that a member of a call gives (src) and gets (dst); empty = none.

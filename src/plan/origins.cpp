@@ -59,8 +59,8 @@ class Follower {
     for (std::size_t lane = 0; lane < next_.size(); ++lane)
       if (next_[lane] < plan_.lanes[lane].ops.size())
         throw Error(ErrorCode::timeout,
-                    text("the plan cannot end: rank ", plan_.lanes[lane].rank, " lane ",
-                         plan_.lanes[lane].name, " op ", next_[lane], " waits for ever"));
+                    text("the plan cannot end: rank {} lane {} op {} waits for ever",
+                         plan_.lanes[lane].rank, plan_.lanes[lane].name, next_[lane]));
     return std::move(origins_);
   }
 
@@ -120,9 +120,10 @@ class Follower {
       const auto found = runs(src);
       for (const auto& run : found)
         if (run.second != found[0].second)
-          throw Error(ErrorCode::unsupported, text("premul_sum: source ", print(src),
-                                                   " holds data of several ranks, so no single "
-                                                   "factor applies; use another strategy"));
+          throw Error(ErrorCode::unsupported,
+                      text("premul_sum: source {} holds data of several ranks, so no single factor "
+                           "applies; use another strategy",
+                           print(src)));
       origins.push_back(found[0].second == kUnwritten ? kReduced : found[0].second);
     }
     if (op.dst.bytes != 0)

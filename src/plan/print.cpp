@@ -11,7 +11,7 @@ namespace {
 template <class Items>
 std::string joined(const Items& items) {
   std::string out;
-  for (const auto& item : items) out += text(out.empty() ? "" : " ", item);
+  for (const auto& item : items) out += text("{}{}", out.empty() ? "" : " ", item);
   return out;
 }
 
@@ -19,31 +19,32 @@ std::string hop_of(const Op& op, const Plan& plan) {
   if (op.path == kLocalPath) return "";
   const bool is_known = op.path >= 0 && static_cast<std::size_t>(op.path) < plan.paths.size();
   return text(
-      " via ",
-      is_known ? plan.paths[static_cast<std::size_t>(op.path)].name : text("path ", op.path, "?"),
-      " hop ", op.hop);
+      " via {} hop {}",
+      is_known ? plan.paths[static_cast<std::size_t>(op.path)].name : text("path {}?", op.path),
+      op.hop);
 }
 
 // A wait for a value of earlier calls is printed as the distance from that value.
 std::string value_of(const Op& op) {
-  if (op.kind == OpKind::signal || op.value != 0) return text(op.value);
-  return op.before == 0 ? "earlier calls" : text("earlier calls - ", op.before);
+  if (op.kind == OpKind::signal || op.value != 0) return text("{}", op.value);
+  return op.before == 0 ? "earlier calls" : text("earlier calls - {}", op.before);
 }
 
 std::string request_line(const Request& request) {
-  std::string out = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type));
-  if (reduces(request.collective)) out += text(" (", name_of(request.op), ")");
-  out += text(" on ", request.ranks, request.ranks == 1 ? " rank" : " ranks");
-  if (request.root != 0) out += text(", root ", request.root);
-  if (request.peer != 0) out += text(", peer ", request.peer);
-  return out + text(", devices ", joined(request.devices));
+  std::string out =
+      text("{} of {} {}", name_of(request), amount_of(request), name_of(request.type));
+  if (reduces(request.collective)) out += text(" ({})", name_of(request.op));
+  out += text(" on {}{}", request.ranks, request.ranks == 1 ? " rank" : " ranks");
+  if (request.root != 0) out += text(", root {}", request.root);
+  if (request.peer != 0) out += text(", peer {}", request.peer);
+  return out + text(", devices {}", joined(request.devices));
 }
 
 std::string print(const LibraryCall& call) {
-  std::string out = text(name_of(call.library), " ", name_of(call.collective), " of ", call.count,
-                         " among ranks ", joined(call.ranks));
-  if (call.root != 0) out += text(", root ", call.root);
-  return call.peer != 0 ? out + text(", peer ", call.peer) : out;
+  std::string out = text("{} {} of {} among ranks {}", name_of(call.library),
+                         name_of(call.collective), call.count, joined(call.ranks));
+  if (call.root != 0) out += text(", root {}", call.root);
+  return call.peer != 0 ? out + text(", peer {}", call.peer) : out;
 }
 
 }  // namespace
@@ -58,11 +59,11 @@ std::string print(const Region& region) {
 std::string print(const Op& op, const Plan& plan) {
   std::string out = name_of(op.kind);
   if (op.kind == OpKind::signal || op.kind == OpKind::wait)
-    return out + text(" flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
+    return out + text(" flag {} of rank {} by rank {}{}{}", op.flag.index, op.flag.owner,
                       op.flag.writer, op.kind == OpKind::signal ? " := " : " >= ", value_of(op));
   const bool has_call = op.call >= 0 && static_cast<std::size_t>(op.call) < plan.calls.size();
-  if (op.kind == OpKind::join) out += text(" call ", op.call, has_call ? ":" : "?:");
-  out += text(" ", print(op.dst), " <-");
+  if (op.kind == OpKind::join) out += text(" call {}{}", op.call, has_call ? ":" : "?:");
+  out += text(" {} <-", print(op.dst));
   const char* between = " ";
   for (const Region& src : op.srcs) {
     out += between + print(src);
@@ -73,27 +74,27 @@ std::string print(const Op& op, const Plan& plan) {
 }
 
 std::string print(const Plan& plan) {
-  std::string out = text("plan ", label(plan), ": ", request_line(plan.request), ", topology ",
-                         plan.topology, "\n  sum order ", name_of(plan.sum_order));
-  if (!plan.kernel.empty()) out += text(", kernel ", plan.kernel);
+  std::string out = text("plan {}: {}, topology {}\n  sum order {}", label(plan),
+                         request_line(plan.request), plan.topology, name_of(plan.sum_order));
+  if (!plan.kernel.empty()) out += text(", kernel {}", plan.kernel);
   if (plan.symmetric) out += ", symmetric";
-  out += text("\n  scratch ", joined(plan.scratch_bytes), " | inbox ", joined(plan.inbox_bytes),
-              " | ring ", joined(plan.ring_bytes), " bytes\n");
+  out += text("\n  scratch {} | inbox {} | ring {} bytes\n", joined(plan.scratch_bytes),
+              joined(plan.inbox_bytes), joined(plan.ring_bytes));
   if (!plan.relay_devices.empty())
-    out += text("  relay GPUs: devices ", joined(plan.relay_devices), "\n");
+    out += text("  relay GPUs: devices {}\n", joined(plan.relay_devices));
   for (const Stripe& stripe : plan.stripes)
-    out += text("  stripe ", stripe.route, ": ", stripe.offset, "+", stripe.bytes, " bytes\n");
+    out += text("  stripe {}: {}+{} bytes\n", stripe.route, stripe.offset, stripe.bytes);
   for (const auto& [name, bytes] : bytes_per_path(plan))
-    out += text("  over ", name, ": ", bytes, " bytes\n");
+    out += text("  over {}: {} bytes\n", name, bytes);
   for (const auto& [index, count] : plan.counts)
-    out += text("  flags ", index, " count on by ", count, "\n");
+    out += text("  flags {} count on by {}\n", index, count);
   for (std::size_t i = 0; i < plan.calls.size(); ++i)
-    out += text("  call ", i, ": ", print(plan.calls[i]), "\n");
+    out += text("  call {}: {}\n", i, print(plan.calls[i]));
   for (const Lane& lane : plan.lanes) {
-    out += text("r", lane.rank, ".", lane.name, " (", name_of(lane.kind), ", ", lane.ops.size(),
+    out += text("r{}.{} ({}, {}{}", lane.rank, lane.name, name_of(lane.kind), lane.ops.size(),
                 lane.ops.size() == 1 ? " op)\n" : " ops)\n");
     for (std::size_t i = 0; i < lane.ops.size(); ++i)
-      out += text("r", lane.rank, ".", lane.name, "#", i, " ", print(lane.ops[i], plan), "\n");
+      out += text("r{}.{}#{} {}\n", lane.rank, lane.name, i, print(lane.ops[i], plan));
   }
   return out;
 }

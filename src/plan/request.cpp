@@ -72,9 +72,10 @@ Enum parse(std::string_view name, const Rows& rows, const char* what,
   for (const auto& [alias, meant] : aliases)
     if (wanted == alias) return parse<Enum>(meant, rows, what, {});
   std::string known;
-  for (const auto& candidate : rows) known += text(known.empty() ? "" : ", ", candidate.name);
+  for (const auto& candidate : rows)
+    known += text("{}{}", known.empty() ? "" : ", ", candidate.name);
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a ", what, " (one of ", known, "), found \"", name, "\""));
+              text("wanted a {} (one of {}), found \"{}\"", what, known, name));
 }
 
 /// Bytes that a rank sends, or (with `gets`) receives, if blocks have a count each.
@@ -104,7 +105,7 @@ std::uint64_t extent_bytes(Extent extent, const Request& request, int rank) {
 void check_rank(int rank, int ranks, const char* what) {
   if (rank < 0 || rank >= ranks)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted a ", what, " in 0..", ranks - 1, ", found ", rank));
+                text("wanted a {} in 0..{}, found {}", what, ranks - 1, rank));
 }
 
 void check_devices(Request& request, const Topology& topology) {
@@ -112,23 +113,23 @@ void check_devices(Request& request, const Topology& topology) {
   if (request.devices.empty()) {
     if (usable.size() < static_cast<std::size_t>(request.ranks))
       throw Error(ErrorCode::invalid_argument,
-                  text("wanted ", request.ranks, " ranks, found ", usable.size(),
-                       " rank devices in topology ", topology.name));
+                  text("wanted {} ranks, found {} rank devices in topology {}", request.ranks,
+                       usable.size(), topology.name));
     request.devices.assign(usable.begin(), usable.begin() + request.ranks);
   }
   if (request.devices.size() != static_cast<std::size_t>(request.ranks))
-    throw Error(ErrorCode::invalid_argument, text("wanted one device a rank (", request.ranks,
-                                                  "), found ", request.devices.size()));
+    throw Error(ErrorCode::invalid_argument, text("wanted one device a rank ({}), found {}",
+                                                  request.ranks, request.devices.size()));
   for (std::size_t i = 0; i < request.devices.size(); ++i) {
     const int device = request.devices[i];
     if (std::find(usable.begin(), usable.end(), device) == usable.end())
-      throw Error(ErrorCode::invalid_argument,
-                  text("device ", device, " of rank ", i, " is no rank device of topology ",
-                       topology.name));
+      throw Error(
+          ErrorCode::invalid_argument,
+          text("device {} of rank {} is no rank device of topology {}", device, i, topology.name));
     for (std::size_t j = 0; j < i; ++j)
       if (request.devices[j] == device)
         throw Error(ErrorCode::invalid_argument,
-                    text("ranks ", j, " and ", i, " share device ", device));
+                    text("ranks {} and {} share device {}", j, i, device));
   }
 }
 
@@ -188,7 +189,7 @@ bool reduces(Collective collective) {
 Request checked(Request request, const Topology& topology) {
   if (request.ranks < 1 || request.ranks > kMaxRanks)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted 1..", kMaxRanks, " ranks, found ", request.ranks));
+                text("wanted 1..{} ranks, found {}", kMaxRanks, request.ranks));
   check_rank(request.root, request.ranks, "root");
   check_rank(request.peer, request.ranks, "peer");
   request = normal(std::move(request));
@@ -198,13 +199,13 @@ Request checked(Request request, const Topology& topology) {
                               (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
   if (request.count > limit)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted at most ", limit, " elements of ", name_of(request.type), " on ",
-                     request.ranks, " ranks, found ", request.count,
-                     " (a negative count reads like this too)"));
+                text("wanted at most {} elements of {} on {} ranks, found {} (a negative count "
+                     "reads like this too)",
+                     limit, name_of(request.type), request.ranks, request.count));
   const ReduceRow& op = kReduceOps[static_cast<std::size_t>(request.op)];
   if (reduces(request.collective) && !(is_float(request.type) ? op.on_floats : op.on_integers))
     throw Error(ErrorCode::unsupported,
-                text("reduction ", op.name, " is not defined on ", name_of(request.type)));
+                text("reduction {} is not defined on {}", op.name, name_of(request.type)));
   check_devices(request, topology);
   return request;
 }
@@ -221,17 +222,18 @@ Request normal(Request request) {
 }
 
 std::string name_of(const Request& request) {
-  return text(name_of(request.collective), request.counts.empty() ? "" : "_v");
+  return text("{}{}", name_of(request.collective), request.counts.empty() ? "" : "_v");
 }
 
 std::string amount_of(const Request& request) {
   constexpr std::size_t kMostListed = 16;
   if (request.counts.empty()) return std::to_string(request.count);
   if (request.counts.size() > kMostListed)
-    return text(sum_of(request.counts), " in ", request.counts.size(), " blocks of up to ",
+    return text("{} in {} blocks of up to {}", sum_of(request.counts), request.counts.size(),
                 request.count);
   std::string listed;
-  for (const std::uint64_t count : request.counts) listed += text(listed.empty() ? "" : "+", count);
+  for (const std::uint64_t count : request.counts)
+    listed += text("{}{}", listed.empty() ? "" : "+", count);
   return listed;
 }
 

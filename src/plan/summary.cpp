@@ -36,8 +36,8 @@ const char* name_of(SumOrder order) {
 std::string label(const Plan& plan) {
   std::string params;
   for (const auto& [name, value] : plan.params)
-    params += text(params.empty() ? "" : ",", name, "=", value);
-  return params.empty() ? plan.strategy : text(plan.strategy, "(", params, ")");
+    params += text("{}{}={}", params.empty() ? "" : ",", name, value);
+  return params.empty() ? plan.strategy : text("{}({})", plan.strategy, params);
 }
 
 std::uint32_t epochs_per_call(const Plan& plan) {

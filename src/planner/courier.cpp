@@ -34,10 +34,10 @@ Path courier_path(const Topology& topology, int src_device, int dst_device, Rout
   if (!direct.empty() && route == Route::best) return direct.front();
   for (const Path& path : paths_between(topology, src_device, dst_device))
     if (path.kind == PathKind::host) return path;
-  throw Error(ErrorCode::unsupported,
-              text("wanted a direct link or a path through host memory from ",
-                   device_label(topology, src_device), " to ", device_label(topology, dst_device),
-                   ", topology ", topology.name, " has neither"));
+  throw Error(ErrorCode::unsupported, text("wanted a direct link or a path through host memory "
+                                           "from {} to {}, topology {} has neither",
+                                           device_label(topology, src_device),
+                                           device_label(topology, dst_device), topology.name));
 }
 
 Courier::Courier(Builder& builder, std::string name, int slots, int sharers)
@@ -92,9 +92,9 @@ void Courier::send(int from, int to, const std::vector<Region>& srcs, Route rout
   const int index = channel_between(from, to, route);
   Channel& channel = at(channels_, index);
   if (channel.stage != stage_)
-    throw Error(ErrorCode::invalid_argument,
-                text("courier: wanted all messages from rank ", from, " to rank ", to,
-                     " in stage '", channel.stage, "', found one in stage '", stage_, "'"));
+    throw Error(ErrorCode::invalid_argument, text("courier: wanted all messages from rank {} to "
+                                                  "rank {} in stage '{}', found one in stage '{}'",
+                                                  from, to, channel.stage, stage_));
   std::uint64_t& begun = knowledge(from, stage_);
   if (channel.sent.empty() && channel.direct() && (begun & bit(to)) == 0) {
     channel.needs_opening = true;
@@ -110,17 +110,17 @@ Message Courier::receive(int to, int from, std::uint64_t bytes, Route route) {
   if (bytes == 0) return {};
   Channel& channel = at(channels_, channel_between(from, to, route));
   if (static_cast<std::size_t>(channel.received) == channel.sent.size())
-    throw Error(
-        ErrorCode::invalid_argument,
-        text("courier: wanted a message from rank ", from, " to rank ", to,
-             " sent before it is received, found ", channel.sent.size(), " sent and all received"));
+    throw Error(ErrorCode::invalid_argument,
+                text("courier: wanted a message from rank {} to rank {} sent before it is "
+                     "received, found {} sent and all received",
+                     from, to, channel.sent.size()));
   const Message message = at(channel.sent, channel.received);
   knowledge(to, stage_) |= at(channel.knowledge, channel.received);
   ++channel.received;
   if (message.region.bytes != bytes)
     throw Error(ErrorCode::invalid_argument,
-                text("courier: wanted ", bytes, " bytes from rank ", from, " to rank ", to,
-                     ", found a message of ", message.region.bytes));
+                text("courier: wanted {} bytes from rank {} to rank {}, found a message of {}",
+                     bytes, from, to, message.region.bytes));
   steps_.push_back({StepKind::receive, stage_, to, message, {}, {}, false, {}});
   return message;
 }
@@ -211,11 +211,11 @@ void Courier::await_slot(Channel& channel, int lane, int index) {
   if (index < slots_) return;
   const Event& released = at(channel.released, index - slots_);
   if (released.value == 0)
-    throw Error(ErrorCode::invalid_argument,
-                text("courier: wanted message ", index - slots_, " from rank ", channel.from,
-                     " to rank ", channel.to, " released before message ", index,
-                     " of the pair is sent, found it held; release() it, or take more than slots=",
-                     slots_));
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("courier: wanted message {} from rank {} to rank {} released before message {} of the "
+             "pair is sent, found it held; release() it, or take more than slots={}",
+             index - slots_, channel.from, channel.to, index, slots_));
   builder_.wait(lane, released);
 }
 
@@ -313,7 +313,7 @@ void in_lanes(Builder& builder, const CourierCut& cut,
     for (std::size_t chunk = static_cast<std::size_t>(lane); chunk < chunks.size();
          chunk += static_cast<std::size_t>(lanes))
       if (chunks[chunk].bytes != 0) mine.push_back(chunks[chunk]);
-    Courier courier(builder, text(cut.lane_name, lane), cut.slots, lanes);
+    Courier courier(builder, text("{}{}", cut.lane_name, lane), cut.slots, lanes);
     body(courier, mine);
     courier.write();
   }

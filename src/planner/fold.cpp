@@ -132,10 +132,11 @@ void write(Builder& builder, const Params& params) {
   if (request.ranks == 1) return alone(builder);
   if (request.ranks % 2 != 0)
     throw Error(ErrorCode::unsupported,
-                text("needs an even number of ranks, found ", request.ranks));
+                text("needs an even number of ranks, found {}", request.ranks));
   if (is_widened(request.type) && request.ranks > 2)
-    throw Error(ErrorCode::unsupported, text("sends sums so far from half to half, and those of ",
-                                             name_of(request.type), " are wider than the type"));
+    throw Error(ErrorCode::unsupported,
+                text("sends sums so far from half to half, and those of {} are wider than the type",
+                     name_of(request.type)));
   cut.lane_name = "fold";
   cut.slots = 3;
   cut.scratch_per_byte = 3.0;

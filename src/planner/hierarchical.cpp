@@ -35,17 +35,19 @@ std::vector<RankGroup> groups_of(const Topology& topology, const Request& reques
     const int index = request.devices[static_cast<std::size_t>(rank)];
     const Device& device = topology.devices[static_cast<std::size_t>(index)];
     if (device.numa < 0)
-      throw Error(ErrorCode::unsupported,
-                  text("wanted the NUMA node of every rank's device, topology ", topology.name,
-                       " does not state that of ", device_label(topology, index)));
+      throw Error(
+          ErrorCode::unsupported,
+          text("wanted the NUMA node of every rank's device, topology {} does not state that of {}",
+               topology.name, device_label(topology, index)));
     const auto [entry, is_new] =
         group_of_socket.try_emplace({device.node, device.numa}, groups.size());
     if (is_new) groups.emplace_back();
     groups[entry->second].members.push_back(rank);
   }
   if (groups.size() < 2)
-    throw Error(ErrorCode::unsupported, text("wanted ranks on at least two NUMA nodes, found all ",
-                                             request.ranks, " on one"));
+    throw Error(
+        ErrorCode::unsupported,
+        text("wanted ranks on at least two NUMA nodes, found all {} on one", request.ranks));
   if (groups.size() == static_cast<std::size_t>(request.ranks))
     throw Error(ErrorCode::unsupported, "wanted a NUMA node with two ranks or more, found none");
   return groups;

@@ -70,7 +70,7 @@ std::vector<std::vector<int>> ranks_of_nodes(const Builder& builder) {
   }
   if (nodes.size() < 2)
     throw Error(ErrorCode::unsupported,
-                text("wanted ranks on two nodes or more, found all ", builder.ranks(), " on one"));
+                text("wanted ranks on two nodes or more, found all {} on one", builder.ranks()));
   return nodes;
 }
 
@@ -156,9 +156,9 @@ const NodeCalls::PlanShape& NodeCalls::shape_for(const Step& step, std::vector<P
   Plan plan = plan_in_node(inside_, request);
   if (!plan.relay_devices.empty() || std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
                                                  [](std::uint64_t bytes) { return bytes != 0; }))
-    throw Error(
-        ErrorCode::unsupported,
-        text("wanted a plan in a node by its own ranks and without inboxes, found ", label(plan)));
+    throw Error(ErrorCode::unsupported,
+                text("wanted a plan in a node by its own ranks and without inboxes, found {}",
+                     label(plan)));
   paths = plan.paths;
   return same_key.emplace_back(std::move(plan));
 }

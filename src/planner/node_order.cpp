@@ -159,7 +159,7 @@ void write(Builder& builder, const Params& params) {
   const std::uint64_t room = scratch_limit(builder.topology());
   if (request.collective == Collective::reduce_scatter && message_bytes(request) > room / 3)
     throw Error(ErrorCode::unsupported,
-                text("wanted at most ", room / 3, " bytes, found ", message_bytes(request)));
+                text("wanted at most {} bytes, found {}", room / 3, message_bytes(request)));
   if (goes_on)
     go_on_from_node_to_node(builder, rails, params);
   else

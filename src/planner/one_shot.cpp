@@ -22,14 +22,15 @@ void write(Builder& builder, const Params&) {
   constexpr int kMostRanks = 32;  // bits of a DirectShape's masks
   if (request.ranks > kMostRanks)
     throw Error(ErrorCode::unsupported,
-                text("wanted at most ", kMostRanks, " ranks, found ", request.ranks));
+                text("wanted at most {} ranks, found {}", kMostRanks, request.ranks));
   const std::uint64_t limit = inbox_limit(builder.topology());
   const std::uint64_t slot = (bytes + 127) / 128 * 128;
   const auto others = static_cast<std::uint64_t>(request.ranks - 1);
   if (slot > limit / others)
-    throw Error(ErrorCode::unsupported,
-                text("wanted an inbox of ", others, " times ", slot, " bytes a rank, found ", limit,
-                     " (parameter inbox_bytes)"));
+    throw Error(
+        ErrorCode::unsupported,
+        text("wanted an inbox of {} times {} bytes a rank, found {} (parameter inbox_bytes)",
+             others, slot, limit));
   for (int rank = 0; rank < request.ranks; ++rank) builder.alloc(Space::inbox, rank, others * slot);
   if (request.collective == Collective::all_reduce) builder.kernel("one_shot");
   write_one_shot(builder, {"one_shot", 0, slot}, {0, bytes});

@@ -34,7 +34,7 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   if (request.ranks != 2)
-    throw Error(ErrorCode::unsupported, text("needs 2 ranks, found ", request.ranks));
+    throw Error(ErrorCode::unsupported, text("needs 2 ranks, found {}", request.ranks));
   const Range whole = whole_range(request);
   ExchangeOptions exchange;
   exchange.range = whole;

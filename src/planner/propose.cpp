@@ -23,11 +23,11 @@ std::string why_not(const Strategy& strategy, const Request& request) {
   const auto& done = strategy.info.collectives;
   if (std::find(done.begin(), done.end(), request.collective) == done.end()) {
     std::string list;
-    for (const Collective one : done) list += text(list.empty() ? "" : ", ", name_of(one));
-    return text("does ", list, ", not ", name_of(request.collective));
+    for (const Collective one : done) list += text("{}{}", list.empty() ? "" : ", ", name_of(one));
+    return text("does {}, not {}", list, name_of(request.collective));
   }
   if (request.counts.empty() || strategy.takes_counts) return "";
-  return text("does blocks of one size, not ", name_of(request));
+  return text("does blocks of one size, not {}", name_of(request));
 }
 
 std::set<std::string> known_parameters(const Strategy& strategy, const Topology& topology,
@@ -47,9 +47,10 @@ void check_names(const Strategy& strategy, const Topology& topology, const Reque
   for (const auto& [name, value] : params) {
     if (known.contains(name)) continue;
     std::string list;
-    for (const std::string& one : known) list += text(list.empty() ? "" : ", ", one);
-    throw Error(ErrorCode::invalid_argument, text("wanted a parameter of ", strategy.info.name,
-                                                  " (one of ", list, "), found \"", name, "\""));
+    for (const std::string& one : known) list += text("{}{}", list.empty() ? "" : ", ", one);
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("wanted a parameter of {} (one of {}), found \"{}\"", strategy.info.name, list, name));
   }
 }
 
@@ -94,8 +95,8 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
     }
     if (is_wide && !strategy->uses_library) {
       refuse(*strategy, text("sends between nodes by plait's own links, which is for simulation; "
-                             "on more than ",
-                             kMostRanksBetweenNodes, " ranks by name only"));
+                             "on more than {} ranks by name only",
+                             kMostRanksBetweenNodes));
       continue;
     }
     std::size_t built = 0;
@@ -132,15 +133,15 @@ Plan propose_one(const Topology& topology, const Request& request, const std::st
   const Request wanted = checked(request, topology);
   std::string names;
   for (const Strategy* one : all_strategies()) {
-    names += text(names.empty() ? "" : ", ", one->info.name);
+    names += text("{}{}", names.empty() ? "" : ", ", one->info.name);
     if (one->info.name != strategy) continue;
     if (const std::string why = why_not(*one, wanted); !why.empty())
-      throw Error(ErrorCode::unsupported, text(strategy, " ", why));
+      throw Error(ErrorCode::unsupported, text("{} {}", strategy, why));
     check_names(*one, topology, wanted, params);
     return one->build(topology, wanted, params);
   }
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a strategy (one of ", names, "), found \"", strategy, "\""));
+              text("wanted a strategy (one of {}), found \"{}\"", names, strategy));
 }
 
 }  // namespace plait

@@ -86,9 +86,9 @@ void write(Builder& builder, const Params& params) {
     alone(builder);
   } else if (request.collective == Collective::all_gather) {
     if (folding.members != request.ranks)
-      throw Error(ErrorCode::unsupported,
-                  text("all_gather by recursive doubling needs a power of two", " of ranks, found ",
-                       request.ranks, "; bruck takes any number"));
+      throw Error(ErrorCode::unsupported, text("all_gather by recursive doubling needs a power of "
+                                               "two of ranks, found {}; bruck takes any number",
+                                               request.ranks));
     cut.scratch_per_byte = request.ranks;
     in_chunks(builder, cut,
               [&](Courier& courier, Range chunk) { all_gather(builder, courier, chunk); });

@@ -51,7 +51,7 @@ int param_in(const Params& params, const std::string& name, int otherwise, int l
   const std::int64_t value = found == params.end() ? otherwise : found->second;
   if (value < least || value > most)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted ", name, " in ", least, "..", most, ", found ", value));
+                text("wanted {} in {}..{}, found {}", name, least, most, value));
   return static_cast<int>(value);
 }
 
@@ -81,11 +81,12 @@ void add_strategy(Strategy strategy) {
   if (strategy.info.name.empty() || !strategy.candidates || !strategy.write)
     throw Error(ErrorCode::invalid_argument,
                 text("a strategy: wanted a name, candidates and a function that writes its plan, "
-                     "found one without (name \"",
-                     strategy.info.name, "\")"));
+                     "found one without (name \"{}\")",
+                     strategy.info.name));
   if (named(own_strategies(), strategy.info.name) != nullptr)
-    throw Error(ErrorCode::invalid_argument, text("a strategy: wanted a name of its own, found \"",
-                                                  strategy.info.name, "\", which is plait's"));
+    throw Error(ErrorCode::invalid_argument,
+                text("a strategy: wanted a name of its own, found \"{}\", which is plait's",
+                     strategy.info.name));
   const std::lock_guard lock(added().mutex);
   const Strategy& added_one = added().ever.emplace_back(std::move(strategy));
   std::erase_if(added().current,

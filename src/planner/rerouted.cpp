@@ -68,16 +68,18 @@ PathOfPair route(const Builder& builder, double bytes) {
       chosen[{from, to}] = *direct;
     }
   if (apart.empty())
-    throw Error(ErrorCode::unsupported,
-                text("every pair of the ", builder.ranks(), " ranks has a direct link in topology ",
-                     topology.name, "; nothing to reroute"));
+    throw Error(
+        ErrorCode::unsupported,
+        text("every pair of the {} ranks has a direct link in topology {}; nothing to reroute",
+             builder.ranks(), topology.name));
   for (const auto& [from, to] : apart) {
     const std::vector<Path> paths =
         paths_between(topology, builder.device(from), builder.device(to));
     const Path* best = quickest(topology, paths, load, bytes);
     if (best == nullptr)
-      throw Error(ErrorCode::unsupported, text("no path of two hops joins ranks ", from, " and ",
-                                               to, " in topology ", topology.name));
+      throw Error(ErrorCode::unsupported,
+                  text("no path of two hops joins ranks {} and {} in topology {}", from, to,
+                       topology.name));
     for (const int link : best->links) ++load[link];
     chosen[{from, to}] = *best;
   }

@@ -222,10 +222,10 @@ double common_gb_per_s(const Topology& topology, const Pairs& active,
 
 Path relay_path(const Topology& topology, int src_device, int dst_device, int relay_device) {
   if (const auto path = path_of(topology, src_device, dst_device, "", relay_device)) return *path;
-  throw Error(
-      ErrorCode::unsupported,
-      text("wanted links from ", device_label(topology, src_device), " over device ", relay_device,
-           " to ", device_label(topology, dst_device), ", topology ", topology.name, " lacks one"));
+  throw Error(ErrorCode::unsupported,
+              text("wanted links from {} over device {} to {}, topology {} lacks one",
+                   device_label(topology, src_device), relay_device,
+                   device_label(topology, dst_device), topology.name));
 }
 
 }  // namespace plait

@@ -24,7 +24,7 @@ void write(Builder& builder, const Params&) {
   if (request.ranks == 1) return alone(builder);
   if (exchange.range.bytes > kMostBytes)
     throw Error(ErrorCode::unsupported,
-                text("stages at most ", kMostBytes, " bytes, found ", exchange.range.bytes));
+                text("stages at most {} bytes, found {}", kMostBytes, exchange.range.bytes));
   exchange.ring_bytes = ring_limit(builder.topology());
   exchange.path = [&builder](int from, int to) {
     return host_path(builder.topology(), builder.device(from), builder.device(to));

@@ -225,7 +225,7 @@ std::vector<StripedPath> by_given_shares(Params params, const std::vector<Stripe
   add({"nvlink", 0.0, -1}, 1000 - shares.other_permille());
   add({"host", 0.0, -1}, shares.host_permille);
   if (shares.relay_permille > 0)
-    add({text("relay:", device_label(topology, shares.relay_device)), 0.0, shares.relay_device},
+    add({text("relay:{}", device_label(topology, shares.relay_device)), 0.0, shares.relay_device},
         shares.relay_permille);
   std::uint64_t given = 0;
   for (const StripedPath& stripe : stripes) given += stripe.bytes;
@@ -244,7 +244,7 @@ class StripeWriter {
     int number = 0;
     for (const Range& part :
          partition(range, stripe.lanes, std::max<std::uint64_t>(stripe.chunk_bytes, 128)))
-      if (part.bytes != 0) write_lane(stripe, part, text(stripe.route.route, ".", number++, "."));
+      if (part.bytes != 0) write_lane(stripe, part, text("{}.{}.", stripe.route.route, number++));
     builder_.stripe(stripe.route.route, range);
   }
   /// A rank ends when its receives are complete and no peer uses its memory any more.

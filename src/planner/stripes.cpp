@@ -74,13 +74,14 @@ Shares shares_from(const Params& params, const Topology& topology, const Request
   shares.relay_permille = param_in(params, "relay_permille", 0, 0, 1000);
   shares.relay_device = param_in(params, "relay", -1, -1, 1 << 20);
   if (shares.other_permille() > 1000)
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted shares of at most 1000 thousandths, found ", shares.other_permille()));
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("wanted shares of at most 1000 thousandths, found {}", shares.other_permille()));
   if (shares.relay_permille > 0 && shares.relay_device < 0)
     throw Error(ErrorCode::invalid_argument, "wanted relay=DEVICE with relay_permille, found none");
   if (shares.host_cpu_permille > 0 && !reduces(request.collective))
     throw Error(ErrorCode::unsupported,
-                text("host_cpu_permille needs a collective that reduces, found ",
+                text("host_cpu_permille needs a collective that reduces, found {}",
                      name_of(request.collective)));
   if (is_given(params) || message_bytes(request) < kLeastStripedBytes || request.ranks < 2)
     return shares;
@@ -151,7 +152,7 @@ void write_stripes(Builder& builder, ExchangeOptions direct, const Shares& share
          by_host, true);
   stripe("host", shares.host_permille,
          !is_direct_last && shares.relay_permille == 0 && shares.host_permille > 0, by_host, false);
-  stripe(text("relay:",
+  stripe(text("relay:{}",
               shares.relay_device < 0 ? text("none") : device_label(topology, shares.relay_device)),
          shares.relay_permille, !is_direct_last && shares.relay_permille > 0, by_relay, false);
   stripe("nvlink", direct_permille, true, direct.path ? PathOf() : by_link, false);

@@ -41,8 +41,9 @@ const Path& Mover::path(int from, int to) {
   // Three hops: the receiver reads the ring beyond a bus between sockets.
   const std::size_t most = path.kind == PathKind::host ? 3 : 2;
   if (path.links.empty() || path.links.size() > most)
-    throw Error(ErrorCode::unsupported, text("wanted a path of one or two hops from rank ", from,
-                                             " to rank ", to, ", found ", path.name));
+    throw Error(ErrorCode::unsupported,
+                text("wanted a path of one or two hops from rank {} to rank {}, found {}", from, to,
+                     path.name));
   return path_of_[{from, to}] = std::move(path);
 }
 

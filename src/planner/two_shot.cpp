@@ -76,9 +76,10 @@ void write(Builder& builder, const Params& params) {
       (partition(whole, request.ranks, builder.granule())[0].bytes + 127) / 128 * 128;
   const std::uint64_t slots = index(request.ranks - 1) * (is_pushed ? 2 : 1);
   if (shard > inbox_limit(topology) / slots || shard > scratch_limit(topology))
-    throw Error(ErrorCode::unsupported,
-                text("wanted an inbox of ", slots, " times ", shard, " bytes a rank, found ",
-                     inbox_limit(topology), " (parameter inbox_bytes)"));
+    throw Error(
+        ErrorCode::unsupported,
+        text("wanted an inbox of {} times {} bytes a rank, found {} (parameter inbox_bytes)", slots,
+             shard, inbox_limit(topology)));
   builder.kernel("two_shot");
   write_shots(builder, is_pushed, shard);
 }

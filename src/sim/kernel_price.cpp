@@ -161,9 +161,9 @@ std::vector<SharedResource> shared_by(const Topology& topology, const std::vecto
       const std::vector<int> links = links_between(topology, from, to, through_host);
       if (links.empty())
         throw Error(ErrorCode::unsupported,
-                    text("cannot predict ", plan_label, " on ", topology.name, ": no ",
-                         through_host ? "way through host memory" : "link", " from ",
-                         device_label(topology, from), " to ", device_label(topology, to)));
+                    text("cannot predict {} on {}: no {} from {} to {}", plan_label, topology.name,
+                         through_host ? "way through host memory" : "link",
+                         device_label(topology, from), device_label(topology, to)));
       for (const int one : links) {
         const Link& link = topology.links[static_cast<std::size_t>(one)];
         slowest.gb_per_s = std::min(slowest.gb_per_s, link.gb_per_s);
@@ -226,8 +226,9 @@ class Price {
     const auto found = plan_.params.find(key);
     const double value = found == plan_.params.end() ? 0.0 : static_cast<double>(found->second);
     if (value >= least) return value;
-    throw Error(ErrorCode::invalid_argument, text("cannot predict ", label(plan_), ": wanted ", key,
-                                                  " from ", least, " on, found ", value));
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("cannot predict {}: wanted {} from {} on, found {}", label(plan_), key, least, value));
   }
 
   double has(const char* key) const {

@@ -49,7 +49,7 @@ const Topology& sound(const Topology& topology) {
   const std::vector<std::string> wrong = problems(topology);
   if (wrong.empty()) return topology;
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a valid topology to simulate on, found ", wrong.front()));
+              text("wanted a valid topology to simulate on, found {}", wrong.front()));
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ void SimMachine::add_links() {
     for (const int resource : link.resources)
       if (std::find(used.begin(), used.end(), resource) == used.end()) used.push_back(resource);
     if (used.empty())
-      used.push_back(add(text(name_of(link.kind), ":", device_label(topology_, link.src), ">",
+      used.push_back(add(text("{}:{}>{}", name_of(link.kind), device_label(topology_, link.src),
                               device_label(topology_, link.dst)),
                          link.gb_per_s));
     else if (link.kind == LinkKind::nvlink)
@@ -94,7 +94,7 @@ void SimMachine::add_memories() {
     const Device& device = topology_.devices[i];
     const bool is_gpu = device.kind == DeviceKind::gpu;
     const std::string label = device_label(topology_, static_cast<int>(i));
-    const std::string name = is_gpu ? text("gpu", device.index, ".memory") : text(label, ".dram");
+    const std::string name = is_gpu ? text("gpu{}.memory", device.index) : text("{}.dram", label);
     const auto found = std::find(names_.begin(), names_.end(), name);
     if (found != names_.end()) {
       memories_.push_back(static_cast<int>(found - names_.begin()));
@@ -104,7 +104,7 @@ void SimMachine::add_memories() {
                                 ? parameter(topology_, "host_memory_gb_per_s")
                                 : parameter(topology_, "gpu_memory_gb_per_s");
     memories_.push_back(
-        add(device.node == 0 ? name : text("node", device.node, ".", name), capacity));
+        add(device.node == 0 ? name : text("node{}.{}", device.node, name), capacity));
   }
 }
 

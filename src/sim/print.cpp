@@ -22,15 +22,15 @@ std::string padded(const std::string& left, std::size_t width) {
 }  // namespace
 
 std::string print(const Timeline& timeline) {
-  std::string out = text(timeline.plan, " on ", timeline.topology, "\n");
-  out += text("total      ", fixed(timeline.total_ns / 1e3, 2), " us\n");
-  out += text("algbw      ", fixed(timeline.algbw_gb_per_s, 2), " GB/s, busbw ",
-              fixed(timeline.busbw_gb_per_s, 2), " GB/s\n");
-  out += text("bound by   ", timeline.bound_by, "\n");
+  std::string out = text("{} on {}\n", timeline.plan, timeline.topology);
+  out += text("total      {} us\n", fixed(timeline.total_ns / 1e3, 2));
+  out += text("algbw      {} GB/s, busbw {} GB/s\n", fixed(timeline.algbw_gb_per_s, 2),
+              fixed(timeline.busbw_gb_per_s, 2));
+  out += text("bound by   {}\n", timeline.bound_by);
   if (timeline.lower_bound_ns > 0.0 && timeline.total_ns > 0.0)
-    out += text("no plan under ", fixed(timeline.lower_bound_ns / 1e3, 2), " us: this is ",
-                fixed(100.0 * timeline.lower_bound_ns / timeline.total_ns, 1),
-                " % of what this machine allows\n");
+    out += text("no plan under {} us: this is {} % of what this machine allows\n",
+                fixed(timeline.lower_bound_ns / 1e3, 2),
+                fixed(100.0 * timeline.lower_bound_ns / timeline.total_ns, 1));
   std::vector<ResourceLoad> loads = timeline.resources;
   std::stable_sort(loads.begin(), loads.end(), [](const ResourceLoad& a, const ResourceLoad& b) {
     return a.busy_ns > b.busy_ns;
@@ -39,11 +39,12 @@ std::string print(const Timeline& timeline) {
   std::size_t width = 12;
   for (std::size_t i = 0; i < std::min(kShown, loads.size()); ++i)
     width = std::max(width, loads[i].name.size() + 2);
-  out += text(padded("resource", width), padded("MB", 12), "busy\n");
+  out += text("{}{}busy\n", padded("resource", width), padded("MB", 12));
   for (std::size_t i = 0; i < std::min(kShown, loads.size()); ++i)
-    out += text(padded(loads[i].name, width), padded(fixed(loads[i].bytes / 1e6, 2), 12),
-                fixed(100.0 * loads[i].busy_ns / std::max(timeline.total_ns, 1e-9), 1), " %\n");
-  if (loads.size() > kShown) out += text("and ", loads.size() - kShown, " more resources\n");
+    out +=
+        text("{}{}{} %\n", padded(loads[i].name, width), padded(fixed(loads[i].bytes / 1e6, 2), 12),
+             fixed(100.0 * loads[i].busy_ns / std::max(timeline.total_ns, 1e-9), 1));
+  if (loads.size() > kShown) out += text("and {} more resources\n", loads.size() - kShown);
   return out;
 }
 

@@ -27,7 +27,7 @@ class Compiler {
     devices_.insert(devices_.end(), plan.relay_devices.begin(), plan.relay_devices.end());
     for (const int device : devices_)
       if (device < 0 || device >= device_count())
-        refuse(text("device ", device, " is not in topology ", machine.topology().name));
+        refuse(text("device {} is not in topology {}", device, machine.topology().name));
     flags_.resize(at(plan.request.ranks) * at(plan.request.ranks));
     std::size_t ops = script.steps.size();
     for (const Lane& lane : plan.lanes) ops += lane.ops.size();
@@ -42,7 +42,7 @@ class Compiler {
   void lane(int index) {
     const Lane& lane = plan_.lanes[at(index)];
     if (lane.rank < 0 || lane.rank >= plan_.request.ranks)
-      refuse(text("lane ", lane.name, " belongs to rank ", lane.rank));
+      refuse(text("lane {} belongs to rank {}", lane.name, lane.rank));
     const int first = static_cast<int>(script_.steps.size());
     lane_ = &lane;
     last_ = StreamWork::none;
@@ -58,22 +58,22 @@ class Compiler {
   int device_count() const { return static_cast<int>(topology().devices.size()); }
 
   [[noreturn]] void refuse(const std::string& what) const {
-    const std::string where = lane_ == nullptr ? std::string()
-                                               : text(" (rank ", lane_->rank, " lane ", lane_->name,
-                                                      " op ", op_index_, ")");
+    const std::string where =
+        lane_ == nullptr ? std::string()
+                         : text(" (rank {} lane {} op {})", lane_->rank, lane_->name, op_index_);
     throw Error(ErrorCode::invalid_argument,
-                text("cannot simulate plan ", label(plan_), where, ": ", what,
-                     "; verify() lists all that is wrong with a plan"));
+                text("cannot simulate plan {}{}: {}; verify() lists all that is wrong with a plan",
+                     label(plan_), where, what));
   }
 
   /// Returns the dense number of a flag; numbers follow first use.
   int flag(const Flag& wanted) {
     const int ranks = plan_.request.ranks;
     for (const int rank : {wanted.owner, wanted.writer})
-      if (rank < 0 || rank >= ranks) refuse(text("a flag belongs to rank ", rank));
+      if (rank < 0 || rank >= ranks) refuse(text("a flag belongs to rank {}", rank));
     if (wanted.index < 0 || wanted.index >= kMostFlags)
       refuse(
-          text("wanted at most ", kMostFlags, " flags of two ranks, found index ", wanted.index));
+          text("wanted at most {} flags of two ranks, found index {}", kMostFlags, wanted.index));
     std::vector<int>& flags = flags_[at(wanted.owner * ranks + wanted.writer)];
     if (flags.size() <= at(wanted.index)) flags.resize(at(wanted.index) + 1, -1);
     int& number = flags[at(wanted.index)];
@@ -84,7 +84,7 @@ class Compiler {
   // The device with the memory of a region.
   int place(const Region& region) const {
     if (region.rank < 0 || region.rank >= static_cast<int>(devices_.size()))
-      refuse(text("region ", print(region), " lies at no place of the plan"));
+      refuse(text("region {} lies at no place of the plan", print(region)));
     const int device = devices_[at(region.rank)];
     return region.space == Space::ring ? machine_.host_of(device) : device;
   }
@@ -119,7 +119,7 @@ class Compiler {
     const Costs& costs = machine_.costs();
     const Flag& raised = op.flag;
     if (raised.owner < 0 || raised.owner >= plan_.request.ranks)
-      refuse(text("a signal goes to rank ", raised.owner));
+      refuse(text("a signal goes to rank {}", raised.owner));
     const int here = devices_[at(lane_->rank)], there = devices_[at(raised.owner)];
     const bool follows_data = before != nullptr && before->kind == OpKind::copy;
     if (node_of(here) != node_of(there) && !follows_data) step.lag_ns = costs.network_signal_ns;
@@ -199,7 +199,7 @@ class Compiler {
   }
 
   void copy(ScriptStep& step, const Op& op, const Op* before) {
-    if (op.srcs.size() != 1) refuse(text("a copy of ", op.srcs.size(), " sources"));
+    if (op.srcs.size() != 1) refuse(text("a copy of {} sources", op.srcs.size()));
     step.fixed_ns = op_ns();
     step.bytes = static_cast<double>(op.dst.bytes);
     if (op.dst.space == Space::inbox) step.bytes *= line_factor();
@@ -259,17 +259,17 @@ class Compiler {
 
   int hop_link(const Op& op) const {
     if (op.path < 0 || op.path >= static_cast<int>(plan_.paths.size()))
-      refuse(text("path ", op.path, " is not among the plan's ", plan_.paths.size()));
+      refuse(text("path {} is not among the plan's {}", op.path, plan_.paths.size()));
     const Path& path = plan_.paths[at(op.path)];
     if (op.hop < 0 || op.hop >= static_cast<int>(path.links.size()) ||
         path.devices.size() != path.links.size() + 1)
-      refuse(text("path ", path.name, " has no hop ", op.hop));
+      refuse(text("path {} has no hop {}", path.name, op.hop));
     const int link = path.links[at(op.hop)];
     if (link < 0 || link >= static_cast<int>(topology().links.size()) ||
         topology().links[at(link)].src != path.devices[at(op.hop)] ||
         topology().links[at(link)].dst != path.devices[at(op.hop) + 1])
-      refuse(text("hop ", op.hop, " of path ", path.name, " is no link of topology ",
-                  topology().name, "; plan again for this machine"));
+      refuse(text("hop {} of path {} is no link of topology {}; plan again for this machine",
+                  op.hop, path.name, topology().name));
     return link;
   }
 
@@ -313,7 +313,7 @@ class Compiler {
   // begins when all members have joined and ends when all members' flows have ended (simulate.cpp).
   void join(ScriptStep& step, const Op& op) {
     if (op.call < 0 || op.call >= static_cast<int>(prices_.size()))
-      refuse(text("call ", op.call, " is not among the plan's ", prices_.size()));
+      refuse(text("call {} is not among the plan's {}", op.call, prices_.size()));
     const LibraryPrice& price = *prices_[at(op.call)];
     const LibraryCall& call = plan_.calls[at(op.call)];
     step.call = first_call_ + op.call;

@@ -278,9 +278,9 @@ class Clock {
   const Lane& of_plan = plan.lanes[at(lane.lane)];
   const int op = clock.next_step(index);
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a plan that ends, found ", label(plan), " stuck: rank ", of_plan.rank,
-                   " lane ", of_plan.name, " op ", op, " (", print(of_plan.ops[at(op)], plan),
-                   ") never ends; see verify()"));
+              text("wanted a plan that ends, found {} stuck: rank {} lane {} op {} ({}) never "
+                   "ends; see verify()",
+                   label(plan), of_plan.rank, of_plan.name, op, print(of_plan.ops[at(op)], plan)));
 }
 
 // If the busiest resource is idle most of the time, fixed costs bound the plan.

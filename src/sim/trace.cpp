@@ -19,8 +19,8 @@ const Op& op_of(const Span& span, const Plan& plan) {
   const auto lane = static_cast<std::size_t>(span.lane), op = static_cast<std::size_t>(span.op);
   if (lane >= plan.lanes.size() || op >= plan.lanes[lane].ops.size())
     throw Error(ErrorCode::invalid_argument,
-                text("wanted the plan of the timeline, found ", label(plan), " without op ",
-                     span.op, " of lane ", span.lane));
+                text("wanted the plan of the timeline, found {} without op {} of lane {}",
+                     label(plan), span.op, span.lane));
   return plan.lanes[lane].ops[op];
 }
 
@@ -28,7 +28,7 @@ std::string hop_name(const Op& op, const Plan& plan) {
   if (op.kind != OpKind::copy) return "";
   if (op.path < 0) return "local";
   const Path& path = plan.paths[static_cast<std::size_t>(op.path)];
-  return path.links.size() < 2 ? path.name : text(path.name, " hop ", op.hop);
+  return path.links.size() < 2 ? path.name : text("{} hop {}", path.name, op.hop);
 }
 
 void add_slices(Json& events, const Timeline& timeline, const Plan& plan) {
@@ -37,12 +37,12 @@ void add_slices(Json& events, const Timeline& timeline, const Plan& plan) {
     events.push_back({{"ph", "M"},
                       {"name", "process_name"},
                       {"pid", lane.rank},
-                      {"args", {{"name", text("rank ", lane.rank)}}}});
+                      {"args", {{"name", text("rank {}", lane.rank)}}}});
     events.push_back({{"ph", "M"},
                       {"name", "thread_name"},
                       {"pid", lane.rank},
                       {"tid", i},
-                      {"args", {{"name", text(lane.name, " (", name_of(lane.kind), ")")}}}});
+                      {"args", {{"name", text("{} ({})", lane.name, name_of(lane.kind))}}}});
   }
   for (const Span& span : timeline.spans) {
     const Op& op = op_of(span, plan);
@@ -54,7 +54,7 @@ void add_slices(Json& events, const Timeline& timeline, const Plan& plan) {
     }
     const std::string hop = hop_name(op, plan);
     events.push_back({{"ph", "X"},
-                      {"name", hop.empty() ? name_of(op.kind) : text("copy ", hop)},
+                      {"name", hop.empty() ? name_of(op.kind) : text("copy {}", hop)},
                       {"cat", name_of(op.kind)},
                       {"pid", plan.lanes[static_cast<std::size_t>(span.lane)].rank},
                       {"tid", span.lane},
@@ -99,7 +99,7 @@ void add_arrows(Json& events, const Timeline& timeline, const Plan& plan) {
 void add_counters(Json& events, const Timeline& timeline, int pid) {
   const auto counter = [&](const ResourceLoad& load, const Rate& rate) {
     events.push_back({{"ph", "C"},
-                      {"name", text("GB/s ", load.name)},
+                      {"name", text("GB/s {}", load.name)},
                       {"pid", pid},
                       {"ts", rate.at_ns / 1e3},
                       {"args", {{"gb_per_s", rate.gb_per_s}}}});

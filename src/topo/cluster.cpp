@@ -88,9 +88,9 @@ class Cluster {
       const auto [stem, index] = split(part);
       is_renamed |= index >= 0;
       made += (made.empty() ? "" : ".") +
-              (index < 0 ? part : text(stem, index + copy * counts_.at(stem)));
+              (index < 0 ? part : text("{}{}", stem, index + copy * counts_.at(stem)));
     }
-    return is_renamed ? made : text("node", copy, ".", name);
+    return is_renamed ? made : text("node{}.{}", copy, name);
   }
 
   int device_of(int device, int copy) const {
@@ -144,8 +144,8 @@ class Cluster {
     if (nics_of_rail.size() < 2) return;
     for (const auto& [rail, nics] : nics_of_rail) {
       const double gb_per_s = network_.gb_per_s * nics / network_.oversubscription;
-      spine_[rail] = {add_resource(text("rail", rail, ".spine.up"), gb_per_s),
-                      add_resource(text("rail", rail, ".spine.down"), gb_per_s)};
+      spine_[rail] = {add_resource(text("rail{}.spine.up", rail), gb_per_s),
+                      add_resource(text("rail{}.spine.down", rail), gb_per_s)};
     }
   }
 

@@ -34,7 +34,7 @@ class Discovery {
   Topology run() {
     made_.name = "discovered";
     made_.source =
-        like_.name.empty() ? std::string(kSource) : text(kSource, "; speeds of ", like_.name);
+        like_.name.empty() ? std::string(kSource) : text("{}; speeds of {}", kSource, like_.name);
     made_.parameters = like_.parameters;
     if (made_.parameters.empty()) plain_parameters();
     add_devices();
@@ -92,8 +92,8 @@ class Discovery {
   void add_nvlink(int src, int dst, int width, int version, bool through_switch) {
     Link link{LinkKind::nvlink, src, dst, width, nvlink_gb_per_s(width, version), 700, {}};
     if (through_switch)
-      link.resources = {resource(text("gpu", src, ".nvlink.out"), link.gb_per_s),
-                        resource(text("gpu", dst, ".nvlink.in"), link.gb_per_s)};
+      link.resources = {resource(text("gpu{}.nvlink.out", src), link.gb_per_s),
+                        resource(text("gpu{}.nvlink.in", dst), link.gb_per_s)};
     made_.links.push_back(link);
   }
 
@@ -171,16 +171,16 @@ class Discovery {
       const std::string node = device_name(made_.devices[static_cast<std::size_t>(host)]);
       const double speed = host_gb_per_s(i);
       const int dram =
-          resource(text(node, ".dram"), figure("numa0.dram", gpu_models().dram_gb_per_s));
+          resource(text("{}.dram", node), figure("numa0.dram", gpu_models().dram_gb_per_s));
       const double both = figure("gpu0.host.both", 0);  // less than twice one direction, if known
       const std::string bridge = shared_switch(i);
       for (const bool up : {true, false}) {
         const char* direction = up ? "up" : "down";
         Link link{LinkKind::pcie, up ? i : host, up ? host : i, 16, speed, 1500, {}};
-        link.resources = {resource(text("gpu", i, ".host.", direction), speed), dram};
-        if (both > 0) link.resources.push_back(resource(text("gpu", i, ".host.both"), both));
+        link.resources = {resource(text("gpu{}.host.{}", i, direction), speed), dram};
+        if (both > 0) link.resources.push_back(resource(text("gpu{}.host.both", i), both));
         if (!bridge.empty())
-          link.resources.push_back(resource(text("switch.", bridge, ".", direction), speed));
+          link.resources.push_back(resource(text("switch.{}.{}", bridge, direction), speed));
         made_.links.push_back(link);
       }
     }
@@ -191,7 +191,7 @@ class Discovery {
     for (const auto& [one, src] : hosts_)
       for (const auto& [other, dst] : hosts_) {
         if (src == dst) continue;
-        const int bus = resource(text("numa", one, ".numa", other, ".bus"), speed);
+        const int bus = resource(text("numa{}.numa{}.bus", one, other), speed);
         made_.links.push_back({LinkKind::bus, src, dst, 1, speed, 500, {bus}});
       }
   }

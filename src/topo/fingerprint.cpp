@@ -22,11 +22,11 @@ std::uint64_t add(std::uint64_t hash, const std::string& words) {
 std::string fingerprint(const Topology& topology) {
   std::uint64_t hash = kHashOfNothing;
   for (const Device& device : topology.devices)
-    hash = add(hash, text(device_name(device), "|", device.node, "|", device.numa, "|",
-                          device.model, "|", device.uuid));
+    hash = add(hash, text("{}|{}|{}|{}|{}", device_name(device), device.node, device.numa,
+                          device.model, device.uuid));
   std::vector<std::string> links;
   for (const Link& link : topology.links)
-    links.push_back(text(name_of(link.kind), "|", link.src, "|", link.dst, "|", link.width));
+    links.push_back(text("{}|{}|{}|{}", name_of(link.kind), link.src, link.dst, link.width));
   std::sort(links.begin(), links.end());  // the order of discovery is no property of the machine
   for (const std::string& link : links) hash = add(hash, link);
   return hex(hash);

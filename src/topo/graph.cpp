@@ -75,8 +75,8 @@ std::string device_label(const Topology& topology, int device) {
   switch (found.kind) {
     case DeviceKind::gpu: return std::to_string(found.index);
     case DeviceKind::cpu: return "cpu" + std::to_string(found.index);
-    case DeviceKind::host: return text("numa", found.index);
-    case DeviceKind::nic: return text("nic", found.index);
+    case DeviceKind::host: return text("numa{}", found.index);
+    case DeviceKind::nic: return text("nic{}", found.index);
   }
   return "unknown";
 }
@@ -92,7 +92,7 @@ constexpr double kMostGbPerS = 1e6;  // a thousand times the speed of any link
 
 std::string speed_problem(double gb_per_s) {
   if (std::isfinite(gb_per_s) && gb_per_s > 0 && gb_per_s <= kMostGbPerS) return {};
-  return text(".gb_per_s: wanted a number > 0 and at most ", kMostGbPerS, ", found ", gb_per_s);
+  return text(".gb_per_s: wanted a number > 0 and at most {}, found {}", kMostGbPerS, gb_per_s);
 }
 
 void device_problems(const Topology& topology, std::vector<std::string>& found) {
@@ -102,20 +102,23 @@ void device_problems(const Topology& topology, std::vector<std::string>& found) 
                                      [](const Device& d) { return d.kind == DeviceKind::host; });
   for (std::size_t i = 0; i < topology.devices.size(); ++i) {
     const Device& device = topology.devices[i];
-    const std::string place = text("devices[", i, "]");
-    if (device.index < 0) found.push_back(text(place, ".index: wanted >= 0, found ", device.index));
-    if (device.node < 0) found.push_back(text(place, ".node: wanted >= 0, found ", device.node));
-    if (device.numa < -1) found.push_back(text(place, ".numa: wanted >= -1, found ", device.numa));
+    const std::string place = text("devices[{}]", i);
+    if (device.index < 0)
+      found.push_back(text("{}.index: wanted >= 0, found {}", place, device.index));
+    if (device.node < 0)
+      found.push_back(text("{}.node: wanted >= 0, found {}", place, device.node));
+    if (device.numa < -1)
+      found.push_back(text("{}.numa: wanted >= -1, found {}", place, device.numa));
     if (device.numa >= 0 && has_hosts && find_device(topology, DeviceKind::host, device.numa) < 0)
       found.push_back(
-          text(place, ".numa: wanted the index of a host among devices, found ", device.numa));
+          text("{}.numa: wanted the index of a host among devices, found {}", place, device.numa));
     if (!seen.insert({device.kind, device.index}).second)
-      found.push_back(text(place, ": a second ", name_of(device.kind), " ", device.index));
+      found.push_back(text("{}: a second {} {}", place, name_of(device.kind), device.index));
     for (const int near : device.affinity)
       if (near < 0 || near >= static_cast<int>(topology.devices.size()))
-        found.push_back(text(place, ".affinity: device ", near, " is none of them"));
+        found.push_back(text("{}.affinity: device {} is none of them", place, near));
     if (!device.uuid.empty() && !uuids.insert(device.uuid).second)
-      found.push_back(text(place, ".uuid: ", device.uuid, " is another device's too"));
+      found.push_back(text("{}.uuid: {} is another device's too", place, device.uuid));
   }
   if (rank_devices(topology).empty())
     found.push_back("devices: wanted at least one gpu or cpu, found none");
@@ -125,10 +128,10 @@ void resource_problems(const Topology& topology, std::vector<std::string>& found
   std::set<std::string> names;
   for (std::size_t i = 0; i < topology.resources.size(); ++i) {
     const Resource& resource = topology.resources[i];
-    const std::string place = text("resources[", i, "]");
-    if (resource.name.empty()) found.push_back(text(place, ".name: wanted a name, found none"));
+    const std::string place = text("resources[{}]", i);
+    if (resource.name.empty()) found.push_back(text("{}.name: wanted a name, found none", place));
     if (!names.insert(resource.name).second)
-      found.push_back(text(place, ".name: a second resource \"", resource.name, "\""));
+      found.push_back(text("{}.name: a second resource \"{}\"", place, resource.name));
     if (const std::string wrong = speed_problem(resource.gb_per_s); !wrong.empty())
       found.push_back(place + wrong);
   }
@@ -140,25 +143,26 @@ void link_problems(const Topology& topology, std::vector<std::string>& found) {
   std::unordered_map<std::uint64_t, std::size_t> first_between;
   for (std::size_t i = 0; i < topology.links.size(); ++i) {
     const Link& link = topology.links[i];
-    const auto add = [&](const auto&... parts) {
-      found.push_back(text("links[", i, "]", parts...));
+    const auto add = [&](const std::string& wrong) {
+      found.push_back(text("links[{}]{}", i, wrong));
     };
     for (const int end : {link.src, link.dst})
-      if (end < 0 || end >= devices) add(": device ", end, " is none of the ", devices);
+      if (end < 0 || end >= devices) add(text(": device {} is none of the {}", end, devices));
     if (link.src == link.dst) add(": begins and ends at one device");
-    if (link.width < 1) add(".width: wanted >= 1, found ", link.width);
+    if (link.width < 1) add(text(".width: wanted >= 1, found {}", link.width));
     if (const std::string wrong = speed_problem(link.gb_per_s); !wrong.empty()) add(wrong);
     const auto ends = static_cast<std::uint64_t>(link.src) << 32 | static_cast<unsigned>(link.dst);
     const auto [before, is_first] = first_between.insert({ends, i});
     if (!is_first && topology.links[before->second] == link)
-      add(": links[", before->second, "] a second time; give several links as the width of one");
+      add(text(": links[{}] a second time; give several links as the width of one",
+               before->second));
     if (!std::isfinite(link.latency_ns) || link.latency_ns < 0)
-      add(".latency_ns: wanted a number >= 0, found ", link.latency_ns);
+      add(text(".latency_ns: wanted a number >= 0, found {}", link.latency_ns));
     for (auto drawn = link.resources.begin(); drawn != link.resources.end(); ++drawn) {
       if (*drawn < 0 || *drawn >= resources)
-        add(": resource ", *drawn, " is none of the ", resources);
+        add(text(": resource {} is none of the {}", *drawn, resources));
       if (std::find(link.resources.begin(), drawn, *drawn) != drawn)
-        add(": draws on resource ", *drawn, " twice");
+        add(text(": draws on resource {} twice", *drawn));
     }
   }
 }
@@ -172,9 +176,9 @@ std::vector<std::string> problems(const Topology& topology) {
   link_problems(topology, found);
   for (const auto& [key, parameter] : topology.parameters) {
     if (const std::string wrong = unknown_parameter(key); !wrong.empty())
-      found.push_back(text("parameters.", key, ": ", wrong));
+      found.push_back(text("parameters.{}: {}", key, wrong));
     if (!std::isfinite(parameter.value) || parameter.value < 0)
-      found.push_back(text("parameters.", key, ": wanted a number >= 0, found ", parameter.value));
+      found.push_back(text("parameters.{}: wanted a number >= 0, found {}", key, parameter.value));
   }
   return found;
 }

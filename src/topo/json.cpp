@@ -35,7 +35,7 @@ class Reader {
     root_.object_of_some({"schema", "name", "source", "devices", "resources", "links", "switches",
                           "parameters", "network"});
     const JsonPlace schema = root_.at("schema");
-    if (schema.string() != kSchema) schema.refuse(text("\"", kSchema, "\""));
+    if (schema.string() != kSchema) schema.refuse(text("\"{}\"", kSchema));
     topology_.name = root_.at("name").string();
     if (topology_.name.empty()) root_.at("name").refuse("a name", "an empty string");
     topology_.source = root_.string_or_empty("source");
@@ -51,8 +51,7 @@ class Reader {
     if (const std::vector<std::string> broken = problems(topology_); !broken.empty())
       root_.refuse("a sound topology", broken.front());
     if (root_.has("network")) return join_nodes(root_.at("network"));
-    if (nodes_ != 0)
-      root_.refuse(text("a `network` section that joins ", nodes_, " nodes"), "none");
+    if (nodes_ != 0) root_.refuse(text("a `network` section that joins {} nodes", nodes_), "none");
     return std::move(topology_);
   }
 
@@ -65,9 +64,9 @@ class Reader {
         place.refuse("devices of one node, and its NICs in this section", device_name(device));
     if (const int device = without_nic(topology_, network); device >= 0)
       place.at("nics").refuse("a NIC that each rank's device hangs on",
-                              text("none for ", device_name(topology_.devices[index(device)])));
+                              text("none for {}", device_name(topology_.devices[index(device)])));
     Topology made = cluster_of(topology_, network);
-    if (nodes_ != 0) made.name += text("-", nodes_);
+    if (nodes_ != 0) made.name += text("-{}", nodes_);
     if (const std::vector<std::string> broken = problems(made); !broken.empty())
       place.refuse("a node that forms a valid cluster", broken.front());
     return made;
@@ -86,7 +85,7 @@ class Reader {
     if (network.oversubscription < 1)
       place.at("oversubscription").refuse("1 or more (1 = the spine carries all)");
     for (const JsonPlace& item : place.at("nics").items()) {
-      const std::string wanted = text("nic", network.nics.size());
+      const std::string wanted = text("nic{}", network.nics.size());
       item.object_of_some({"name", "rail", "affinity"});
       if (item.at("name").string() != wanted) item.at("name").refuse("\"" + wanted + "\"");
       network.nics.push_back(read_nic(item));
@@ -175,15 +174,15 @@ class Reader {
 
   void add_link(const JsonPlace& item, const Link& link) {
     if (topology_.links.size() >= kMaxLinks)
-      item.refuse(text("at most ", kMaxLinks, " links"), "more");
+      item.refuse(text("at most {} links", kMaxLinks), "more");
     topology_.links.push_back(link);
   }
 
   /// Name of a port: a port per member, or a port shared by all members of a node.
   std::string port_name(int member, bool per_node, LinkKind kind, const char* direction) const {
     const Device& device = topology_.devices[static_cast<std::size_t>(member)];
-    const std::string owner = per_node ? text("node", device.node) : device_name(device);
-    return text(owner, ".", name_of(kind), ".", direction);
+    const std::string owner = per_node ? text("node{}", device.node) : device_name(device);
+    return text("{}.{}.{}", owner, name_of(kind), direction);
   }
 
   std::map<std::string, int> add_ports(const JsonPlace& item, const std::vector<int>& members,
@@ -193,7 +192,7 @@ class Reader {
       for (const char* direction : {"out", "in"}) {
         const std::string name = port_name(member, per_node, kind, direction);
         if (ports.count(name) > 0) continue;
-        const JsonPlace speed = item.at(text("port_", direction, "_gb_per_s"));
+        const JsonPlace speed = item.at(text("port_{}_gb_per_s", direction));
         ports[name] = add_resource(item, name, speed.number(false));
       }
     return ports;
@@ -223,7 +222,8 @@ class Reader {
       if (std::count(members.begin(), members.end(), members.back()) > 1)
         name.refuse("each member once", "a second \"" + name.string() + "\"");
     }
-    if (members.size() < 2) item.at("members").refuse("at least two devices", text(members.size()));
+    if (members.size() < 2)
+      item.at("members").refuse("at least two devices", text("{}", members.size()));
     const bool per_node = read_per_node(item);
     const auto ports = add_ports(item, members, per_node, link.kind);
     for (const int src : members)
@@ -285,7 +285,7 @@ Json link_json(const Topology& topology, const Link& link) {
 /// Writes a section with an entry per line.
 template <class Entries, class Write>
 std::string section(const char* name, char open, char close, const Entries& entries, Write write) {
-  std::string made = text(",\n  \"", name, "\": ", open);
+  std::string made = text(",\n  \"{}\": {}", name, open);
   bool first = true;
   for (const auto& entry : entries) {
     made += (first ? "\n    " : ",\n    ") + write(entry);
@@ -297,9 +297,8 @@ std::string section(const char* name, char open, char close, const Entries& entr
 }  // namespace
 
 std::string to_json(const Topology& topology) {
-  std::string made =
-      text("{\n  \"schema\": \"", kSchema, "\",\n  \"name\": ", dumped(topology.name),
-           ",\n  \"source\": ", dumped(topology.source));
+  std::string made = text("{{\n  \"schema\": \"{}\",\n  \"name\": {},\n  \"source\": {}", kSchema,
+                          dumped(topology.name), dumped(topology.source));
   made += section("devices", '[', ']', topology.devices,
                   [&](const Device& device) { return dumped(device_json(topology, device)); });
   made += section("resources", '[', ']', topology.resources, [](const Resource& resource) {

@@ -32,7 +32,7 @@ Topology from_file(const std::string& file, Writers writers, int nodes) {
   try {
     return nodes_from_json(json, nodes);
   } catch (const Error& error) {
-    throw Error(error.code(), text(file, ": ", error.what()));
+    throw Error(error.code(), text("{}: {}", file, error.what()));
   }
 }
 
@@ -43,9 +43,9 @@ Topology from_data_folder(const std::string& folder, const std::string& name, in
       stat(folder.c_str(), &facts) == 0 ? distrust(facts, Writers::not_everybody) : "";
   if (!doubt.empty())
     throw Error(ErrorCode::permission,
-                text("PLAIT_DATA_DIR ", folder, ": wanted a folder of user ", geteuid(),
-                     " or root that not everybody may write, found ", doubt,
-                     "; correct that, or name the file itself"));
+                text("PLAIT_DATA_DIR {}: wanted a folder of user {} or root that not everybody may "
+                     "write, found {}; correct that, or name the file itself",
+                     folder, geteuid(), doubt));
   return from_file(folder + "/" + name + ".json", Writers::not_everybody, nodes);
 }
 
@@ -54,8 +54,9 @@ std::string data_folder() {
   const std::string folder = read_env().data_dir;
   if (!folder.empty() && folder.front() != '/')
     throw Error(ErrorCode::invalid_argument,
-                text("PLAIT_DATA_DIR: wanted an absolute path, found \"", folder,
-                     "\"; set it to the folder of the topology files, or unset it"));
+                text("PLAIT_DATA_DIR: wanted an absolute path, found \"{}\"; set it to the folder "
+                     "of the topology files, or unset it",
+                     folder));
   return folder;
 }
 
@@ -73,8 +74,8 @@ std::pair<std::string, int> split_nodes(const std::string& name) {
 Topology shipped(const ShippedFile& file, int nodes) {
   if (nodes != 0 && (nodes < 2 || nodes > kMaxNodes))
     throw Error(ErrorCode::invalid_argument,
-                text("topology \"", file.name, "-", nodes, "\": wanted 2 to ", kMaxNodes,
-                     " nodes of ", file.name, ", found ", nodes));
+                text("topology \"{}-{}\": wanted 2 to {} nodes of {}, found {}", file.name, nodes,
+                     kMaxNodes, file.name, nodes));
   const std::string folder = data_folder();
   if (!folder.empty()) return from_data_folder(folder, file.name, nodes);
   return nodes_from_json({file.begin, static_cast<std::size_t>(file.end - file.begin)}, nodes);
@@ -109,10 +110,10 @@ Topology load_topology(const std::string& name_or_file) {
   struct stat facts{};
   if (is_path || (!name_or_file.empty() && stat(name_or_file.c_str(), &facts) == 0))
     return from_file(name_or_file, Writers::anyone, 0);
-  throw Error(
-      ErrorCode::invalid_argument,
-      text("topology \"", name_or_file, "\": wanted a file, one of ", listed(shipped_topologies()),
-           ", or so many nodes of one (hgx-h200-8); found none of these"));
+  throw Error(ErrorCode::invalid_argument,
+              text("topology \"{}\": wanted a file, one of {}, or so many nodes of one "
+                   "(hgx-h200-8); found none of these",
+                   name_or_file, listed(shipped_topologies())));
 }
 
 }  // namespace plait

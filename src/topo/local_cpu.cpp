@@ -73,7 +73,7 @@ int local_rank_count() { return std::clamp(core_count(), kLeastRanks, kMostDefau
 Topology local_cpu(int ranks) {
   if (ranks < 1 || ranks > kMostRanks)
     throw Error(ErrorCode::invalid_argument,
-                text("local-cpu: wanted 1 to ", kMostRanks, " ranks, found ", ranks));
+                text("local-cpu: wanted 1 to {} ranks, found {}", kMostRanks, ranks));
   const double copy = copy_gb_per_s();
   const int cores = core_count();
   Topology topology;
@@ -82,7 +82,7 @@ Topology local_cpu(int ranks) {
   for (int i = 0; i < ranks; ++i)
     topology.devices.push_back({DeviceKind::cpu, i, 0, 0, "CPU core", "", ""});
   topology.devices.push_back({DeviceKind::host, 0, 0, 0, "host memory", "", ""});
-  for (int i = 0; i < ranks; ++i) topology.resources.push_back({text("cpu", i, ".core"), copy});
+  for (int i = 0; i < ranks; ++i) topology.resources.push_back({text("cpu{}.core", i), copy});
   // Up to four cores are assumed to fill the memory controller; measuring that would slow the
   // start.
   topology.resources.push_back({"numa0.dram", copy * std::min(cores, 4)});

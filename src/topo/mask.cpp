@@ -23,14 +23,14 @@ std::string what_exists(const Topology& topology) {
   for (const Link& link : topology.links) {
     const bool src_rank = is_rank(link.src), dst_rank = is_rank(link.dst);
     if (src_rank && dst_rank && link.src < link.dst)
-      masks.insert(text(name_of(link.kind), ":", label(link.src), "-", label(link.dst)));
-    if (src_rank != dst_rank) masks.insert(text("host:", label(src_rank ? link.src : link.dst)));
+      masks.insert(text("{}:{}-{}", name_of(link.kind), label(link.src), label(link.dst)));
+    if (src_rank != dst_rank) masks.insert(text("host:{}", label(src_rank ? link.src : link.dst)));
   }
-  for (const int device : ranks) masks.insert(text("relay:", label(device)));
+  for (const int device : ranks) masks.insert(text("relay:{}", label(device)));
   std::string listed;
   std::size_t shown = 0;
   for (const std::string& mask : masks) {
-    if (++shown > kMostShown) return text(listed, ", and ", masks.size() - kMostShown, " more");
+    if (++shown > kMostShown) return text("{}, and {} more", listed, masks.size() - kMostShown);
     listed += (listed.empty() ? "" : ", ") + mask;
   }
   return listed;
@@ -38,8 +38,8 @@ std::string what_exists(const Topology& topology) {
 
 [[noreturn]] void refuse(const Topology& topology, const std::string& mask,
                          const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, text("mask \"", mask, "\": ", why, "; topology ",
-                                                topology.name, " has ", what_exists(topology)));
+  throw Error(ErrorCode::invalid_argument, text("mask \"{}\": {}; topology {} has {}", mask, why,
+                                                topology.name, what_exists(topology)));
 }
 
 template <class Masked>
@@ -85,8 +85,8 @@ void bar_relay(Topology& topology, const std::string& mask, std::string_view lab
   const std::vector<int> ranks = rank_devices(topology);
   if (std::find(ranks.begin(), ranks.end(), device) == ranks.end())
     refuse(topology, mask, "no such device");
-  topology.parameters[text("no_relay.", device_label(topology, device))] = {
-      1, text("--without ", mask)};
+  topology.parameters[text("no_relay.{}", device_label(topology, device))] = {
+      1, text("--without {}", mask)};
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ constexpr Prefix kPrefixes[] = {{"gpu", DeviceKind::gpu},
 
 std::string device_name(const Device& device) {
   for (const Prefix& prefix : kPrefixes)
-    if (prefix.kind == device.kind) return text(prefix.text, device.index);
-  return text("unknown", device.index);
+    if (prefix.kind == device.kind) return text("{}{}", prefix.text, device.index);
+  return text("unknown{}", device.index);
 }
 
 std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view name) {
@@ -43,7 +43,7 @@ std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view nam
 int device_of_label(const Topology& topology, std::string_view label) {
   if (const auto named = parse_device_name(label))
     return find_device(topology, named->first, named->second);
-  const auto bare = parse_device_name(text("gpu", label));
+  const auto bare = parse_device_name(text("gpu{}", label));
   if (!bare) return -1;
   const int gpu = find_device(topology, DeviceKind::gpu, bare->second);
   return gpu >= 0 ? gpu : find_device(topology, DeviceKind::cpu, bare->second);

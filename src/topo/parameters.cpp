@@ -41,7 +41,7 @@ double parameter(const Topology& topology, std::string_view key) {
   if (!std::isnan(stated)) return stated;
   const ParameterKind* kind = find(key);
   if (kind == nullptr || std::isnan(kind->otherwise))
-    throw Error(ErrorCode::internal, text("wanted a parameter with a default, found ", key));
+    throw Error(ErrorCode::internal, text("wanted a parameter with a default, found {}", key));
   return kind->otherwise;
 }
 
@@ -49,8 +49,8 @@ std::string unknown_parameter(const std::string& key) {
   if (key.starts_with("no_relay.") || find(key) != nullptr) return {};
   if (std::find(std::begin(kFormer), std::end(kFormer), key) != std::end(kFormer)) return {};
   std::string names;
-  for (const ParameterKind& kind : parameter_kinds()) names += text(kind.key, ", ");
-  return text("wanted one of ", names, "no_relay.N, found ", key);
+  for (const ParameterKind& kind : parameter_kinds()) names += text("{}, ", kind.key);
+  return text("wanted one of {}no_relay.N, found {}", names, key);
 }
 
 }  // namespace plait

@@ -150,8 +150,8 @@ void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
 [[noreturn]] void no_such_path(const Topology& topology, std::string_view name,
                                const std::string& why) {
   throw Error(ErrorCode::invalid_argument,
-              text("no path \"", name, "\" in topology ", topology.name, ": ", why,
-                   "; `plait topo` lists the paths"));
+              text("no path \"{}\" in topology {}: {}; `plait topo` lists the paths", name,
+                   topology.name, why));
 }
 
 }  // namespace
@@ -178,7 +178,7 @@ std::vector<Path> direct_paths(const Topology& topology, int src_device, int dst
 std::vector<Path> paths_between(const Topology& topology, int src_device, int dst_device) {
   if (src_device == dst_device) {
     const std::string label = device_label(topology, src_device);
-    return {Path{PathKind::local, {src_device}, {}, text("local:", label)}};
+    return {Path{PathKind::local, {src_device}, {}, text("local:{}", label)}};
   }
   std::vector<Path> paths = direct_paths(topology, src_device, dst_device);
   const Neighbourhood near(topology, src_device, dst_device);
@@ -192,9 +192,10 @@ std::vector<Path> paths_between(const Topology& topology, int src_device, int ds
 Path direct_path(const Topology& topology, int src_device, int dst_device) {
   const std::vector<Path> paths = direct_paths(topology, src_device, dst_device);
   if (!paths.empty()) return paths.front();
-  throw Error(ErrorCode::unsupported,
-              text("wanted a direct link from ", device_label(topology, src_device), " to ",
-                   device_label(topology, dst_device), ", topology ", topology.name, " has none"));
+  throw Error(
+      ErrorCode::unsupported,
+      text("wanted a direct link from {} to {}, topology {} has none",
+           device_label(topology, src_device), device_label(topology, dst_device), topology.name));
 }
 
 Path host_path(const Topology& topology, int src_device, int dst_device) {
@@ -202,8 +203,8 @@ Path host_path(const Topology& topology, int src_device, int dst_device) {
     if (path.kind == PathKind::host && path.links.size() == 2) return path;
   throw Error(
       ErrorCode::unsupported,
-      text("wanted a path through host memory from ", device_label(topology, src_device), " to ",
-           device_label(topology, dst_device), ", topology ", topology.name, " has none"));
+      text("wanted a path through host memory from {} to {}, topology {} has none",
+           device_label(topology, src_device), device_label(topology, dst_device), topology.name));
 }
 
 Path find_path(const Topology& topology, std::string_view name) {
@@ -215,7 +216,7 @@ Path find_path(const Topology& topology, std::string_view name) {
     const std::size_t end = std::min(name.find('>', begin), name.size());
     const std::string_view label = name.substr(begin, end - begin);
     devices.push_back(device_of_label(topology, label));
-    if (devices.back() < 0) no_such_path(topology, name, text("no device \"", label, "\""));
+    if (devices.back() < 0) no_such_path(topology, name, text("no device \"{}\"", label));
     begin = end + 1;
   }
   for (Path& path : paths_between(topology, devices.front(), devices.back()))

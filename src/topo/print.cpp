@@ -51,7 +51,7 @@ std::string cell(const Topology& topology, int row, int column) {
   for (const Path& path : paths) {
     const Link* link =
         path.links.size() == 1 ? &topology.links[static_cast<std::size_t>(path.links[0])] : nullptr;
-    if (link && link->kind == LinkKind::nvlink) return text("NV", link->width);
+    if (link && link->kind == LinkKind::nvlink) return text("NV{}", link->width);
     if (link && link->kind == LinkKind::shm) return "SHM";
     if (link && link->kind == LinkKind::net) return "NET";
   }
@@ -91,7 +91,7 @@ std::string matrix(const Topology& topology, const std::vector<int>& ranks) {
     for (const int to : ranks) row.push_back(cell(topology, from, to));
     const std::string cpus = here ? cpus_of_numa(device.numa) : "";
     row.push_back(cpus.empty() ? "N/A" : cpus);
-    row.push_back(device.numa < 0 ? "N/A" : text(device.numa));
+    row.push_back(device.numa < 0 ? "N/A" : text("{}", device.numa));
     rows.push_back(row);
   }
   return table(rows);
@@ -111,8 +111,8 @@ std::string one_row(const Topology& topology, const std::vector<int>& ranks) {
   const auto name = [&](int rank) { return upper(device_name(device_at(topology, rank))); };
   const int numa = device_at(topology, ranks[0]).numa;
   return table({{"", "Each other", "NUMA Affinity"},
-                {text(name(ranks.front()), " to ", name(ranks.back())),
-                 cell(topology, ranks[0], ranks[1]), numa < 0 ? "N/A" : text(numa)}});
+                {text("{} to {}", name(ranks.front()), name(ranks.back())),
+                 cell(topology, ranks[0], ranks[1]), numa < 0 ? "N/A" : text("{}", numa)}});
 }
 
 constexpr const char* kLegend =
@@ -141,7 +141,7 @@ std::string every_path(const Topology& topology, const std::vector<int>& ranks) 
       if (from == to) continue;
       for (const Path& path : paths_between(topology, from, to))
         rows.push_back({path.name, speed(path_gb_per_s(topology, path)),
-                        text(path_latency_ns(topology, path))});
+                        text("{}", path_latency_ns(topology, path))});
     }
   return table(rows);
 }
@@ -171,7 +171,7 @@ std::string path_kinds(const Topology& topology, const std::vector<int>& ranks) 
     const std::string range = span.slowest == span.fastest
                                   ? speed(span.slowest)
                                   : speed(span.slowest) + " to " + speed(span.fastest);
-    rows.push_back({name_of(kind), text(span.count), range, span.example});
+    rows.push_back({name_of(kind), text("{}", span.count), range, span.example});
   }
   return table(rows);
 }
@@ -184,8 +184,8 @@ std::string nics(const Topology& topology) {
     std::string near;
     for (const int one : device.affinity)
       near += (near.empty() ? "" : " ") + device_name(device_at(topology, one));
-    rows.push_back(
-        {device_name(device), text(device.node), device.rail < 0 ? "-" : text(device.rail), near});
+    rows.push_back({device_name(device), text("{}", device.node),
+                    device.rail < 0 ? "-" : text("{}", device.rail), near});
   }
   return rows.size() == 1 ? "" : "\n" + table(rows);
 }
@@ -195,9 +195,9 @@ std::string nics(const Topology& topology) {
 std::string print(const Topology& topology) {
   const std::vector<int> ranks = rank_devices(topology);
   std::string made =
-      text("Topology ", topology.name, " (", fingerprint(topology), "): ", topology.source, "\n\n");
+      text("Topology {} ({}): {}\n\n", topology.name, fingerprint(topology), topology.source);
   made += are_all_alike(topology, ranks) ? one_row(topology, ranks) : matrix(topology, ranks);
-  made += text(kLegend, "\n");
+  made += text("{}\n", kLegend);
   made += ranks.size() <= kMostListed ? every_path(topology, ranks) : path_kinds(topology, ranks);
   return made + nics(topology);
 }

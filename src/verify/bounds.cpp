@@ -26,14 +26,14 @@ bool check_request(const Request& request, Findings& findings) {
       !is_within(request.type, DataType::fp8e5m2) || !is_within(request.op, ReduceOp::bit_xor))
     return wrong("wanted a known collective, type and reduction, found a number that names none");
   if (request.ranks < 1 || request.ranks > kMaxRanks)
-    return wrong(text("wanted 1..", kMaxRanks, " ranks, found ", request.ranks));
+    return wrong(text("wanted 1..{} ranks, found {}", kMaxRanks, request.ranks));
   for (const auto& [what, rank] : {std::pair("root", request.root), {"peer", request.peer}})
     if (rank < 0 || rank >= request.ranks)
-      return wrong(text("wanted a ", what, " in 0..", request.ranks - 1, ", found ", rank));
+      return wrong(text("wanted a {} in 0..{}, found {}", what, request.ranks - 1, rank));
   const std::uint64_t most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
                              (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
   if (request.count > most)
-    return wrong(text("wanted at most ", most, " elements, found ", request.count));
+    return wrong(text("wanted at most {} elements, found {}", most, request.count));
   if (const std::string fault = counts_fault(request); !fault.empty()) return wrong(fault);
   return true;
 }
@@ -42,7 +42,7 @@ void check_sizes(const Plan& plan, Findings& findings) {
   const auto ranks = static_cast<std::size_t>(plan.request.ranks);
   const auto check = [&](const char* what, std::size_t wanted, std::size_t found) {
     if (wanted != found)
-      findings.of_plan(Rule::plan, text("wanted ", wanted, " ", what, ", found ", found));
+      findings.of_plan(Rule::plan, text("wanted {} {}, found {}", wanted, what, found));
   };
   check("devices (one a rank)", ranks, plan.request.devices.size());
   check("scratch sizes (one a place)", ranks + plan.relay_devices.size(),
@@ -53,19 +53,19 @@ void check_sizes(const Plan& plan, Findings& findings) {
   constexpr std::uint64_t kMostBytes = 1ULL << 46;
   constexpr std::size_t kMostRelayDevices = 1024;
   if (plan.relay_devices.size() > kMostRelayDevices)
-    findings.of_plan(Rule::plan, text("wanted at most ", kMostRelayDevices, " relay GPUs, found ",
+    findings.of_plan(Rule::plan, text("wanted at most {} relay GPUs, found {}", kMostRelayDevices,
                                       plan.relay_devices.size()));
   for (const auto* sizes : {&plan.scratch_bytes, &plan.inbox_bytes, &plan.ring_bytes})
     for (const std::uint64_t bytes : *sizes)
       if (bytes > kMostBytes)
         findings.of_plan(Rule::plan,
-                         text("wanted spaces of at most ", kMostBytes, " bytes, found ", bytes));
+                         text("wanted spaces of at most {} bytes, found {}", kMostBytes, bytes));
   std::set<int> devices;
   for (const std::vector<int>* places : {&plan.request.devices, &plan.relay_devices})
     for (const int device : *places)
       if (device < 0 || !devices.insert(device).second)
         findings.of_plan(Rule::plan,
-                         text("wanted one place a device, found device ", device, " twice or < 0"));
+                         text("wanted one place a device, found device {} twice or < 0", device));
 }
 
 std::uint64_t size_of(const Plan& plan, Space space, int place) {
@@ -88,15 +88,15 @@ std::string fault_of(const Plan& plan, const Region& region) {
   const std::size_t places =
       static_cast<std::size_t>(plan.request.ranks) + plan.relay_devices.size();
   if (region.rank < 0 || static_cast<std::size_t>(region.rank) >= places)
-    return text("wanted a place in 0..", places - 1, ", found ", print(region));
-  if (region.bytes == 0) return text("wanted at least one byte, found ", print(region));
+    return text("wanted a place in 0..{}, found {}", places - 1, print(region));
+  if (region.bytes == 0) return text("wanted at least one byte, found {}", print(region));
   const std::uint64_t size = size_of(plan, region.space, region.rank);
   if (region.offset > size || region.bytes > size - region.offset)
-    return text("wanted a region inside the ", size, " bytes of ", name_of(region.space), "[",
-                region.rank, "], found ", print(region));
+    return text("wanted a region inside the {} bytes of {}[{}], found {}", size,
+                name_of(region.space), region.rank, print(region));
   const std::uint64_t element = bytes_of(plan.request.type);
   if (region.offset % element != 0 || region.bytes % element != 0)
-    return text("wanted cuts between elements of ", element, " bytes, found ", print(region));
+    return text("wanted cuts between elements of {} bytes, found {}", element, print(region));
   return "";
 }
 
@@ -104,13 +104,13 @@ void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& fin
   const bool is_copy = op.kind == OpKind::copy;
   if (op.srcs.empty() || (is_copy && op.srcs.size() != 1))
     findings.of_op(Rule::bounds, lane, index,
-                   text("wanted ", is_copy ? "one source" : "at least one source", ", found ",
+                   text("wanted {}, found {}", is_copy ? "one source" : "at least one source",
                         op.srcs.size()));
   std::string fault = fault_of(plan, op.dst);
   for (const Region& src : op.srcs) {
     if (fault.empty()) fault = fault_of(plan, src);
     if (fault.empty() && src.bytes != op.dst.bytes)
-      fault = text("wanted ", op.dst.bytes, " bytes as in ", print(op.dst), ", found ", print(src));
+      fault = text("wanted {} bytes as in {}, found {}", op.dst.bytes, print(op.dst), print(src));
   }
   if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
 }
@@ -129,8 +129,8 @@ void check_enqueued(const Plan& plan, Findings& findings) {
   std::vector<std::size_t> named(plan.lanes.size(), 0);
   if (plan.enqueued.size() > static_cast<std::size_t>(plan.request.ranks))
     return findings.of_plan(Rule::lane,
-                            text("wanted an order of ops for each of ", plan.request.ranks,
-                                 " ranks, found ", plan.enqueued.size()));
+                            text("wanted an order of ops for each of {} ranks, found {}",
+                                 plan.request.ranks, plan.enqueued.size()));
   for (std::size_t rank = 0; rank < plan.enqueued.size(); ++rank)
     for (const int lane : plan.enqueued[rank]) {
       const auto index = static_cast<std::size_t>(lane);
@@ -138,14 +138,14 @@ void check_enqueued(const Plan& plan, Findings& findings) {
           plan.lanes[index].rank != static_cast<int>(rank))
         return findings.of_rank(
             Rule::lane, static_cast<int>(rank),
-            text("wanted rank ", rank, " to enqueue on its lanes, found lane ", lane));
+            text("wanted rank {} to enqueue on its lanes, found lane {}", rank, lane));
       ++named[index];
     }
   for (std::size_t i = 0; i < named.size(); ++i)
     if (named[i] != 0 && named[i] != plan.lanes[i].ops.size())
       findings.of_lane(Rule::lane, static_cast<int>(i),
-                       text("wanted all ", plan.lanes[i].ops.size(), " ops of ", plan.lanes[i].name,
-                            " enqueued, found ", named[i]));
+                       text("wanted all {} ops of {} enqueued, found {}", plan.lanes[i].ops.size(),
+                            plan.lanes[i].name, named[i]));
 }
 
 }  // namespace
@@ -161,8 +161,8 @@ void check_plan(const Plan& plan, Findings& findings) {
   for (const Stripe& stripe : plan.stripes)
     if (stripe.offset > message || stripe.bytes > message - stripe.offset)
       findings.of_plan(Rule::plan,
-                       text("wanted stripe ", stripe.route, " inside the message of ", message,
-                            " bytes, found ", stripe.offset, "+", stripe.bytes));
+                       text("wanted stripe {} inside the message of {} bytes, found {}+{}",
+                            stripe.route, message, stripe.offset, stripe.bytes));
 }
 
 void check_lanes(const Plan& plan, Findings& findings) {
@@ -172,13 +172,13 @@ void check_lanes(const Plan& plan, Findings& findings) {
     const int index = static_cast<int>(i);
     if (lane.rank < 0 || lane.rank >= plan.request.ranks)
       findings.of_lane(Rule::lane, index,
-                       text("wanted a rank in 0..", plan.request.ranks - 1, ", found ", lane.rank));
+                       text("wanted a rank in 0..{}, found {}", plan.request.ranks - 1, lane.rank));
     if (!is_within(lane.kind, LaneKind::cpu))
       findings.of_lane(Rule::lane, index, "wanted a known kind of lane, found none");
     if (!names.insert({lane.rank, lane.name}).second)
       findings.of_lane(Rule::lane, index,
-                       text("wanted lane names to differ within a rank, found ", lane.name,
-                            " twice on rank ", lane.rank));
+                       text("wanted lane names to differ within a rank, found {} twice on rank {}",
+                            lane.name, lane.rank));
     for (std::size_t k = 0; k < lane.ops.size(); ++k) {
       const OpKind kind = lane.ops[k].kind;
       if (!is_within(kind, OpKind::join))

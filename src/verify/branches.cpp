@@ -125,12 +125,10 @@ class Branches {
 
   bool report_cycle(Site here) {
     const Site raise = raise_of(order_.op(here));
-    findings_.of_op(
-        Rule::deadlock, here.lane, here.op,
-        text("wanted no cycle of waits if a graph puts a rank's streams in one branch, found"
-             " that ",
-             site(plan_, here.lane, here.op), " waits for ", site(plan_, raise.lane, raise.op),
-             ", which may be enqueued behind it"));
+    findings_.of_op(Rule::deadlock, here.lane, here.op,
+                    text("wanted no cycle of waits if a graph puts a rank's streams in one branch, "
+                         "found that {} waits for {}, which may be enqueued behind it",
+                         site(plan_, here.lane, here.op), site(plan_, raise.lane, raise.op)));
     return true;
   }
 

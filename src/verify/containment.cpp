@@ -27,13 +27,13 @@ void check_full_exchange(const Plan& plan, const OpOrder& order, Findings& findi
   for (int rank = 0; rank < plan.request.ranks; ++rank) {
     std::string missing;
     for (int peer = 0; peer < plan.request.ranks; ++peer)
-      if (!order.begins_before_end(peer, rank)) missing += text(missing.empty() ? "" : ", ", peer);
+      if (!order.begins_before_end(peer, rank))
+        missing += text("{}{}", missing.empty() ? "" : ", ", peer);
     if (!missing.empty())
       findings.of_rank(Rule::inbox, rank,
-                       text("wanted rank ", rank,
-                            " to hear from every rank before it ends, since "
-                            "the plan has inboxes, found nothing heard from ",
-                            missing));
+                       text("wanted rank {} to hear from every rank before it ends, since the plan "
+                            "has inboxes, found nothing heard from {}",
+                            rank, missing));
   }
 }
 
@@ -46,15 +46,15 @@ void check_privacy(const Plan& plan, Findings& findings) {
         const int rank = plan.lanes[i].rank;
         std::string fault;
         if (is_write && region.space == Space::input)
-          fault = text("wanted inputs to be read only, found a write to ", print(region));
+          fault = text("wanted inputs to be read only, found a write to {}", print(region));
         else if (is_user(region.space) && region.rank != rank && !plan.symmetric)
-          fault = text("wanted rank ", rank,
-                       " to touch its own buffers only, since the plan is "
-                       "not symmetric, found ",
-                       print(region));
+          fault = text(
+              "wanted rank {} to touch its own buffers only, since the plan is not symmetric, "
+              "found {}",
+              rank, print(region));
         else if (plan.lanes[i].ops[k].kind == OpKind::join && region.rank != rank)
           fault =
-              text("wanted rank ", rank, " to join with memory of its own, found ", print(region));
+              text("wanted rank {} to join with memory of its own, found {}", rank, print(region));
         if (!fault.empty())
           findings.of_op(Rule::privacy, static_cast<int>(i), static_cast<int>(k), fault);
       });
@@ -69,8 +69,8 @@ void check_containment(const Plan& plan, const OpOrder& order, Findings& finding
       if (region.space == Space::inbox) {
         if (!is_write && rank != owner)
           findings.of_op(Rule::inbox, here.lane, here.op,
-                         text("wanted only rank ", owner, " to read its inbox, found rank ", rank,
-                              " reading ", print(region)));
+                         text("wanted only rank {} to read its inbox, found rank {} reading {}",
+                              owner, rank, print(region)));
         return;
       }
       if (!plan.counts.empty()) return;  // in_a_row.cpp proves that the next call may use the slots
@@ -79,9 +79,10 @@ void check_containment(const Plan& plan, const OpOrder& order, Findings& finding
             is_begin ? order.after_begin(here, owner) : order.before_end(here, owner);
         if (!is_contained)
           findings.of_op(Rule::containment, here.lane, here.op,
-                         text("wanted ", site(plan, here.lane, here.op), " to touch ",
-                              print(region), is_begin ? " after rank " : " before rank ", owner,
-                              is_begin ? " begins" : " ends", ", found no order between them"));
+                         text("wanted {} to touch {}{}{}{}, found no order between them",
+                              site(plan, here.lane, here.op), print(region),
+                              is_begin ? " after rank " : " before rank ", owner,
+                              is_begin ? " begins" : " ends"));
       }
     });
   // Executors switch between the halves after every plan with inboxes, even without accesses. Each

@@ -15,7 +15,8 @@ constexpr std::size_t kMostOrders = 32;
 
 std::string ranks_in(std::uint64_t bits) {
   std::string out;
-  for (; bits != 0; bits &= bits - 1) out += text(out.empty() ? "" : ", ", std::countr_zero(bits));
+  for (; bits != 0; bits &= bits - 1)
+    out += text("{}{}", out.empty() ? "" : ", ", std::countr_zero(bits));
   return out;
 }
 
@@ -52,37 +53,38 @@ class ContractCheck {
     else
       fault = fault_of_sum(content.expression);
     if (fault.empty() && content.origin != origin)
-      fault = text("found byte ", content.origin, " of it");
+      fault = text("found byte {} of it", content.origin);
     if (fault.empty() && wanted.from < 0) fault = fault_of_agreement(origin, part.bytes, content);
     if (fault.empty() && wanted.from < 0) roots_.insert(content.expression);
     if (fault.empty()) return;
     const std::string what =
-        wanted.from >= 0 ? text("the input of rank ", wanted.from) : std::string("the sum");
+        wanted.from >= 0 ? text("the input of rank {}", wanted.from) : std::string("the sum");
     findings_.of_rank(Rule::contract, rank,
-                      text("wanted byte ", origin, " on of ", what, " in ", print(part), ", ",
-                           fault, values_.suffix()));
+                      text("wanted byte {} on of {} in {}, {}{}", origin, what, print(part), fault,
+                           values_.suffix()));
   }
 
   std::string fault_of_leaf(int leaf, const Content& content) const {
     return content.expression == leaf
                ? ""
-               : text("found ", values_.expressions().print(content.expression));
+               : text("found {}", values_.expressions().print(content.expression));
   }
 
   std::string fault_of_sum(int expression) const {
     const Expressions::SumNode& root = values_.expressions().node(expression);
     const int ranks = plan_.request.ranks;
     const std::uint64_t all = ranks == 64 ? ~0ULL : (1ULL << static_cast<unsigned>(ranks)) - 1;
-    const std::string found = text("found ", values_.expressions().print(expression));
+    const std::string found = text("found {}", values_.expressions().print(expression));
     if (ranks == 1 && root.leaf == 0) return "";
-    if (root.ranks != all) return text(found, ", which lacks ", ranks_in(all & ~root.ranks));
-    if (root.doubled != 0) return text(found, ", which counts ", ranks_in(root.doubled), " twice");
-    if (!root.finish) return text(found, ", whose last reduction is not marked finish");
-    if (root.has_inner_finish) return text(found, ", in which an inner reduction is marked finish");
+    if (root.ranks != all) return text("{}, which lacks {}", found, ranks_in(all & ~root.ranks));
+    if (root.doubled != 0) return text("{}, which counts {} twice", found, ranks_in(root.doubled));
+    if (!root.finish) return text("{}, whose last reduction is not marked finish", found);
+    if (root.has_inner_finish)
+      return text("{}, in which an inner reduction is marked finish", found);
     if (plan_.sum_order == SumOrder::algorithm_order) return "";
     if (has_no_order(plan_.request.type, plan_.request.op)) return "";
     if (root.in_order != ranks || (!root.is_flat && is_widened(plan_.request.type)))
-      return text(found, " where rank order is one reduction over 0..", ranks - 1);
+      return text("{} where rank order is one reduction over 0..{}", found, ranks - 1);
     return "";
   }
 
@@ -92,8 +94,9 @@ class ContractCheck {
     std::string fault;
     agreed_.read(origin, origin + bytes, [&](std::uint64_t, std::uint64_t, const Content& other) {
       if (other.expression >= 0 && other.expression != content.expression)
-        fault = text("found ", values_.expressions().print(content.expression),
-                     " where another rank has ", values_.expressions().print(other.expression));
+        fault = text("found {} where another rank has {}",
+                     values_.expressions().print(content.expression),
+                     values_.expressions().print(other.expression));
     });
     agreed_.write(origin, origin + bytes, content);
     return fault;

@@ -36,13 +36,13 @@ std::vector<Finding> Findings::taken() {
   for (std::size_t rule = 0; rule < kRules; ++rule)
     if (count_[rule] > kMostOfOneRule)
       findings_.push_back({name_of(static_cast<Rule>(rule)), -1, -1, -1, "",
-                           text("and ", count_[rule] - kMostOfOneRule, " more")});
+                           text("and {} more", count_[rule] - kMostOfOneRule)});
   return std::move(findings_);
 }
 
 std::string site(const Plan& plan, int lane, int op) {
   const Lane& said = plan.lanes[static_cast<std::size_t>(lane)];
-  return text("r", said.rank, ".", said.name, "#", op);
+  return text("r{}.{}#{}", said.rank, said.name, op);
 }
 
 }  // namespace plait

@@ -18,7 +18,7 @@ struct LastRaise {
 };
 
 std::string flag_name(const Flag& flag) {
-  return text("flag ", flag.index, " of rank ", flag.owner, " by rank ", flag.writer);
+  return text("flag {} of rank {} by rank {}", flag.index, flag.owner, flag.writer);
 }
 
 std::string flag_fault(const Plan& plan, const Lane& lane, const Op& op) {
@@ -26,19 +26,20 @@ std::string flag_fault(const Plan& plan, const Lane& lane, const Op& op) {
   const Flag& flag = op.flag;
   if (flag.owner < 0 || flag.owner >= ranks || flag.writer < 0 || flag.writer >= ranks ||
       flag.index < 0 || flag.index >= kMostFlags)
-    return text("wanted ranks in 0..", ranks - 1, " and an index below ", kMostFlags, ", found ",
+    return text("wanted ranks in 0..{} and an index below {}, found {}", ranks - 1, kMostFlags,
                 flag_name(flag));
   const bool may_look_back = op.kind == OpKind::wait && !plan.counts.empty();
   if (op.value == 0 && !may_look_back)
-    return text("wanted a value of at least 1, found 0 for ", flag_name(flag));
+    return text("wanted a value of at least 1, found 0 for {}", flag_name(flag));
   if (op.before != 0 && (op.value != 0 || !may_look_back))
     return text(
-        "wanted only a wait for 0 in an engine's plan to look back at earlier calls, found ",
-        op.before, " before ", op.value, " of ", flag_name(flag));
+        "wanted only a wait for 0 in an engine's plan to look back at earlier calls, found {} "
+        "before {} of {}",
+        op.before, op.value, flag_name(flag));
   if (op.kind == OpKind::signal && flag.writer != lane.rank)
-    return text("wanted a flag that rank ", lane.rank, " may raise, found ", flag_name(flag));
+    return text("wanted a flag that rank {} may raise, found {}", lane.rank, flag_name(flag));
   if (op.kind == OpKind::wait && flag.owner != lane.rank)
-    return text("wanted a flag in the memory of rank ", lane.rank, ", found ", flag_name(flag));
+    return text("wanted a flag in the memory of rank {}, found {}", lane.rank, flag_name(flag));
   return "";
 }
 
@@ -48,11 +49,11 @@ std::string signal_fault(const Plan& plan, Site site_of, const Op& op,
   const LastRaise before = last;
   last = {site_of, op.value};
   if (before.value != 0 && before.last.lane != site_of.lane)
-    return text("wanted one lane to raise ", flag_name(op.flag), ", found that ",
-                site(plan, before.last.lane, before.last.op), " raises it too");
+    return text("wanted one lane to raise {}, found that {} raises it too", flag_name(op.flag),
+                site(plan, before.last.lane, before.last.op));
   if (op.value != before.value + 1)
-    return text("wanted ", flag_name(op.flag), " to go from ", before.value, " to ",
-                before.value + 1, ", found ", op.value);
+    return text("wanted {} to go from {} to {}, found {}", flag_name(op.flag), before.value,
+                before.value + 1, op.value);
   return "";
 }
 
@@ -65,9 +66,9 @@ void check_raises(const Plan& plan, Findings& findings) {
     for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
       const Op& op = plan.lanes[i].ops[k];
       if (op.kind == OpKind::signal && !seen.insert({op.flag, op.value}).second)
-        findings.of_op(Rule::flag, static_cast<int>(i), static_cast<int>(k),
-                       text("wanted ", flag_name(op.flag), " to grow, found it raised to ",
-                            op.value, " twice"));
+        findings.of_op(
+            Rule::flag, static_cast<int>(i), static_cast<int>(k),
+            text("wanted {} to grow, found it raised to {} twice", flag_name(op.flag), op.value));
     }
 }
 

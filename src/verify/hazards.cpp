@@ -80,9 +80,9 @@ class HazardCheck {
     last_here_ = here;
     findings_.of_op(
         Rule::hazard, here.lane, here.op,
-        text("wanted an order between ", site(plan_, earlier.lane, earlier.op), ", which ", did,
-             " some of ", print(region), ", and ", site(plan_, here.lane, here.op), ", which ",
-             does, " it, found none", suffix_));
+        text("wanted an order between {}, which {} some of {}, and {}, which {} it, found none{}",
+             site(plan_, earlier.lane, earlier.op), did, print(region),
+             site(plan_, here.lane, here.op), does, suffix_));
   }
 
   // An op may write exactly over the source; with a partial overlap results are undefined.
@@ -96,9 +96,10 @@ class HazardCheck {
                                 ? is_in_place(plan_, op, order_.rank(here), to.offset, from.offset)
                                 : from.offset == to.offset;
       if (overlap && !is_sound)
-        findings_.of_op(Rule::hazard, here.lane, here.op,
-                        text("wanted ", print(op.dst), " and its source ", print(src),
-                             " apart or the same, found that they overlap", suffix_));
+        findings_.of_op(
+            Rule::hazard, here.lane, here.op,
+            text("wanted {} and its source {} apart or the same, found that they overlap{}",
+                 print(op.dst), print(src), suffix_));
     }
   }
 

@@ -68,10 +68,11 @@ class OneQueue {
   void report_wait(std::size_t lane, const char* what) {
     const Op& op = plan_.lanes[lane].ops[next_[lane]];
     const int index = static_cast<int>(lane), at = static_cast<int>(next_[lane]);
-    findings_.of_op(Rule::deadlock, index, at,
-                    text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
-                         op.flag.writer, " to reach ", op.value, ", found that ",
-                         site(plan_, index, at), what, " at ", flags_[op.flag], kOneQueue));
+    findings_.of_op(
+        Rule::deadlock, index, at,
+        text("wanted flag {} of rank {} by rank {} to reach {}, found that {}{} at {}{}",
+             op.flag.index, op.flag.owner, op.flag.writer, op.value, site(plan_, index, at), what,
+             flags_[op.flag], kOneQueue));
   }
 
   const Plan& plan_;
@@ -97,13 +98,14 @@ void report_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Sit
         checked_lane.kind == LaneKind::cpu ? moves : i + 1 == checked_lane.ops.size();
     if (i == 0 && !order.before(home, here))
       findings.of_op(Rule::stream, here.lane, here.op,
-                     text("wanted ", site(plan, here.lane, here.op),
-                          " to begin after the caller's stream has come to the call, found no order"
-                          " between them"));
+                     text("wanted {} to begin after the caller's stream has come to the call, "
+                          "found no order between them",
+                          site(plan, here.lane, here.op)));
     if (is_joined && !order.before(here, {home.lane, last_home - 1}))
-      findings.of_op(Rule::stream, here.lane, here.op,
-                     text("wanted the caller's stream to end the call after ",
-                          site(plan, here.lane, here.op), ", found no order between them"));
+      findings.of_op(
+          Rule::stream, here.lane, here.op,
+          text("wanted the caller's stream to end the call after {}, found no order between them",
+               site(plan, here.lane, here.op)));
   }
 }
 
@@ -112,16 +114,15 @@ template <class Check>
 void check_row(const std::vector<const Plan*>& calls, Findings& findings, const Check& check) {
   for (const Plan* call : calls)
     if (call->request.ranks != calls.front()->request.ranks)
-      return findings.of_plan(
-          Rule::plan, text("wanted calls of as many ranks, found ", calls.front()->request.ranks,
-                           " and ", call->request.ranks));
+      return findings.of_plan(Rule::plan, text("wanted calls of as many ranks, found {} and {}",
+                                               calls.front()->request.ranks, call->request.ranks));
   const Plan row = in_a_row(calls);
   Findings found(row);
   check_raises(row, found);
   const OpOrder order(row, found);
   if (order.sequence().size() == op_count(row)) check(row, order, found);
   for (const Finding& finding : found.taken())
-    findings.of_row(finding, text(" (in calls in a row: ", row.strategy, ")"));
+    findings.of_row(finding, text(" (in calls in a row: {})", row.strategy));
 }
 
 }  // namespace

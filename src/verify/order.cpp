@@ -172,27 +172,26 @@ void OpOrder::report_stuck(const PlanRun& state, Findings& findings) const {
       const auto call = static_cast<std::size_t>(op.call);
       for (const Site& one : members_[call])
         if (std::count(state.arrived[call].begin(), state.arrived[call].end(), one.lane) == 0)
-          findings.of_op(Rule::deadlock, static_cast<int>(i), static_cast<int>(at),
-                         text("wanted all ranks of call ", call, " to join it, found rank ",
-                              rank(one), " blocked on lane ", lane(one.lane).name));
+          findings.of_op(
+              Rule::deadlock, static_cast<int>(i), static_cast<int>(at),
+              text("wanted all ranks of call {} to join it, found rank {} blocked on lane {}", call,
+                   rank(one), lane(one.lane).name));
       continue;
     }
     const FlagHistory& history = *state.history_of[i][at];
-    const std::string wanted =
-        text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ", op.flag.writer,
-             " to reach ", op.value, ", found ");
+    const std::string wanted = text("wanted flag {} of rank {} by rank {} to reach {}, found ",
+                                    op.flag.index, op.flag.owner, op.flag.writer, op.value);
     std::string found;
     if (history.raise_to(op.value) == nullptr) {
-      found =
-          text("that it is raised to ", history.raises.empty() ? 0 : history.raises.back().value,
-               " at most: a signal is missing");
+      found = text("that it is raised to {} at most: a signal is missing",
+                   history.raises.empty() ? 0 : history.raises.back().value);
     } else {
       const Site raiser = history.raise_to(op.value)->site;
       const auto stuck = static_cast<int>(state.next[static_cast<std::size_t>(raiser.lane)]);
-      found = text("that ", site(plan_, raiser.lane, raiser.op), " raises it, which ",
+      found = text("that {} raises it, which {}", site(plan_, raiser.lane, raiser.op),
                    raiser.lane == static_cast<int>(i)
                        ? std::string("comes after this wait on the same lane")
-                       : text("is behind the blocked ", site(plan_, raiser.lane, stuck)));
+                       : text("is behind the blocked {}", site(plan_, raiser.lane, stuck)));
     }
     findings.of_op(Rule::deadlock, static_cast<int>(i), static_cast<int>(at), wanted + found);
   }
@@ -204,12 +203,12 @@ void OpOrder::report_turns(const PlanRun& state, Findings& findings) const {
     for (std::size_t i = 1; i < history.raises.size(); ++i) {
       const Site first = history.raises[i - 1].site, next = history.raises[i].site;
       if (!is_done(first) || !is_done(next) || before(first, next)) continue;
-      findings.of_op(
-          Rule::flag, next.lane, next.op,
-          text("wanted flag ", flag.index, " of rank ", flag.owner, " by rank ", flag.writer,
-               " to be raised to ", history.raises[i - 1].value, " before ",
-               history.raises[i].value, ", found no order between ",
-               site(plan_, first.lane, first.op), " and ", site(plan_, next.lane, next.op)));
+      findings.of_op(Rule::flag, next.lane, next.op,
+                     text("wanted flag {} of rank {} by rank {} to be raised to {} before {}, "
+                          "found no order between {} and {}",
+                          flag.index, flag.owner, flag.writer, history.raises[i - 1].value,
+                          history.raises[i].value, site(plan_, first.lane, first.op),
+                          site(plan_, next.lane, next.op)));
     }
 }
 

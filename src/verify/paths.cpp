@@ -22,25 +22,29 @@ void check_path(const Path& path, std::set<std::string>& names, Findings& findin
       std::any_of(path.devices.begin(), path.devices.end(), [](int i) { return i < 0; }) ||
       std::any_of(path.links.begin(), path.links.end(), [](int i) { return i < 0; });
   if (!is_chain || is_negative)
-    findings.of_plan(Rule::path, text("wanted one link a hop in path \"", path.name, "\", found ",
-                                      path.devices.size(), " devices and ", path.links.size(),
-                                      " links", is_negative ? ", some negative" : ""));
+    findings.of_plan(
+        Rule::path,
+        text("wanted one link a hop in path \"{}\", found {} devices and {} links{}", path.name,
+             path.devices.size(), path.links.size(), is_negative ? ", some negative" : ""));
   if (static_cast<unsigned>(path.kind) > static_cast<unsigned>(PathKind::net))
-    findings.of_plan(Rule::path, text("wanted a known kind of path, found none in ", path.name));
+    findings.of_plan(Rule::path, text("wanted a known kind of path, found none in {}", path.name));
   if (!names.insert(path.name).second)
-    findings.of_plan(Rule::path, text("wanted path names to differ, found ", path.name, " twice"));
+    findings.of_plan(Rule::path, text("wanted path names to differ, found {} twice", path.name));
 }
 
 /// Returns why the region does not lie on `device`, an end of a hop; empty = it does.
 std::string end_fault(const Plan& plan, const Region& region, int device, const char* end) {
   const int mine = device_of(plan, region.rank);
   if (region.space != Space::ring)
-    return mine == device ? ""
-                          : text("wanted the hop to ", end, " at device ", mine, ", where ",
-                                 print(region), " lies, found device ", device);
-  return mine != device ? ""
-                        : text("wanted the hop to ", end, " in host memory, where ", print(region),
-                               " lies, found device ", device, " of rank ", region.rank);
+    return mine == device
+               ? ""
+               : text("wanted the hop to {} at device {}, where {} lies, found device {}", end,
+                      mine, print(region), device);
+  return mine != device
+             ? ""
+             : text(
+                   "wanted the hop to {} in host memory, where {} lies, found device {} of rank {}",
+                   end, print(region), device, region.rank);
 }
 
 std::string copy_fault(const Plan& plan, const Op& op) {
@@ -49,14 +53,14 @@ std::string copy_fault(const Plan& plan, const Op& op) {
     const int from = device_of(plan, src.rank), to = device_of(plan, op.dst.rank);
     const bool host = src.space == Space::ring, host_too = op.dst.space == Space::ring;
     if (from == to && host == host_too) return "";
-    return text("wanted a path from ", print(src), " to ", print(op.dst),
-                ", found a copy inside one memory");
+    return text("wanted a path from {} to {}, found a copy inside one memory", print(src),
+                print(op.dst));
   }
   if (op.path < 0 || static_cast<std::size_t>(op.path) >= plan.paths.size())
-    return text("wanted a path in 0..", plan.paths.size(), " or none (-1), found ", op.path);
+    return text("wanted a path in 0..{} or none (-1), found {}", plan.paths.size(), op.path);
   const Path& path = plan.paths[static_cast<std::size_t>(op.path)];
   if (op.hop < 0 || static_cast<std::size_t>(op.hop) >= path.links.size())
-    return text("wanted one of the ", path.links.size(), " hops of ", path.name, ", found hop ",
+    return text("wanted one of the {} hops of {}, found hop {}", path.links.size(), path.name,
                 op.hop);
   const auto hop = static_cast<std::size_t>(op.hop);
   const std::string fault = end_fault(plan, src, path.devices[hop], "begin");

@@ -12,27 +12,28 @@ constexpr const char* kDocument = "report JSON";
 
 std::string place_of(const Finding& finding) {
   std::string place;
-  if (finding.rank >= 0) place += text(" rank ", finding.rank);
-  if (finding.lane >= 0) place += text(" lane ", finding.lane);
-  if (finding.op >= 0) place += text(" op ", finding.op);
-  if (!finding.path.empty()) place += text(" ", finding.path);
+  if (finding.rank >= 0) place += text(" rank {}", finding.rank);
+  if (finding.lane >= 0) place += text(" lane {}", finding.lane);
+  if (finding.op >= 0) place += text(" op {}", finding.op);
+  if (!finding.path.empty()) place += text(" {}", finding.path);
   return place;
 }
 
 }  // namespace
 
 std::string print(const Finding& finding) {
-  return text(finding.rule, place_of(finding), ": ", finding.sentence);
+  return text("{}{}: {}", finding.rule, place_of(finding), finding.sentence);
 }
 
 std::string print(const Report& report) {
-  std::string out = text(report.plan, ": ", report.ops, " ops, ");
+  std::string out = text("{}: {} ops, ", report.plan, report.ops);
   if (report.proved())
     out += "proved\n";
   else
-    out += text(report.findings.size(), report.findings.size() == 1 ? " finding\n" : " findings\n");
-  for (const Finding& finding : report.findings) out += text("  ", print(finding), "\n");
-  for (const std::string& order : report.orders) out += text("  sums ", order, "\n");
+    out += text("{}{}", report.findings.size(),
+                report.findings.size() == 1 ? " finding\n" : " findings\n");
+  for (const Finding& finding : report.findings) out += text("  {}\n", print(finding));
+  for (const std::string& order : report.orders) out += text("  sums {}\n", order);
   return out;
 }
 
@@ -55,7 +56,7 @@ Report report_from_json(std::string_view json) {
   const Json document = parse_json(json, kDocument);
   const JsonPlace root(document, "", kDocument);
   root.object({"schema", "plan", "proved", "ops", "orders", "findings"});
-  if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
+  if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"{}\"", kSchema));
   Report report;
   report.plan = root.at("plan").string();
   report.ops = root.at("ops").bytes();

@@ -60,10 +60,10 @@ std::vector<ContentPiece> Values::source(Site here, const Region& src) {
     if (piece.content.expression != kUnwritten) continue;
     piece.content.expression = kSpoilt;
     const Region part{src.space, src.rank, src.offset + piece.lo, piece.hi - piece.lo};
-    findings_.of_op(
-        Rule::contract, here.lane, here.op,
-        text("wanted bytes that were written before, found that ", site(plan_, here.lane, here.op),
-             " reads ", print(part), ", which no op has written", suffix_));
+    findings_.of_op(Rule::contract, here.lane, here.op,
+                    text("wanted bytes that were written before, found that {} reads {}, which no "
+                         "op has written{}",
+                         site(plan_, here.lane, here.op), print(part), suffix_));
   }
   return pieces;
 }
@@ -75,7 +75,7 @@ void Values::reduce(Site here, const Op& op) {
   if (!reduces(plan_.request.collective))
     findings_.of_op(
         Rule::contract, here.lane, here.op,
-        text("wanted no reduction in ", name_of(plan_.request.collective), ", found one", suffix_));
+        text("wanted no reduction in {}, found one{}", name_of(plan_.request.collective), suffix_));
   std::vector<std::vector<ContentPiece>> sources;
   for (const Region& src : op.srcs) sources.push_back(source(here, src));
   put(op.dst, sum_pieces(here, op, sources, op.dst.bytes));
@@ -138,8 +138,10 @@ Content Values::sum_contents(Site here, const Op& op, const std::vector<Content>
     if (operand.expression < 0) return {kSpoilt, 0};
     children.push_back(operand.expression);
     if (operand.origin == operands.front().origin) continue;
-    return spoil(here, text("wanted operands that are the same bytes of the message, found bytes ",
-                            operands.front().origin, " and ", operand.origin, " summed"));
+    return spoil(
+        here,
+        text("wanted operands that are the same bytes of the message, found bytes {} and {} summed",
+             operands.front().origin, operand.origin));
   }
   const bool by_library = op.kind == OpKind::join;
   const bool scales = plan_.request.op == ReduceOp::premul_sum;

@@ -48,7 +48,7 @@ Report reported(const Plan& plan, const std::function<void(Findings&, Report&)>&
   try {
     check(findings, report);
   } catch (const std::exception& error) {
-    findings.of_plan(Rule::plan, text("wanted a plan that can be proved, found ", error.what()));
+    findings.of_plan(Rule::plan, text("wanted a plan that can be proved, found {}", error.what()));
   }
   report.findings = findings.taken();
   return report;
@@ -59,7 +59,7 @@ Report reported_row(const std::vector<const Plan*>& calls,
   const Plan none;
   return reported(calls.empty() ? none : *calls.front(), [&](Findings& findings, Report& report) {
     for (const Plan* call : calls) {
-      report.plan += text(report.plan.empty() ? "" : ", then ", label(*call));
+      report.plan += text("{}{}", report.plan.empty() ? "" : ", then ", label(*call));
       report.ops += op_count(*call);
     }
     check(calls, findings);

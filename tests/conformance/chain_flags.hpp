@@ -21,15 +21,15 @@ class ChainFlagsCheck {
     for (int rank = 0; rank < run_.request.ranks; ++rank) {
       const unsigned calls = run_.calls_before + static_cast<unsigned>(pieces_);
       if (traces_.calls[index(rank)] != calls)
-        return text("rank ", rank, " wanted a call counted for each piece");
+        return text("rank {} wanted a call counted for each piece", rank);
       const ChainFlags& own = *traces_.chain_flags[index(rank)];
       if (own.calls != run_.calls_before + 1 || own.nearly_done_blocks != 0 || own.done_blocks != 0)
-        return text("rank ", rank, ": wanted its own flags as the next call needs them");
+        return text("rank {}: wanted its own flags as the next call needs them", rank);
       for (unsigned block = 0; block < run_.blocks; ++block)
         if (const std::string wrong = fault_of_room(rank, block); !wrong.empty())
-          return text("rank ", rank, ", block ", block, ": ", wrong);
+          return text("rank {}, block {}: {}", rank, block, wrong);
       if (const std::string wrong = fault_of_end(rank); !wrong.empty())
-        return text("rank ", rank, ": ", wrong);
+        return text("rank {}: {}", rank, wrong);
     }
     return "";
   }
@@ -68,18 +68,18 @@ class ChainFlagsCheck {
   std::string fault_of_room(int sender, unsigned block) const {
     const int reader = receiver_of(shape_, run_.request.ranks, sender);
     const unsigned* const flag = &traces_.chain_flags[index(sender)]->room[block];
-    if (*flag != 0) return text("wanted its word of room 0 in the end, found ", *flag);
+    if (*flag != 0) return text("wanted its word of room 0 in the end, found {}", *flag);
     if (reader < 0) return "";
     const auto values = raised(reader, block, flag);
     if (values.size() != pieces_ - 1)
-      return text("wanted the room flag raised ", pieces_ - 1, " times, found ", values.size());
+      return text("wanted the room flag raised {} times, found {}", pieces_ - 1, values.size());
     for (std::size_t piece = 1; piece < pieces_; ++piece) {
       const auto& [value, turn] = values[piece - 1];
-      if (value != piece) return text("wanted room signalled for piece ", piece, ", found ", value);
+      if (value != piece) return text("wanted room signalled for piece {}, found {}", piece, value);
       if (piece >= 2 && turn < stores(reader, block, piece - 2, true).second)
-        return text("wanted room signalled for piece ", piece, " once its packets were cleared");
+        return text("wanted room signalled for piece {} once its packets were cleared", piece);
       if (stores(sender, block, piece, false).first < turn)
-        return text("wanted nothing sent of piece ", piece, " before there is room");
+        return text("wanted nothing sent of piece {} before there is room", piece);
     }
     return "";
   }
@@ -100,10 +100,10 @@ class ChainFlagsCheck {
       for (unsigned block = 0; block < run_.blocks; ++block)
         for (const auto& one : raised(rank, block, flag)) all.push_back(one);
       if (all.size() != 1 || all[0].first != run_.calls_before + 1)
-        return text("wanted rank ", peer, " signalled once that the last piece is left");
+        return text("wanted rank {} signalled once that the last piece is left", peer);
       if (all[0].second < through) return "wanted to be through with all pieces but the last";
       if (traces_.ended[index(peer)] < all[0].second)
-        return text("wanted rank ", peer, " to wait until the last piece is left for all");
+        return text("wanted rank {} to wait until the last piece is left for all", peer);
     }
     return "";
   }

@@ -117,7 +117,8 @@ inline std::string emulate(const EngineRun& run, const Topology& topology) {
 }
 
 inline std::string first_finding(const Report& report) {
-  return report.proved() ? "" : text(report.findings[0].rule, ": ", report.findings[0].sentence);
+  return report.proved() ? ""
+                         : text("{}: {}", report.findings[0].rule, report.findings[0].sentence);
 }
 
 /// done: plans of this request that have been checked; different parameters often give the same
@@ -198,9 +199,9 @@ inline void check_engine(const Engine& engine, const Traces& traces) {
             if (!is_next_taken()) continue;
             std::string tuned;
             for (const auto& [name, value] : params_of(tuning))
-              tuned += text(", ", name, " ", value);
-            CAPTURE(text(engine.info().name, ": ", name_of(one), " of ", amount_of(one), " ",
-                         name_of(one.type), ", ", ranks, " ranks", tuned));
+              tuned += text(", {} {}", name, value);
+            CAPTURE(text("{}: {} of {} {}, {} ranks{}", engine.info().name, name_of(one),
+                         amount_of(one), name_of(one.type), ranks, tuned));
             const Request placed = checked(one, linked_machine(ranks));
             for (const Group& group : groups_of(ranks)) {
               CAPTURE(group.through_host);

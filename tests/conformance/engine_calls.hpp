@@ -174,10 +174,11 @@ inline CopyCall call_of(const Topology& topology, const Engine& engine, const Re
   call.in_place = request.collective == Collective::all_reduce && seed % 2 == 1;
   const Plan plan = propose_one(topology, request, "direct");
   std::string tuned;
-  for (const auto& [name, value] : params_of(tuning)) tuned += text(" ", name, " ", value);
-  call.label = text(engine.info().name, ": ", name_of(request.collective), " x", request.count, " ",
-                    name_of(request.type), " ", name_of(request.op), " ranks ", request.ranks,
-                    " root ", request.root, call.in_place ? " in place" : "", tuned);
+  for (const auto& [name, value] : params_of(tuning)) tuned += text(" {} {}", name, value);
+  call.label =
+      text("{}: {} x{} {} {} ranks {} root {}{}{}", engine.info().name, name_of(request.collective),
+           request.count, name_of(request.type), name_of(request.op), request.ranks, request.root,
+           call.in_place ? " in place" : "", tuned);
   call.expected = ReferenceExecutor(plan).run(call.inputs);
   call.outputs = call.in_place ? call.inputs.bytes : ReferenceExecutor::poisoned(plan);
   return call;

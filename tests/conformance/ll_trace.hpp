@@ -75,13 +75,13 @@ class LlTraceCheck {
   }
   void say(const std::string& what, const MemoryAccess* access = nullptr) {
     if (faults_.size() >= 5) return;
-    faults_.push_back(text("rank ", rank_, ", piece ", piece_, ": ", what,
-                           access == nullptr ? "" : text(" (", print(*access), ")")));
+    faults_.push_back(text("rank {}, piece {}: {}{}", rank_, piece_, what,
+                           access == nullptr ? "" : text(" ({})", print(*access))));
   }
   std::string print(const MemoryAccess& access) const {
     const std::optional<PacketAddress> place = place_of(access);
-    return text(access.touch == Touch::load ? "load" : "store", " of ", access.bytes, " at ",
-                place ? text(name_of(place->space), "[", place->rank, "]+", place->offset,
+    return text("{} of {} at {}", access.touch == Touch::load ? "load" : "store", access.bytes,
+                place ? text("{}[{}]+{}{}", name_of(place->space), place->rank, place->offset,
                              place->is_escape_flag ? " (beside)" : "")
                       : std::string("an address of no rank"));
   }
@@ -230,7 +230,7 @@ class LlTraceCheck {
           steps_[i].is_greeting ? (1ull << 40) + i : (place.offset - region.offset) / 16;
       const auto [unit, is_new] = units_.try_emplace(number);
       if (is_new) unit->second.thread = thread_;
-      if (unit->second.thread != thread_) say(text("wanted one thread for unit ", number));
+      if (unit->second.thread != thread_) say(text("wanted one thread for unit {}", number));
       return {i, &unit->second};
     }
     return {0, nullptr};
@@ -299,7 +299,7 @@ class LlTraceCheck {
       return;
     }
     if (found[0] != wanted[0] || found[1] != wanted[1])
-      say(text("wanted unit ", at / 16, " of ", plait::print(src), ", found other data"), &access);
+      say(text("wanted unit {} of {}, found other data", at / 16, plait::print(src)), &access);
   }
 
   /// Both halves of a flag packet.
@@ -389,11 +389,11 @@ class LlTraceCheck {
           is_done = found->second.stored[i] == wanted;
         }
         if (!is_done)
-          return say(text("wanted unit ", at / 16, " of ", plait::print(step.region),
+          return say(text("wanted unit {} of {}{}, found that it was not, or not once", at / 16,
+                          plait::print(step.region),
                           step.kind == PlannedStep::take   ? " taken and cleared"
                           : step.kind == PlannedStep::push ? " pushed"
-                                                           : " put",
-                          ", found that it was not, or not once"));
+                                                           : " put"));
       }
     }
   }

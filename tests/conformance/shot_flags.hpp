@@ -19,7 +19,7 @@ class ShotFlagsCheck {
       for (int peer = 0; peer < run_.request.ranks; ++peer)
         for (unsigned block = 0; block < run_.blocks && peer != rank; ++block)
           if (const std::string wrong = fault_of(rank, peer, block); !wrong.empty())
-            return text("rank ", rank, " of rank ", peer, ", block ", block, ": ", wrong);
+            return text("rank {} of rank {}, block {}: {}", rank, peer, block, wrong);
     }
     return "";
   }
@@ -44,20 +44,20 @@ class ShotFlagsCheck {
   /// Checks the stores of `by` to the flag at `rank`.
   std::string fault_of(int rank, int by, unsigned block) const {
     const unsigned* const flag = &traces_.shot_flags[index(rank)]->through[block][by];
-    if (*flag != 0) return text("wanted the word 0 in the end, found ", *flag);
+    if (*flag != 0) return text("wanted the word 0 in the end, found {}", *flag);
     std::vector<std::pair<unsigned, Turn>> raised;
     for (const MemoryAccess& one : traces_.raised[index(by)][block])
       if (one.at == reinterpret_cast<const char*>(flag))
         raised.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
     if (raised.size() != steps_ - ring())
-      return text("wanted the flag raised ", steps_ - ring(), " times, found ", raised.size());
+      return text("wanted the flag raised {} times, found {}", steps_ - ring(), raised.size());
     for (std::size_t step = 0; step < raised.size(); ++step) {
       const auto& [value, turn] = raised[step];
-      if (value != step + 1) return text("wanted ", step + 1, " steps signalled, found ", value);
+      if (value != step + 1) return text("wanted {} steps signalled, found {}", step + 1, value);
       if (turn < stores(by, block, step, by).second)
-        return text("wanted step ", step, " signalled once its packets were cleared");
+        return text("wanted step {} signalled once its packets were cleared", step);
       if (stores(rank, block, step + ring(), by).first < turn)
-        return text("wanted nothing sent of step ", step + ring(), " before there is room");
+        return text("wanted nothing sent of step {} before there is room", step + ring());
     }
     return "";
   }

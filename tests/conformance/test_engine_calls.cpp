@@ -66,7 +66,7 @@ TEST_CASE("a rank pushes to another one after the rank before has signalled that
     for (const Collective what :
          {Collective::all_reduce, Collective::reduce_scatter, Collective::all_to_all})
       for (int seed = 1; seed <= rounds(20); ++seed) {
-        CAPTURE(text(name_of(what), " of ", ranks, " ranks, seed ", seed));
+        CAPTURE(text("{} of {} ranks, seed {}", name_of(what), ranks, seed));
         const auto pushed = pushers(topology, what, ranks, static_cast<unsigned>(seed));
         for (int to = 0; to < ranks; ++to) {
           const std::vector<int>& by = pushed[static_cast<std::size_t>(to)];

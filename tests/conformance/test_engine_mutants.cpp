@@ -172,7 +172,7 @@ TEST_CASE("calls by copy engines with a mistake are rejected, each by its rule")
     ++by_rule[rule];
   }
   std::string table;
-  for (const auto& [rule, count] : by_rule) table += text(" ", rule, " ", count);
+  for (const auto& [rule, count] : by_rule) table += text(" {} {}", rule, count);
   MESSAGE(std::size(kRows), " mistakes, rejected by:", table);
 }
 

@@ -110,8 +110,8 @@ TEST_CASE("steps of copy engines: a late or aborted rank leaves no rank with a w
       pair->late = is_aborted ? 1 - one : one;  // the peer comes late to the aborted call
       pair->late_at = 1 + static_cast<std::uint32_t>(random() % kNumbers);
       pair->run(0.03, is_aborted ? one : -1, static_cast<unsigned>(random() % 20000));
-      CAPTURE(text("seed ", seed, ", late rank ", pair->late, ", aborted rank ",
-                   is_aborted ? one : -1));
+      CAPTURE(
+          text("seed {}, late rank {}, aborted rank {}", seed, pair->late, is_aborted ? one : -1));
       CHECK(pair->wrong == 0);
       right += pair->read.size();
       failed += pair->gpus[0].stream_failed || pair->gpus[1].stream_failed ? 1 : 0;

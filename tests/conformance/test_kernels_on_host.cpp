@@ -71,10 +71,10 @@ struct LlCall {
     return in_place && out <= in ? input(rank) + (out < in ? rank * out : 0) : own;
   }
   std::string print() const {
-    return text("kernel ", static_cast<int>(kernel), ", ", name_of(request.collective), " of ",
-                request.count, " ", name_of(request.type), ", root ", request.root, ", ahead ",
-                ahead, in_place ? ", in place" : "", aligned ? "" : ", not aligned", ", late rank ",
-                late);
+    return text("kernel {}, {} of {} {}, root {}, ahead {}{}{}, late rank {}",
+                static_cast<int>(kernel), name_of(request.collective), request.count,
+                name_of(request.type), request.root, ahead, in_place ? ", in place" : "",
+                aligned ? "" : ", not aligned", late);
   }
 };
 
@@ -286,7 +286,7 @@ TEST_CASE("one_shot, two_shot and direct_ll give the reference's bits on host th
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (int rank = 0; rank < ranks; ++rank) {
           LlCall& call = calls[at];
-          CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", call.print()));
+          CAPTURE(text("{} ranks, seed {}, call {}: {}", ranks, seed, at, call.print()));
           CAPTURE(rank);
           CHECK(is_right(call, static_cast<std::size_t>(rank)));
           CHECK(devices[static_cast<std::size_t>(rank)]->state.failed == 0);
@@ -321,7 +321,7 @@ TEST_CASE(
       run_calls(calls, devices, 0.05);
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-          CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", calls[at].print()));
+          CAPTURE(text("{} ranks, seed {}, call {}: {}", ranks, seed, at, calls[at].print()));
           CAPTURE(rank);
           const bool has_failed = devices[rank]->failed_after[at];
           CHECK((has_failed || is_right(calls[at], rank)));
@@ -355,7 +355,7 @@ TEST_CASE("a clock that steps back ends no wait") {
     run_calls(calls, devices, 0.5);
     for (std::size_t at = 0; at < calls.size(); ++at)
       for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-        CAPTURE(text(ranks, " ranks, call ", at, ", rank ", rank));
+        CAPTURE(text("{} ranks, call {}, rank {}", ranks, at, rank));
         CHECK_FALSE(devices[rank]->failed_after[at]);
         CHECK(is_right(calls[at], rank));
       }

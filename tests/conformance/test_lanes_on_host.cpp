@@ -105,8 +105,8 @@ class LaneEmulation {
   }
   std::string print(std::size_t call) const {
     const Request& request = calls[call].tables->plan.request;
-    return text("call ", call, ": ", name_of(request.collective), " of ", request.count, " ",
-                name_of(request.type), " by ", label(calls[call].tables->plan), ", late rank ",
+    return text("call {}: {} of {} {} by {}, late rank {}", call, name_of(request.collective),
+                request.count, name_of(request.type), label(calls[call].tables->plan),
                 calls[call].late);
   }
   unsigned random() { return static_cast<unsigned>(random_()); }
@@ -212,7 +212,7 @@ TEST_CASE("lanes in one kernel give the reference's bits on host threads") {
       emulation.run(20);
       for (std::size_t call = 0; call < emulation.calls.size(); ++call)
         for (std::size_t rank = 0; rank < emulation.gpus.size(); ++rank) {
-          CAPTURE(text(ranks, " ranks, seed ", seed, ", ", emulation.print(call), ", rank ", rank));
+          CAPTURE(text("{} ranks, seed {}, {}, rank {}", ranks, seed, emulation.print(call), rank));
           CHECK(emulation.is_right(call, rank));
           CHECK(emulation.gpus[rank]->state.failed == kNoFault);
         }
@@ -239,8 +239,8 @@ TEST_CASE("lanes: a late or aborted rank leaves no rank with a wrong result and 
         for (std::size_t call = 0; call < emulation.calls.size(); ++call)
           for (std::size_t rank = 0; rank < emulation.gpus.size(); ++rank) {
             if (is_aborted && rank == one) continue;
-            CAPTURE(text(ranks, " ranks, seed ", seed, ", ", emulation.print(call), ", rank ", rank,
-                         is_aborted ? ", aborted rank " : ", late rank ", one));
+            CAPTURE(text("{} ranks, seed {}, {}, rank {}{}{}", ranks, seed, emulation.print(call),
+                         rank, is_aborted ? ", aborted rank " : ", late rank ", one));
             const bool has_failed = emulation.gpus[rank]->failed_after[call];
             CHECK((has_failed || emulation.is_right(call, rank)));
             ++(has_failed ? failed : right);

@@ -29,11 +29,12 @@ namespace {
 
 std::string print(const LlRun& run) {
   const Request& request = run.request;
-  return text(cuda::name_of(run.kernel), ", kind ", static_cast<int>(run.kind), ", ",
-              plait::name_of(request.collective), " of ", request.count, " ",
-              plait::name_of(request.type), ", ", request.ranks, " ranks, root ", request.root,
-              ", half of ", run.half_bytes, ", ", run.blocks, " x ", run.threads, ", ahead ",
-              run.ahead, ", late ", run.late, ", calls before ", run.calls_before);
+  return text(
+      "{}, kind {}, {} of {} {}, {} ranks, root {}, half of {}, {} x {}, ahead {}, late {}, calls "
+      "before {}",
+      cuda::name_of(run.kernel), static_cast<int>(run.kind), plait::name_of(request.collective),
+      request.count, plait::name_of(request.type), request.ranks, request.root, run.half_bytes,
+      run.blocks, run.threads, run.ahead, run.late, run.calls_before);
 }
 
 /// Returns the faults of a run of the kernels; empty = nothing.
@@ -41,11 +42,11 @@ template <class Kernels>
 std::string fault_of(const LlRun& run, const Plan& plan) {
   LlTraces traces = LlEmulation<Kernels>(run).emulate();
   const std::vector<std::string> faults = LlTraceCheck(run, traces, plan).faults();
-  if (!faults.empty()) return text("trace: ", faults[0]);
+  if (!faults.empty()) return text("trace: {}", faults[0]);
   const std::string words = ChainFlagsCheck(run, traces).fault();
-  if (!words.empty()) return text("trace: ", words);
+  if (!words.empty()) return text("trace: {}", words);
   const std::string shot_flags = ShotFlagsCheck(run, traces).fault();
-  if (!shot_flags.empty()) return text("trace: ", shot_flags);
+  if (!shot_flags.empty()) return text("trace: {}", shot_flags);
   for (const unsigned failed : traces.failed)
     if (failed != 0) return "a wait was given up";
   for (const unsigned calls : traces.calls)
@@ -63,7 +64,7 @@ std::string fault_of(const LlRun& run, const Plan& plan) {
   for (std::size_t rank = 0; rank < expected.size(); ++rank)
     if (!expected[rank].empty() &&  // otherwise no memory could be compared
         std::memcmp(expected[rank].data(), traces.outputs[rank].data(), expected[rank].size()) != 0)
-      return text("other bits at rank ", rank);
+      return text("other bits at rank {}", rank);
   return "";
 }
 
@@ -146,7 +147,7 @@ std::string trace_ll(const conformance::EngineRun& one, const Plan& plan) {
                                                    run.kind, run.half_bytes, run.ll_step())
                                          : plan;
   const std::string fault = fault_of<RealKernels>(run, traced);
-  return fault.empty() ? "" : text(fault, " (", print(run), ")");
+  return fault.empty() ? "" : text("{} ({})", fault, print(run));
 }
 
 const conformance::Traced kOneShot{"one_shot", trace_ll}, kTwoShot{"two_shot", trace_ll},

@@ -15,7 +15,7 @@ TEST_CASE("both ends cut a message alike, and every unit goes through one channe
     for (const std::uint64_t bytes : {1ull, 16ull, 2048ull, 2049ull, 65536ull, 262144ull, 262145ull,
                                       1048576ull, 12345678ull, 1ull << 32}) {
       const MessageCut cut = cut_message(bytes, {channels, {}});
-      CAPTURE(text(bytes, " bytes over ", channels));
+      CAPTURE(text("{} bytes over {}", bytes, channels));
       const std::uint64_t units = (bytes + 15) / 16;
       const std::uint64_t tiles = (units + cut.tile_units - 1) / cut.tile_units;
       CHECK(cut.channels >= 1);

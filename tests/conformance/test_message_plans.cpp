@@ -71,7 +71,7 @@ TEST_CASE("messages as plans: proved if slots wrap around within a call") {
         const std::uint64_t count = turns * 2 * kMessageSlots * 32 * 4;
         const Plan plan =
             message_plan(topology, request_of(topology, collective, ranks, count), config);
-        CAPTURE(text(name_of(collective), " of ", ranks, ", ", turns));
+        CAPTURE(text("{} of {}, {}", name_of(collective), ranks, turns));
         const Report report = verify(plan);
         INFO(print(report).substr(0, 1000));
         CHECK(report.proved());
@@ -88,7 +88,7 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by LL p
              {MessageLaunchConfig{2, {0, 32}}, MessageLaunchConfig{4, {}}}) {
           const Request request = request_of(topology, collective, ranks, count);
           std::vector<Plan> plans = plans_of(topology, request, config);
-          CAPTURE(text(name_of(collective), " of ", ranks, ", ", count));
+          CAPTURE(text("{} of {}, {}", name_of(collective), ranks, count));
           const Report row = report_of(plans);
           INFO(print(row).substr(0, 1000));
           CHECK(row.proved());
@@ -112,7 +112,7 @@ TEST_CASE("shared messages as plans: proved alone and in a row, whatever host ch
   constexpr std::uint64_t kTiles = 40;
   for (const Collective collective : kMoves)
     for (const std::uint32_t host_tiles : {0u, 1u, 7u, 30u, 40u}) {
-      CAPTURE(text(name_of(collective), ", by host ", host_tiles));
+      CAPTURE(text("{}, by host {}", name_of(collective), host_tiles));
       const Request request = request_of(topology, collective, 2, kTiles * 32 * 4 - 3);
       std::vector<Plan> plans;
       for (std::uint32_t call = 0; call <= kMessageSlots; ++call)

@@ -215,7 +215,7 @@ TEST_CASE("groups of messages on host threads arrive complete") {
       for (const How& how : {How{}, How{{0, 1024}}, How{{0, 1024}, 60, true}}) {
         MessageRanks all = groups_of(ranks, seed, how);
         run_all(all, how);
-        check_whole(all, text(ranks, " ranks, seed ", seed, ", LL packets up to ",
+        check_whole(all, text("{} ranks, seed {}, LL packets up to {}{}", ranks, seed,
                               how.tuning.packets_upto, how.in_bulk ? ", in bulk" : ""));
       }
 }
@@ -228,7 +228,7 @@ TEST_CASE("messages of any number of ranks: one resident block a GPU is enough")
         const How how{{0, 32}, 20, in_bulk, 1};
         MessageRanks all = groups_of(ranks, seed, how);
         run_all(all, how);
-        check_whole(all, text(ranks, " ranks, seed ", seed, in_bulk ? ", in bulk" : ""));
+        check_whole(all, text("{} ranks, seed {}{}", ranks, seed, in_bulk ? ", in bulk" : ""));
       }
 }
 
@@ -256,8 +256,9 @@ TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU
         talk(0, one_first ? 3 : 1);
         talk(2, one_first ? 1 : 3);
         run_all(all, how);
-        check_whole(all, text(one_first ? "0 and 1 first, " : "0 and 3 first, ", each,
-                              " messages each", in_bulk ? ", in bulk" : ""));
+        check_whole(all,
+                    text("{}{} messages each{}", one_first ? "0 and 1 first, " : "0 and 3 first, ",
+                         each, in_bulk ? ", in bulk" : ""));
       }
 }
 
@@ -277,7 +278,7 @@ TEST_CASE("messages of groups that each rank cuts for itself: one resident block
           add_message(all, random, from, to, random_size(random), how.in_bulk ? 16 : 1);
         }
         run_all(all, how);
-        check_whole(all, text(ranks, " ranks, seed ", seed, how.in_bulk ? ", in bulk" : ""));
+        check_whole(all, text("{} ranks, seed {}{}", ranks, seed, how.in_bulk ? ", in bulk" : ""));
       }
 }
 
@@ -302,8 +303,8 @@ void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& 
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     for (std::size_t call = 0; call < all[rank]->calls.size(); ++call) {
       if (is_aborted && rank == one) continue;
-      CAPTURE(text(ranks, " ranks, seed ", seed, ", LL packets up to ", how.tuning.packets_upto,
-                   ", rank ", rank, ", call ", call));
+      CAPTURE(text("{} ranks, seed {}, LL packets up to {}, rank {}, call {}", ranks, seed,
+                   how.tuning.packets_upto, rank, call));
       const bool has_failed = all[rank]->failed_after[call];
       CHECK((has_failed || is_right(*all[rank], call)));
       ++(has_failed ? ended.failed : ended.right);
@@ -364,7 +365,7 @@ TEST_CASE("shared messages: host channels take a part, and every tile goes once"
         const How how{{0, 64, shared_from}, 60, in_bulk, ~0u, true, seed % 3 == 0};
         MessageRanks all = groups_of(2, seed, how);
         run_all(all, how);
-        check_whole(all, text("seed ", seed, in_bulk ? ", in bulk" : ""));
+        check_whole(all, text("seed {}{}", seed, in_bulk ? ", in bulk" : ""));
         for (int rank = 0; rank < 2; ++rank) {
           const MessageRank& mine = *all[static_cast<std::size_t>(rank)];
           std::uint32_t tiles = 0, shares = 0;
@@ -402,7 +403,8 @@ TEST_CASE(
           add_message(all, random, from, 1 - from, random_size(random), in_bulk ? 16 : 1);
         }
         run_all(all, how);
-        check_whole(all, text("seed ", seed, in_bulk ? ", in bulk, " : ", ", resident, " blocks"));
+        check_whole(all,
+                    text("seed {}{}{} blocks", seed, in_bulk ? ", in bulk, " : ", ", resident));
       }
 }
 

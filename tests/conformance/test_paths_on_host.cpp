@@ -73,8 +73,8 @@ PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTim
 const PathTimeouts kShort{.start_s = 20, .wait_s = 1, .copy_s = 20};
 
 bool names(const std::string& said, int rank, int peer) {
-  return said.find(text("rank ", rank, "'s")) != std::string::npos &&
-         said.find(text("rank ", peer, "'s")) != std::string::npos &&
+  return said.find(text("rank {}'s", rank)) != std::string::npos &&
+         said.find(text("rank {}'s", peer)) != std::string::npos &&
          said.find("NCCL_P2P_DISABLE=1") != std::string::npos;
 }
 

@@ -142,7 +142,7 @@ TEST_CASE("the whole call of scatter_ring gives the reference's bits in any orde
       tuning.blocks = 3;
       tuning.tile_units = 16;
       const EngineRun run{cuda::scatter_ring_engine(), request, tuning, group_of(ranks)};
-      CAPTURE(text(ranks, " ranks, ", count));
+      CAPTURE(text("{} ranks, {}", ranks, count));
       REQUIRE(why_not(run.engine, request, tuning, run.group) == "");
       if (ranks > 4 && count != 1009 && plait_test::takes_few()) continue;
       for (const QueueOrder order :

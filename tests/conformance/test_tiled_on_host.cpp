@@ -80,11 +80,12 @@ struct TiledCall {
                       reinterpret_cast<const std::byte*>(output(rank)));
   }
   std::string print() const {
-    return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
-                ", root ", request.root, ", tiles of ", wish.tile_units, ", window ", wish.window,
-                ", order ", wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
-                ", at ", wish.send_gb_per_s, " GB/s", in_place ? ", in place" : "",
-                aligned ? "" : ", not aligned", ", late rank ", late);
+    return text(
+        "{} of {} {}, root {}, tiles of {}, window {}, order {}, turns {}, pieces of {}, at {} "
+        "GB/s{}{}, late rank {}",
+        name_of(request.collective), request.count, name_of(request.type), request.root,
+        wish.tile_units, wish.window, wish.order, wish.turns, wish.piece_bytes, wish.send_gb_per_s,
+        in_place ? ", in place" : "", aligned ? "" : ", not aligned", late);
   }
 };
 
@@ -292,15 +293,16 @@ class TileTraceCheck {
                    at->offset + at->bytes <= end;
           });
       if (!is_allowed)
-        faults_.push_back(text("rank ", rank, access.touch == Touch::load ? " reads " : " writes ",
+        faults_.push_back(text("rank {}{}{}", rank,
+                               access.touch == Touch::load ? " reads " : " writes ",
                                at ? plait::print(*at) : std::string("memory of no rank")));
       else if (access.touch == Touch::store && at->space == Space::scratch)
         count(moved, *at, -1);
     }
     for (const auto& [unit, times] : moved)
       if (times != 0)
-        faults_.push_back(text("rank ", rank, " stores unit ", std::get<2>(unit), " of rank ",
-                               std::get<1>(unit), " ", times, " times too few"));
+        faults_.push_back(text("rank {} stores unit {} of rank {} {} times too few", rank,
+                               std::get<2>(unit), std::get<1>(unit), times));
   }
 
   void check_taken(std::size_t rank) {
@@ -330,8 +332,8 @@ class TileTraceCheck {
       auto tile = static_cast<std::size_t>(access.at - ring) / shape.slot_bytes;
       while (tile < signalled.size() && signalled[tile] < access.turn) tile += shape.window;
       if (tile >= signalled.size() || (read[tile] += access.bytes) > tile_units(shape) * 16ull)
-        faults_.push_back(text("rank ", rank, " reads a slot of rank ", peer,
-                               "'s parts that it has said is free"));
+        faults_.push_back(
+            text("rank {} reads a slot of rank {}'s parts that it has said is free", rank, peer));
     }
   }
 
@@ -355,7 +357,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
   run_calls(calls, gpus, 30);
   for (TiledCall& call : calls) {
     for (std::size_t rank = 0; rank < gpus.size(); ++rank)
-      if (!call.is_right(rank)) return text("other bits at rank ", rank);
+      if (!call.is_right(rank)) return text("other bits at rank {}", rank);
     const std::vector<std::string> faults = TileTraceCheck(call, gpus, plan).faults();
     if (!faults.empty()) return faults[0];
   }
@@ -469,8 +471,8 @@ TEST_CASE("tiled gives the reference's bits on host threads") {
       run_calls(calls, gpus, 30);
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
-          CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", calls[at].print(),
-                       ", rank ", rank));
+          CAPTURE(text("{} ranks, seed {}, call {}: {}, rank {}", ranks, seed, at,
+                       calls[at].print(), rank));
           CHECK(calls[at].is_right(rank));
           CHECK(gpus[rank]->state.failed == kNoFault);
         }
@@ -509,8 +511,8 @@ TEST_CASE("data that stays on a rank is copied as its tiles are sent, in many pi
         run_calls(calls, gpus, late >= 0 ? 0.1 : 30);
         for (std::size_t at = 0; at < calls.size(); ++at)
           for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
-            CAPTURE(text(ranks, " ranks, ", blocks, " blocks, call ", at, ": ", calls[at].print(),
-                         ", rank ", rank));
+            CAPTURE(text("{} ranks, {} blocks, call {}: {}, rank {}", ranks, blocks, at,
+                         calls[at].print(), rank));
             CHECK((gpus[rank]->failed_after[at] || calls[at].is_right(rank)));
             if (late < 0) CHECK(!gpus[rank]->failed_after[at]);
           }
@@ -567,7 +569,7 @@ TEST_CASE("tiled min and max give the bits of rank order, of -0, +0 and NaN too"
       run_calls(calls, gpus, 30);
       for (TiledCall& call : calls)
         for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
-          CAPTURE(text(ranks, " ranks, ", name_of(call.request.op), ": ", call.print()));
+          CAPTURE(text("{} ranks, {}: {}", ranks, name_of(call.request.op), call.print()));
           CHECK(call.is_right(rank));
           for (std::size_t i = 0; i + 4 <= call.expected[rank].size(); i += 4) {
             std::uint32_t word = 0;
@@ -602,8 +604,9 @@ TEST_CASE("tiled: a late or aborted rank leaves no rank with a wrong result and 
         for (std::size_t at = 0; at < calls.size(); ++at)
           for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
             if (is_aborted && rank == one) continue;
-            CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", calls[at].print(),
-                         ", rank ", rank, is_aborted ? ", aborted rank " : ", late rank ", one));
+            CAPTURE(text("{} ranks, seed {}, call {}: {}, rank {}{}{}", ranks, seed, at,
+                         calls[at].print(), rank, is_aborted ? ", aborted rank " : ", late rank ",
+                         one));
             const bool has_failed = gpus[rank]->failed_after[at];
             CHECK((has_failed || calls[at].is_right(rank)));
             ++(has_failed ? failed : right);

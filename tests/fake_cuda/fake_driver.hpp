@@ -74,7 +74,7 @@ class FakeMachine {
   }
   void check_stream(cuda::Stream stream, const char* call) {
     if (stream_owner.count(stream) == 0 || stream_owner[stream] != current())
-      faults.push_back(plait::text(call, " on a stream of another context"));
+      faults.push_back(plait::text("{} on a stream of another context", call));
   }
   void put(cuda::Stream stream, FakeWork work) {
     work.number = numbers++;

@@ -34,7 +34,7 @@ void wait_while(const std::atomic<bool>& holds) {
 }
 
 Result noted(const char* name, std::size_t count, Comm comm, Stream stream) {
-  fake_cuda().notes.add({text(name, ' ', count, " of ", comm->ranks), stream});
+  fake_cuda().notes.add({text("{} {} of {}", name, count, comm->ranks), stream});
   plait_test::FakeStill& still = fake_cuda().still;
   if (still.is_wanted) {
     const std::lock_guard<std::mutex> hold(still.guard);
@@ -96,8 +96,8 @@ FAKE_NCCL ncclReduce(const void*, void*, std::size_t count, int, int, int, Comm 
   return noted("ncclReduce", count, comm, stream);
 }
 FAKE_NCCL ncclSend(const void*, std::size_t count, int, int peer, Comm comm, Stream stream) {
-  return noted(text("ncclSend to ", peer).c_str(), count, comm, stream);
+  return noted(text("ncclSend to {}", peer).c_str(), count, comm, stream);
 }
 FAKE_NCCL ncclRecv(void*, std::size_t count, int, int peer, Comm comm, Stream stream) {
-  return noted(text("ncclRecv from ", peer).c_str(), count, comm, stream);
+  return noted(text("ncclRecv from {}", peer).c_str(), count, comm, stream);
 }

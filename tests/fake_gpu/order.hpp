@@ -54,7 +54,7 @@ class Order {
   std::string all() const {
     std::string said;
     for (const FakeNote& note : notes_)
-      said += plait::text("\n  ", note.what, " ", note.event, " on ", note.stream);
+      said += plait::text("\n  {} {} on {}", note.what, note.event, note.stream);
     return said;
   }
 

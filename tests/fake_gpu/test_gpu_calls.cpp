@@ -190,12 +190,12 @@ TEST_CASE("large calls share host memory if their inbox has space beside its chu
   GpuCallsOptions options = drop_in();
   on_ranks(options, {}, [](GpuCalls& calls) {  // 68 MiB: pieces would be too small.
     const std::uint64_t permille = permille_through_host(calls);
-    require(permille == 0, text(permille, " thousandths through host memory"));
+    require(permille == 0, text("{} thousandths through host memory", permille));
   });
   options.rank.memory.budget_bytes = 640 * kMib;
   on_ranks(options, {}, [](GpuCalls& calls) {
     const std::uint64_t permille = permille_through_host(calls);
-    require(permille > 50, text(permille, " thousandths through host memory"));
+    require(permille > 50, text("{} thousandths through host memory", permille));
   });
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("with masked links calls use plans, and no kernel that uses all links"
     require(!calls.rank().has_lazy_arena(), "a lazy arena");
     for (const std::uint64_t bytes : {kMib, 64 * kMib}) {
       const Request request = all_reduce(bytes);
-      require(calls.takes(request), text(bytes, " bytes are not taken"));
+      require(calls.takes(request), text("{} bytes are not taken", bytes));
       require(calls.explain(request).find("no kernel: ") != std::string::npos,
               calls.explain(request));
       require(served_by(calls, request) == nullptr, "by an engine");
@@ -224,7 +224,7 @@ TEST_CASE("with masked links the smallest share of a pair is enough for its plan
         Request request = all_reduce(bytes);
         request.collective = collective;
         request.peer = 1;
-        require(calls.takes(request), text(name_of(collective), " of ", bytes, " is not taken"));
+        require(calls.takes(request), text("{} of {} is not taken", name_of(collective), bytes));
         require(served_by(calls, request) == nullptr, "by an engine");
       }
   });
@@ -289,7 +289,7 @@ std::uint64_t counted(const GpuCalls& calls, const std::string& name) {
 void require_counted(const GpuCalls& calls, std::uint64_t by_tiles, std::uint64_t by_rings) {
   const std::uint64_t tiles = counted(calls, "all_reduce/tiled"),
                       rings = counted(calls, "all_reduce/scatter_ring");
-  require(tiles == by_tiles && rings == by_rings, text(tiles, " by tiles, ", rings, " by rings"));
+  require(tiles == by_tiles && rings == by_rings, text("{} by tiles, {} by rings", tiles, rings));
 }
 
 }  // namespace
@@ -417,7 +417,7 @@ TEST_CASE("a plan refused for lack of memory is served once the large arena exis
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
-    require(was_refused && is_served, text("refused ", was_refused, ", served ", is_served));
+    require(was_refused && is_served, text("refused {}, served {}", was_refused, is_served));
     const std::vector<CounterRow> rows = counter_rows();
     require(rows.size() == 1 && rows[0].name == std::string("all_reduce") &&
                 rows[0].served == kByPlait && rows[0].calls == 1 && rows[0].bytes == kMib,

@@ -84,7 +84,7 @@ struct Side {
     };
     side.publish_failure = [this](const Error& cause) { told.push_back(reason_of(cause)); };
     side.name = [hosts](int peer) {
-      return text("rank ", peer, " on host ", hosts[static_cast<std::size_t>(peer)]);
+      return text("rank {} on host {}", peer, hosts[static_cast<std::size_t>(peer)]);
     };
     multinode = std::make_unique<GpuMultinode>(nodes, side, how, all,
                                                Deadline{deadline_in(init_s), nullptr});
@@ -361,7 +361,7 @@ TEST_CASE("an error of NCCL ends the communicator and waits between nodes") {
           require(said.find("NCCL between nodes: error 6; is one of these gone: " + others) !=
                       std::string::npos,
                   said);
-          require(took_s < 2, text("it took ", took_s, " s"));
+          require(took_s < 2, text("it took {} s", took_s));
           require(side.failure.has_value(), "the node was not told");
           require(side.told.empty(), "ranks that may be gone were told");
           const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -392,7 +392,7 @@ TEST_CASE("nodes report to each other why NCCL has failed") {
           require(said.find("rank 0 on host a reports: rank 1 on host a (pid 7) ended") !=
                       std::string::npos,
                   said);
-          require(took_s < 1, text("it took ", took_s, " s"));
+          require(took_s < 1, text("it took {} s", took_s));
         }) == 0);
 }
 
@@ -469,7 +469,7 @@ TEST_CASE("a call stuck in NCCL is an error at the deadline, which names its pee
               : side.nodes.mine == 0 ? "is one of these gone: rank 2 on host b, rank 3 on host b?"
                                      : "is one of these gone: rank 0 on host a, rank 1 on host a?";
           require(said == "a call between nodes has been inside NCCL for 0.3 s; " + whom, said);
-          require(took_s < 4, text("it took ", took_s, " s"));
+          require(took_s < 4, text("it took {} s", took_s));
           require(fake_cuda().nccl.aborted == 2, "not aborted");
           fake_cuda().nccl.holds_calls = false;
         }) == 0);
@@ -539,7 +539,7 @@ TEST_CASE("a driver that does not answer delays neither errors nor queries") {
             Counters counters;
             side.multinode->add_to(counters);
           });
-          require(took_s < 1, text("check() took ", took_s, " s"));
+          require(took_s < 1, text("check() took {} s", took_s));
           side.fail(Error(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended"));
           await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
           fake_cuda().holds_queries = false;
@@ -571,7 +571,7 @@ TEST_CASE("check() ends without the watch thread") {
           release.join();
           unwatch(holding);
           require(said.find("is one of these gone") != std::string::npos, said);
-          require(took_s < 4, text("it took ", took_s, " s"));
+          require(took_s < 4, text("it took {} s", took_s));
         }) == 0);
 }
 
@@ -612,7 +612,7 @@ TEST_CASE("threads of a communicator and its pairs exchange failures one at a ti
             look();
             other.join();
           }
-          require(at_once == 0, text(at_once.load(), " heard while another did"));
+          require(at_once == 0, text("{} heard while another did", at_once.load()));
           require(side.told == std::vector<std::string>{"rank 1 ended"}, "not told once");
         }) == 0);
 }

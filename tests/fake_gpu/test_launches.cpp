@@ -305,9 +305,9 @@ std::set<std::string> check_request(Launches& launches, const Topology& topology
   std::set<std::string> ran = launches.run(in_a_row);
   for (Call* const call : in_a_row)
     for (std::size_t rank = 0; rank < call->outputs.size(); ++rank) {
-      CAPTURE(text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
-                   " over ", request.ranks, " ranks, root ", request.root,
-                   call->in_place ? ", in place" : "", ", rank ", rank));
+      CAPTURE(text("{} of {} {} over {} ranks, root {}{}, rank {}", name_of(request.collective),
+                   request.count, name_of(request.type), request.ranks, request.root,
+                   call->in_place ? ", in place" : "", rank));
       CHECK(call->is_right(rank));
     }
   return ran;

@@ -97,7 +97,7 @@ int on_ranks(int ranks, const std::vector<std::pair<const char*, const char*>>& 
     options.device = 0;
     body(options, *board);
     require(holds_soon([] { return fake_cuda().memory.bytes == 0; }), "memory of the GPU was kept");
-    require(holds_soon([] { return mappings() == 0; }), text(mappings(), " mappings were kept"));
+    require(holds_soon([] { return mappings() == 0; }), text("{} mappings were kept", mappings()));
   });
 }
 

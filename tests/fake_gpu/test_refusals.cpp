@@ -110,7 +110,7 @@ CallVariant by_engine(const std::string& name, int ranks, Collective collective,
   request.ranks = ranks;
   request.count = bytes / bytes_of(request.type);
   request.peer = 1;
-  return {text(name, " over ", ranks, " ranks"), ranks,
+  return {text("{} over {} ranks", name, ranks), ranks,
           [=](CudaRank& rank) {
             const std::shared_ptr<cuda::PreparedCall> ready = rank.prepare(
                 *cuda::engine_named(name, request), request, cuda::tuning_from(name, params));

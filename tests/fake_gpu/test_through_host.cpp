@@ -86,7 +86,7 @@ TEST_CASE("arenas lie in host memory on all ranks if one rank's GPU addresses no
           sizeof(cuda::DeviceState) + first[cuda::kPlanScratch] + first[cuda::kChunkStaging];
       const std::uint64_t found = fake_cuda().memory.bytes;
       require(found >= own && found < own + 2 * kMib,
-              text("the state and own parts alone are on the GPU: ", own, " bytes, found ", found));
+              text("the state and own parts alone are on the GPU: {} bytes, found {}", own, found));
       require((rank.full_group().sizes[cuda::kChunkStaging] != 0) == (ranks == 2),
               "staging buffers for an exchange of two ranks");
       const int peer = (rank.rank() + 1) % ranks;
@@ -136,7 +136,7 @@ TEST_CASE("engines of every kind serve calls through host memory") {
       return "";
     };
     for (const char* name : {"one_shot", "two_shot"})
-      require(enqueue(name, kMib / 4).empty(), text(name, ": ", enqueue(name, kMib / 4)));
+      require(enqueue(name, kMib / 4).empty(), text("{}: {}", name, enqueue(name, kMib / 4)));
     require(enqueue("copy_exchange", 64 * kMib).empty(), enqueue("copy_exchange", 64 * kMib));
     require(enqueue("tiled", 64 * kMib).empty(), enqueue("tiled", 64 * kMib));
   });

@@ -128,8 +128,8 @@ void check_groups(int ranks, bool processes, int rounds) {
         wrong += wrong_bytes(gpu, group);
       }
       if (wrong != 0)
-        found.add(gpu.rank, text("round ", round, ": ", wrong, " wrong bytes of ", group.size(),
-                                 " messages; "));
+        found.add(gpu.rank,
+                  text("round {}: {} wrong bytes of {} messages; ", round, wrong, group.size()));
       found.checked += static_cast<int>(group.size());
       gpu.board->barrier();
     }
@@ -175,7 +175,7 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
     }
     gpu.finish();
     if (const std::size_t wrong = wrong_bytes(gpu, group); wrong != 0)
-      found.add(gpu.rank, text(wrong, " wrong bytes"));
+      found.add(gpu.rank, text("{} wrong bytes", wrong));
     gpu.board->barrier();
   });
 }

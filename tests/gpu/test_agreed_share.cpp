@@ -31,7 +31,7 @@ void check_shares(GpuFixture& gpu, GpuFindings& findings) {
     if (random() % 4 == 0) gpu.finish();  // So that a rank knows the times before the peer.
   }
   if (const auto wrong = calls.wrong(); wrong != 0)
-    findings.add(gpu.rank, text(wrong, " values wrong\n"));
+    findings.add(gpu.rank, text("{} values wrong\n", wrong));
 }
 
 TEST_CASE("processes: ranks agree on the share through host memory, whoever comes first") {
@@ -45,7 +45,7 @@ TEST_CASE("processes: ranks agree on the share through host memory, whoever come
     std::map<std::uint64_t, int> levels;
     for (int call = 0; call < 60; ++call) ++levels[words->decided[call] & 255];
     std::string said;
-    for (const auto& [level, calls] : levels) said += text(" ", level, ": ", calls);
+    for (const auto& [level, calls] : levels) said += text(" {}: {}", level, calls);
     MESSAGE(ranks << " ranks, levels of the share, and calls:" << said);
     for (int rank = 0; rank < ranks; ++rank) CHECK(words->calls_done[rank] == 60);
     CHECK(levels.size() > levels.count(0));  // Some share was used.

@@ -84,7 +84,7 @@ TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where 
                                  "copy_exchange "
                                : "one_shot two_shot two_shot two_shot two_shot copy_exchange "
                                  "copy_exchange ";
-      if (said != wanted) findings->add(rank, text(beside ? "beside: " : "alone: ", said));
+      if (said != wanted) findings->add(rank, text("{}{}", beside ? "beside: " : "alone: ", said));
       board->barrier();
     }
   });
@@ -101,9 +101,9 @@ struct FusedCase {
 };
 
 std::string describe(const FusedCase& c) {
-  return text(c.kernel, " ", name_of(c.request.type), " ", name_of(c.request.op), " x",
-              c.request.count, " offset ", c.offset, c.in_place ? " in place" : "", " bare ",
-              c.tuning.bare, " ahead ", c.tuning.ahead);
+  return text("{} {} {} x{} offset {}{} bare {} ahead {}", c.kernel, name_of(c.request.type),
+              name_of(c.request.op), c.request.count, c.offset, c.in_place ? " in place" : "",
+              c.tuning.bare, c.tuning.ahead);
 }
 
 /// One per rank.
@@ -216,12 +216,12 @@ void check_fused(int ranks, bool processes, const std::vector<std::string>& kern
         Tuning alone = c.tuning;
         alone.host_permille = alone.host_cpu_permille = 0;
         if (bench::takes(*gpu.cuda, c.kernel, c.request, alone))
-          findings.add(gpu.rank, text(describe(c), ": not with a part through host memory\n"));
+          findings.add(gpu.rank, text("{}: not with a part through host memory\n", describe(c)));
         continue;
       }
       const std::size_t wrong = wrong_bytes(gpu, c, seed);
       ++findings.checked;
-      if (wrong != 0) findings.add(gpu.rank, text(describe(c), ": ", wrong, " bytes wrong\n"));
+      if (wrong != 0) findings.add(gpu.rank, text("{}: {} bytes wrong\n", describe(c), wrong));
     }
   });
   MESSAGE(all->checked.load() << " fused calls checked on " << ranks << " GPUs");
@@ -249,7 +249,7 @@ void check_long(GpuFixture& gpu, GpuFindings& findings) {
       }
   const auto wrong = calls.wrong();
   if (wrong != 0 || calls.enqueued() < 16)  // Otherwise hardly any call was possible.
-    findings.add(gpu.rank, text(wrong, " values wrong of ", calls.enqueued(), " sums\n"));
+    findings.add(gpu.rank, text("{} values wrong of {} sums\n", wrong, calls.enqueued()));
 }
 
 TEST_CASE("long sums are right by every kernel as it is launched by itself") {
@@ -376,21 +376,21 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
     unsigned seed = 1000;
     for (const Plan& plan : plans) {
       ++seed;
-      const std::string name = text(name_of(plan.request.collective), " ", label(plan), " x",
-                                    plan.request.count, " ", name_of(plan.request.type));
+      const std::string name = text("{} {} x{} {}", name_of(plan.request.collective), label(plan),
+                                    plan.request.count, name_of(plan.request.type));
       std::size_t wrong = 0;
       try {
         wrong = wrong_after(gpu, plan, seed);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::unsupported)
-          throw Error(error.code(), text(name, ": ", error.what()));
+          throw Error(error.code(), text("{}: {}", name, error.what()));
         std::string& list = refused[static_cast<std::size_t>(rank)];
-        if (list.size() < 1500) list += text(name, ": ", error.what(), "\n");
+        if (list.size() < 1500) list += text("{}: {}\n", name, error.what());
         continue;
       }
       ++checked;
       std::string& list = failures[static_cast<std::size_t>(rank)];
-      if (wrong != 0 && list.size() < 2000) list += text(name, ": ", wrong, " bytes wrong\n");
+      if (wrong != 0 && list.size() < 2000) list += text("{}: {} bytes wrong\n", name, wrong);
     }
     board->barrier();
   });
@@ -428,10 +428,10 @@ void check_collectives(int ranks, bool processes) {
         const std::size_t wrong = wrong_as_chosen(gpu, plan, in_place, processes, ++seed);
         ++findings.checked;
         if (wrong != 0)
-          findings.add(gpu.rank, text(name_of(what), " x", plan.request.count, " ",
-                                      name_of(plan.request.type), " ", name_of(plan.request.op),
-                                      " root ", plan.request.root, in_place ? " in place: " : ": ",
-                                      wrong, " bytes wrong\n"));
+          findings.add(gpu.rank, text("{} x{} {} {} root {}{}{} bytes wrong\n", name_of(what),
+                                      plan.request.count, name_of(plan.request.type),
+                                      name_of(plan.request.op), plan.request.root,
+                                      in_place ? " in place: " : ": ", wrong));
       }
   });
   MESSAGE(all->checked.load() << " calls checked on " << ranks << " GPUs");
@@ -511,8 +511,9 @@ void check_overlapping(int ranks, const std::string& kernel) {
           ++findings.checked;
           if (GpuFixture::from_gpu(call.output, call.example.expected.size()) !=
               call.example.expected)
-            findings.add(gpu.rank, text(name_of(call.plan->request.collective), " root ",
-                                        call.plan->request.root, ": wrong bytes\n"));
+            findings.add(gpu.rank,
+                         text("{} root {}: wrong bytes\n", name_of(call.plan->request.collective),
+                              call.plan->request.root));
         }
       });
   CHECK(all->checked.load() >= 10 * ranks);
@@ -557,8 +558,8 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
       try {
         gpu.cuda->check();
       } catch (const Error& error) {
-        findings->add(0, text(has_ended ? "stream ended: " : "stream failed: ",
-                              error_name(error.code()), " ", error.what()));
+        findings->add(0, text("{}{} {}", has_ended ? "stream ended: " : "stream failed: ",
+                              error_name(error.code()), error.what()));
       }
     }
     board->barrier();

@@ -46,12 +46,12 @@ void call_apart(GpuFixture& gpu, GpuFindings& findings, const char* what,
     for (int look = 0; look < 50; ++look) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (gpu.cuda->has_ended())
-        findings.add(0, text(what, ": ended before the other rank called"));
+        findings.add(0, text("{}: ended before the other rank called", what));
     }
   }
   gpu.board->barrier();
   if (gpu.rank == 1) call();
-  if (!await_end(*gpu.cuda)) findings.add(gpu.rank, text(what, ": never ended"));
+  if (!await_end(*gpu.cuda)) findings.add(gpu.rank, text("{}: never ended", what));
   gpu.finish();
   gpu.board->barrier();
 }

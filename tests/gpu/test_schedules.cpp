@@ -66,10 +66,10 @@ void check_schedules(int ranks) {
           if (variant.kernel == "ll_chain" && piece != 0 && units_of(request) > piece)
             ++long_chains;
           if (wrong != 0)
-            findings.add(gpu.rank, text(name_of(request.collective), " x", request.count, " ",
-                                        name_of(request.type), " ", name_of(request.op), " root ",
-                                        request.root, in_place ? " in place" : "", ", schedule ",
-                                        which, ": ", wrong, " bytes wrong\n"));
+            findings.add(gpu.rank, text("{} x{} {} {} root {}{}, schedule {}: {} bytes wrong\n",
+                                        name_of(request.collective), request.count,
+                                        name_of(request.type), name_of(request.op), request.root,
+                                        in_place ? " in place" : "", which, wrong));
         }
       ++which;
     }

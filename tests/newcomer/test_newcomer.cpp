@@ -38,7 +38,7 @@ bool has(const std::string& where, const std::string& what) {
 }
 
 std::string chosen(const std::optional<EngineChoice>& choice) {
-  return choice ? text(choice->engine->info().name, ", ", name_of(choice->by)) : "none";
+  return choice ? text("{}, {}", choice->engine->info().name, name_of(choice->by)) : "none";
 }
 
 }  // namespace

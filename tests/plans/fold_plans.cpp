@@ -29,7 +29,7 @@ Topology pcie_sockets(int per_socket) {
     topology.devices.push_back(device);
   }
   for (int i = 0; i < 2 * gpus; ++i)  // a GPU's port, out and in
-    topology.resources.push_back({text("gpu", i / 2, i % 2 == 0 ? ".out" : ".in"), 25.0});
+    topology.resources.push_back({text("gpu{}{}", i / 2, i % 2 == 0 ? ".out" : ".in"), 25.0});
   const auto add = [&](LinkKind kind, int a, int b, double gb_per_s) {
     std::vector<int> ports;
     if (a < gpus) ports.push_back(2 * a);
@@ -67,7 +67,7 @@ std::string fastest(const Topology& topology, const Request& request) {
     best = plan.strategy;
     least = ns;
   }
-  return best == first ? best : text(best, ", not ", first);
+  return best == first ? best : text("{}, not {}", best, first);
 }
 
 }  // namespace
@@ -215,8 +215,8 @@ TEST_CASE("verify finds mistakes in folds, phases and rings at every place") {
             !spoil(mistake.what, plan.lanes[lane].ops, k))
           continue;
         ++made;
-        CAPTURE(text(mistake.what, " in ", mistake.strategy, ", lane ", right.lanes[lane].name,
-                     " of rank ", right.lanes[lane].rank, ", op ", k));
+        CAPTURE(text("{} in {}, lane {} of rank {}, op {}", mistake.what, mistake.strategy,
+                     right.lanes[lane].name, right.lanes[lane].rank, k));
         CHECK(!verify(plan).proved());
       }
     CHECK(made > 0);

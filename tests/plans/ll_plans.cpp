@@ -35,8 +35,9 @@ const char* const kFaults[] = {
 };
 
 std::string first_finding(const Report& report) {
-  return report.findings.empty() ? ""
-                                 : text(report.findings[0].rule, ": ", report.findings[0].sentence);
+  return report.findings.empty()
+             ? ""
+             : text("{}: {}", report.findings[0].rule, report.findings[0].sentence);
 }
 
 bool is_copy(const Op& op) { return op.kind == OpKind::copy || op.kind == OpKind::reduce; }
@@ -213,15 +214,15 @@ TEST_CASE("after a chain in pieces the next call may use the inboxes") {
             for (int owner = 0; owner < ranks; ++owner) {
               if (writer == owner) continue;
               const Plan plan = chain_and_next(topology, request, pieces, writer, owner);
-              CAPTURE(text(name_of(collective), ", ", ranks, " ranks, ", pieces, " pieces, root ",
-                           root, ", writer ", writer, ", owner ", owner));
+              CAPTURE(text("{}, {} ranks, {} pieces, root {}, writer {}, owner {}",
+                           name_of(collective), ranks, pieces, root, writer, owner));
               CHECK(first_finding(verify(plan)) == "");
               ++plans;
               found_room += !verify(without_flags(plan, LeftOutFlags::room)).proved();
               found_left += !verify(without_flags(plan, LeftOutFlags::nearly_done)).proved();
             }
           CAPTURE(
-              text(name_of(collective), ", ", ranks, " ranks, ", pieces, " pieces, root ", root));
+              text("{}, {} ranks, {} pieces, root {}", name_of(collective), ranks, pieces, root));
           // The first free slot only matters for earlier calls. If sums return, the root takes the
           // sums a piece late, and therefore knows that all ranks have finished that piece.
           if (!returns(chain_shape(request))) CHECK((found_room > 0) == (pieces > 2));

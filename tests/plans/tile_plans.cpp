@@ -19,8 +19,9 @@ using namespace plait;
 using namespace plait::cuda;
 
 std::string first_finding(const Report& report) {
-  return report.findings.empty() ? ""
-                                 : text(report.findings[0].rule, ": ", report.findings[0].sentence);
+  return report.findings.empty()
+             ? ""
+             : text("{}: {}", report.findings[0].rule, report.findings[0].sentence);
 }
 
 Request request_of(const Topology& topology, Collective collective, int ranks, int root,
@@ -169,7 +170,7 @@ bool is_found(const TileFault& fault) {
 TEST_CASE("verify finds faults in the roles of a tiled call") {
   std::map<std::string, int> found;
   for (const TileFault& fault : kFaults) {
-    CAPTURE(text(fault.what, ", ", fault.role, ", word ", fault.word));
+    CAPTURE(text("{}, {}, word {}", fault.what, fault.role, fault.word));
     CHECK(is_found(fault));
     ++found[fault.what];
   }

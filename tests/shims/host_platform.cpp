@@ -307,9 +307,9 @@ class HostEngine : public CommEngine {
     if (wished("STANDIN_NO_ARENA", shared_->options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no room here");
     const std::vector<std::string> records =
-        growth_exchange(text("record ", shared_->options.rank.rank));
+        growth_exchange(text("record {}", shared_->options.rank.rank));
     for (std::size_t rank = 0; rank < records.size(); ++rank)
-      if (records[rank] != text("record ", rank))
+      if (records[rank] != text("record {}", rank))
         throw Error(ErrorCode::mismatch, "record of another rank");
     growth_exchange("mapped");
     has_large_arena_.store(true);
@@ -444,7 +444,7 @@ class HostPlatform : public Platform {
     const char* gpu = std::getenv("STANDIN_GPU");
     std::string kind = gpu == nullptr ? cuda::default_table().gpus().kind() : gpu;
     if (wished("STANDIN_OTHER_GPU", device)) kind = "NVIDIA H100 PCIe";
-    return {host == nullptr ? "here" : host, text("device ", device), kind};
+    return {host == nullptr ? "here" : host, text("device {}", device), kind};
   }
   /// Devices 0 and 1 are joined by NVLink; all remaining devices have the largest distance.
   cuda::Distance distance(const std::string& device, const std::string& other) override {
@@ -454,7 +454,7 @@ class HostPlatform : public Platform {
   /// STANDIN_NO_ACCESS=1: the driver lets device 1 address no other.
   bool addresses(const std::string& device, const std::string&) override {
     const char* given = std::getenv("STANDIN_NO_ACCESS");
-    return given == nullptr || device != text("device ", given);
+    return given == nullptr || device != text("device {}", given);
   }
   std::unique_ptr<ExchangeStaging> staging(int, int, std::uint64_t) override {
     return std::make_unique<HostStaging>();

@@ -57,9 +57,9 @@ HostBlock new_block(std::uint64_t bytes, bool is_pinned) {
   void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
-    throw Error(ErrorCode::out_of_memory,
-                text("no host memory to stage a call on device memory: wanted ", whole,
-                     " bytes; send in smaller parts"));
+    throw Error(ErrorCode::out_of_memory, text("no host memory to stage a call on device memory: "
+                                               "wanted {} bytes; send in smaller parts",
+                                               whole));
   // If this fails, copies are slower but correct.
   if (is_pinned) cuda::api().host_register(memory, whole, cuda::kHostRegisterPortable);
   return {static_cast<std::byte*>(memory), whole, is_pinned};

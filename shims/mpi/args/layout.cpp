@@ -24,8 +24,8 @@ void require(int code, const char* function) {
   std::array<char, 1024> words{};  // MPI_MAX_ERROR_STRING is 512 or less
   int length = 0;
   if (native().Error_string(code, words.data(), &length) != 0) words[0] = '\0';
-  throw Error(ErrorCode::unsupported, text(function, " failed on a datatype of the program: error ",
-                                           code, ": ", words.data()));
+  throw Error(ErrorCode::unsupported, text("{} failed on a datatype of the program: error {}: {}",
+                                           function, code, words.data()));
 }
 
 /// A type of `bytes` contiguous bytes; `bytes` may exceed an int.
@@ -250,10 +250,10 @@ std::vector<ByteRange> pieces_of_one(const Layout& layout, std::uint64_t bytes) 
     marks.resize(layout.bytes, std::byte{2});
     map.resize(span.bytes);
   } catch (const std::bad_alloc&) {
-    throw Error(
-        ErrorCode::out_of_memory,
-        text("no host memory to locate the data of a datatype in device memory: wanted ",
-             layout.bytes + span.bytes, " bytes for one element; use more and smaller elements"));
+    throw Error(ErrorCode::out_of_memory,
+                text("no host memory to locate the data of a datatype in device memory: wanted {} "
+                     "bytes for one element; use more and smaller elements",
+                     layout.bytes + span.bytes));
   }
   std::fill_n(marks.begin(), bytes, std::byte{1});
   unpack(marks.data(), 1, layout, map.data() - span.at);

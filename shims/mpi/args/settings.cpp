@@ -91,7 +91,7 @@ void read_settings() {
     found.node_size = env.node_size;
     found.min_bytes_is_set = env.has("PLAIT_MIN_BYTES");
   } catch (const std::exception& error) {
-    warn_unasked(-1, text("all MPI calls are native: ", error.what()));
+    warn_unasked(-1, text("all MPI calls are native: {}", error.what()));
     found.broken = true;
   }
 }

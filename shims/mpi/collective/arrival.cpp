@@ -20,12 +20,11 @@ void wait_for_all_ranks(Handle comm, double warn_after_s) {
     if (has_warned || now_ns() < warn_ns) continue;
     int rank = -1;
     native().Comm_rank(comm, &rank);
-    warn_unasked(rank,
-                 text("MPI_Init has waited ", warn_after_s,
-                      " s for ranks that have not reached libplait_mpi.so: does each rank of "
-                      "this job run with the drop-in? A rank without it (a container that lacks "
-                      "the file: \"cannot be preloaded: ignored\") never arrives, and the job "
-                      "hangs (docs/mpi.md)"));
+    warn_unasked(rank, text("MPI_Init has waited {} s for ranks that have not reached "
+                            "libplait_mpi.so: does each rank of this job run with the drop-in? A "
+                            "rank without it (a container that lacks the file: \"cannot be "
+                            "preloaded: ignored\") never arrives, and the job hangs (docs/mpi.md)",
+                            warn_after_s));
     has_warned = true;
   }
 }

@@ -146,7 +146,7 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
   try {
     return Communicator::create(options);
   } catch (const std::exception& error) {
-    log(LogLevel::warn, options.rank, text("a communicator stays native: ", error.what()));
+    log(LogLevel::warn, options.rank, text("a communicator stays native: {}", error.what()));
     return nullptr;
   }
 }
@@ -174,10 +174,10 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
   try {
     options.transport = transport_over(own, position.rank, position.ranks);
   } catch (const std::exception& error) {
-    log(LogLevel::warn, position.rank, text("a communicator stays native: ", error.what()));
+    log(LogLevel::warn, position.rank, text("a communicator stays native: {}", error.what()));
   }
   if (!all_of(options.transport != nullptr, comm)) return nullptr;
-  options.node = text(job_nodes().node);
+  options.node = text("{}", job_nodes().node);
   return create_or_null(options);
 }
 
@@ -189,9 +189,9 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
   if (path.size() < buffer.size())
     std::memcpy(buffer.data(), path.data(), path.size());
   else if (!failure)
-    failure = Error(ErrorCode::invalid_argument, text("path too long for a socket: ", path));
+    failure = Error(ErrorCode::invalid_argument, text("path too long for a socket: {}", path));
   if (failure)
-    log(LogLevel::warn, position.rank, text("a communicator stays native: ", failure->what()));
+    log(LogLevel::warn, position.rank, text("a communicator stays native: {}", failure->what()));
   const bool all_can = all_of(!failure, comm);
   if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
   if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot join");
@@ -244,11 +244,11 @@ bool agreed_to_serve() {
   wait_for_all_ranks(world, std::min(kWarnAfterS, mine.arrive_s));
   int ranks = 0;
   native().Comm_size(world, &ranks);
-  std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',
-                           mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
+  std::string shown = text("{} {} {} {} {} {}", PLAIT_VERSION, mine.topology, mine.arrive_s,
+                           mine.deadline_s, mine.host, mine.disabled);
   for (const MinBytes* least : {&mine.on_host, &mine.on_gpus, &mine.multinode})
-    for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
-  shown += text(' ', mine.node_size, ' ', mine.min_bytes_is_set);
+    for (const std::uint64_t bytes : *least) shown += text(" {}", bytes);
+  shown += text(" {} {}", mine.node_size, mine.min_bytes_is_set);
   const int hash = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
   const auto [lowest, least_negated, whole, blind] =
       min_over_ranks(std::array{hash, -hash, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);

@@ -27,11 +27,10 @@ std::string why_comm_is_native(Handle comm) {
     return "the communicator is an intercommunicator";
   if (can_attach(comm, position)) return kAttach;
   if (position.ranks < 2) return "the communicator has one rank";
-  if (position.ranks > kMaxRanks)
-    return text("the communicator has more than ", kMaxRanks, " ranks");
+  if (position.ranks > kMaxRanks) return text("the communicator has more than {} ranks", kMaxRanks);
   if (position.nodes == 0)
     return "the communicator has ranks of several MPI_COMM_WORLDs (spawn, connect, join)";
-  return text("a node has more than ", kMostRanks, " ranks of the communicator");
+  return text("a node has more than {} ranks of the communicator", kMostRanks);
 }
 
 /// Names the least size that plait serves, or the setting without which it serves none.
@@ -43,14 +42,14 @@ std::string words_of_bytes(const CollectiveArgs& args) {
   const std::uint64_t host =
       over_nodes ? min_bytes_multinode(args.collective) : min_bytes_on_host(args.collective);
   const std::uint64_t least = std::min(host, gpus);
-  if (least == kNever) return text("PLAIT_OPS does not name ", name_of(args.collective));
-  return text("the message is smaller than PLAIT_MIN_BYTES, here ", least, " bytes");
+  if (least == kNever) return text("PLAIT_OPS does not name {}", name_of(args.collective));
+  return text("the message is smaller than PLAIT_MIN_BYTES, here {} bytes", least);
 }
 
 std::string words_of(const CollectiveArgs& args, Fallback why) {
   switch (why) {
     case Fallback::none: return "plait lacks the function";
-    case Fallback::job: return text("no call of this job is served: ", why_job_is_native());
+    case Fallback::job: return text("no call of this job is served: {}", why_job_is_native());
     case Fallback::bytes: return words_of_bytes(args);
     case Fallback::arguments: return "the call moves no data, or an argument is wrong";
     case Fallback::type: return "plait does not reduce this type";
@@ -104,14 +103,14 @@ bool is_writer(Handle comm) {
 void explain(const char* function, const std::string& why, const std::string& call) {
   static std::mutex mutex;
   static auto* const written = new std::set<std::string>;
-  const std::string line = text(function, " goes to the MPI: ", why);
+  const std::string line = text("{} goes to the MPI: {}", function, why);
   {
     const std::lock_guard lock(mutex);
     if (!written->insert(line).second) return;
   }
   int world_rank = 0;
   native().Comm_rank(native().abi.world, &world_rank);
-  log(LogLevel::explain, world_rank, text(line, call));
+  log(LogLevel::explain, world_rank, text("{}{}", line, call));
 }
 
 /// Names the rank's part of a call. An intercommunicator's arguments may be invalid on this rank.
@@ -122,10 +121,10 @@ std::string words_of_part(const CollectiveArgs& args) {
   if (native().Comm_test_inter(args.comm, &inter) != 0 || inter != 0) return "";
   native().Comm_size(args.comm, &position.ranks);
   native().Comm_rank(args.comm, &position.rank);
-  const std::string bytes = text(bytes_of_native(args), " bytes");
-  if (args.own_counts || args.counts) return text(" (first such call: ", bytes, ")");
+  const std::string bytes = text("{} bytes", bytes_of_native(args));
+  if (args.own_counts || args.counts) return text(" (first such call: {})", bytes);
   const RankPart part = part_of(args, position);
-  return text(" (first such call: ", part.count, ' ', name_of_type(part.type), ", ", bytes, ")");
+  return text(" (first such call: {} {}, {})", part.count, name_of_type(part.type), bytes);
 }
 
 }  // namespace
@@ -141,7 +140,7 @@ void explain_message(const char* function, Count count, Handle type, Handle comm
                      const std::string& why) {
   static_cast<void>(attempt([&] {
     if (is_writer(comm))
-      explain(function, why, text(" (first such call: ", count, ' ', name_of_type(type), ")"));
+      explain(function, why, text(" (first such call: {} {})", count, name_of_type(type)));
   }));
 }
 

@@ -301,7 +301,7 @@ void ServedComm::adopt_gpu(int gpu) {
     comm_->adopt_device(gpu);
   } catch (const AgreedError& refused) {
     log(LogLevel::warn, position_.rank,
-        text("device memory of a communicator is staged: ", refused.what()));
+        text("device memory of a communicator is staged: {}", refused.what()));
     return;
   }
   stream_ = std::move(stream);
@@ -427,7 +427,7 @@ Fallback ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
     // All ranks throw this error before any data has moved.
     if (locations->any_on_gpu || is_program_error(refused)) throw;
     log(LogLevel::warn, position_.rank,
-        text("a call is forwarded to the native MPI: ", refused.what()));
+        text("a call is forwarded to the native MPI: {}", refused.what()));
     return Fallback::resource;
   }
   participation.packed->end();
@@ -446,8 +446,9 @@ bool ServedComm::begin_thread() {
   if (!missed) return true;
   served_comms().threads.fetch_sub(1);
   log(LogLevel::warn, position_.rank,
-      text("a communicator stays native: no thread for non-blocking calls (", reason_of(*missed),
-           "); raise the limit of processes or memory (ulimit -u, -v)"));
+      text("a communicator stays native: no thread for non-blocking calls ({}); raise the limit of "
+           "processes or memory (ulimit -u, -v)",
+           reason_of(*missed)));
   return false;
 }
 

@@ -39,8 +39,9 @@ std::optional<Error> lost(int node_rank, const RetainedComm& comm) {
     return Error(ErrorCode::aborted,
                  "message cannot complete: the program has revoked its communicator");
   if (!has_ended(node_rank)) return std::nullopt;
-  return Error(ErrorCode::peer_lost, text("message cannot complete: the process of rank ",
-                                          node_rank, " of this node has ended"));
+  return Error(
+      ErrorCode::peer_lost,
+      text("message cannot complete: the process of rank {} of this node has ended", node_rank));
 }
 
 /// The sender's end: ends after the header is sent and the receiver has taken the message.
@@ -173,7 +174,7 @@ class Tokens {
     const Abi& abi = native().abi;
     if (native().Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
       throw Error(ErrorCode::unsupported,
-                  text("the MPI refuses one more persistent request: ", tag, " exist; free some"));
+                  text("the MPI refuses one more persistent request: {} exist; free some", tag));
     return abi.at(&request, 0);
   }
   void send(int tag) const {
@@ -292,18 +293,17 @@ struct PersistentCall final : PendingRequest, TokenRequest {
 };
 
 Error sender_ended(int process) {
-  return Error(ErrorCode::peer_lost,
-               text("process ", process, ", which sent a message, has ended"));
+  return Error(ErrorCode::peer_lost, text("process {}, which sent a message, has ended", process));
 }
 
 /// error: of pull_from(); 0 = the sender had no memory to bring the message to the host.
 Error cannot_read(int process, int error) {
   if (error == ESRCH) return sender_ended(process);
   const std::string what =
-      text("message of process ", process, ", whose memory this rank could read before");
+      text("message of process {}, whose memory this rank could read before", process);
   if (error != 0) return call_failed(ErrorCode::io_error, "process_vm_readv", error, what);
   return Error(ErrorCode::out_of_memory,
-               text("process ", process, ", which sent a message, has no host memory for it"));
+               text("process {}, which sent a message, has no host memory for it", process));
 }
 
 }  // namespace

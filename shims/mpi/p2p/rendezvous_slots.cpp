@@ -179,7 +179,7 @@ void begin_rendezvous(bool can) {
   int rank = 0, ranks = 0;
   native().Comm_rank(world, &rank);
   const auto explain = [&](const char* why) {
-    if (rank == 0) log(LogLevel::explain, rank, text("messages go to the MPI: ", why));
+    if (rank == 0) log(LogLevel::explain, rank, text("messages go to the MPI: {}", why));
   };
   if (std::min(host, gpus) == kNever) return explain("PLAIT_OPS does not name send_recv");
   if (!all_can(can, world))
@@ -273,8 +273,9 @@ RendezvousSlot& slot_of(int to, unsigned slot) { return slot_between(node_state(
 RtsHeader rts_header(int to, unsigned slot) { return header_between(node_state().rank, to, slot); }
 
 Error abandoned_error(int from) {
-  return Error(ErrorCode::aborted, text("message abandoned by rank ", from,
-                                        " of this node: its communicator has been revoked"));
+  return Error(
+      ErrorCode::aborted,
+      text("message abandoned by rank {} of this node: its communicator has been revoked", from));
 }
 
 RendezvousSlot* find_slot(const RtsHeader& header) {

@@ -106,7 +106,7 @@ int code_of(const Error& error) {
   };
   constexpr std::size_t kMost = 256;
   static auto* const codes = new Codes;
-  const std::string words = text("plait: ", error.what()).substr(0, 250);
+  const std::string words = text("plait: {}", error.what()).substr(0, 250);
   const std::lock_guard lock(codes->mutex);
   auto& all = codes->all;
   const auto found = std::find_if(all.begin(), all.end(),

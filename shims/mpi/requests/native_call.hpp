@@ -60,7 +60,7 @@ void null_unless_root(int root, Handle comm, Arrays&... arrays) {
 [[gnu::cold, gnu::noinline]] inline int report_missing(Handle comm) {
   return report(
       comm, Error(ErrorCode::unsupported,
-                  text("this function is missing in ", native().path, ": use an MPI that has it")));
+                  text("this function is missing in {}: use an MPI that has it", native().path)));
 }
 
 /// A native function and the communicator whose handler gets errors.
@@ -97,9 +97,11 @@ struct NativeLargeCall {
       // Braces fix the order of evaluation, and the order tells arrays apart.
       const auto converted = std::tuple{narrow(arguments)...};
       if (narrow.fits()) return std::apply(NativeCall<Small>{small, comm}, converted);
-      return report(comm, Error(ErrorCode::unsupported,
-                                text("counts larger than an int are not supported by ",
-                                     native().path, ", which has no _c functions")));
+      return report(
+          comm,
+          Error(ErrorCode::unsupported,
+                text("counts larger than an int are not supported by {}, which has no _c functions",
+                     native().path)));
     });
   }
 };

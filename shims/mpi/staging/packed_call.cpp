@@ -59,8 +59,8 @@ void PackedCall::set_buffers(const CollectiveArgs& args, const CallShape& shape,
     }
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::out_of_memory,
-                text("no host memory to stage a call: wanted ",
-                     shape.part_bytes * static_cast<std::uint64_t>(position.ranks), " bytes"));
+                text("no host memory to stage a call: wanted {} bytes",
+                     shape.part_bytes * static_cast<std::uint64_t>(position.ranks)));
   }
 }
 

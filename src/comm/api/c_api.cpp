@@ -50,15 +50,15 @@ Request request_of(Communicator& communicator, bool device, Collective collectiv
   std::optional<Error> bad;
   if (type < 0 || type >= plaitDataType_count)
     bad = Error(ErrorCode::invalid_argument,
-                text("type: wanted 0..", plaitDataType_count - 1, ", found ", type));
+                text("type: wanted 0..{}, found {}", plaitDataType_count - 1, type));
   if (op < 0 || op >= plaitRedOp_count)
     bad = Error(ErrorCode::invalid_argument,
-                text("op: wanted 0..", plaitRedOp_count - 1, ", found ", op));
+                text("op: wanted 0..{}, found {}", plaitRedOp_count - 1, op));
   // A negative number of a signed type arrives as a huge count.
   if (count > (std::size_t{1} << 62))
     bad = Error(ErrorCode::invalid_argument,
-                text("count: wanted at most 2^62, found ", static_cast<std::int64_t>(count),
-                     " (overflowing or negative)"));
+                text("count: wanted at most 2^62, found {} (overflowing or negative)",
+                     static_cast<std::int64_t>(count)));
   if (bad) {
     if (!device) communicator.refuse(bad->code(), bad->what());
     throw Error(*bad);
@@ -84,10 +84,10 @@ bool on_device(Communicator& communicator, const void* input, const void* output
   if ((in || out) && host) found = "one buffer on the GPU and one in host memory";
   if (!in && !out && host && stream != nullptr) found = "a stream with host memory";
   if (!found.empty()) {
-    const Error bad(ErrorCode::invalid_argument,
-                    text("buffers: wanted both on the GPU, or both in host memory and no stream; "
-                         "found ",
-                         found));
+    const Error bad(
+        ErrorCode::invalid_argument,
+        text("buffers: wanted both on the GPU, or both in host memory and no stream; found {}",
+             found));
     if (!in && !out) communicator.refuse(bad.code(), bad.what());
     throw bad;
   }
@@ -148,8 +148,9 @@ void check_size(std::size_t size) {
   if (size != sizeof(plaitOptions_t) && size != kSizeBeforeGpus &&
       size != kSizeBeforeOverlapCompute)
     throw Error(ErrorCode::invalid_argument,
-                text("options: wanted size ", sizeof(plaitOptions_t), ", found ", size,
-                     "; call plaitOptionsDefault(options, sizeof *options) first"));
+                text("options: wanted size {}, found {}; call plaitOptionsDefault(options, sizeof "
+                     "*options) first",
+                     sizeof(plaitOptions_t), size));
 }
 
 CommunicatorOptions options_of(const plaitOptions_t& given) {
@@ -271,7 +272,7 @@ plaitResult_t plaitCommSetScalars(plaitComm_t comm, const double* scalars, int c
     const int ranks = wanted(comm, "comm")->communicator->ranks();
     if (count != 0 && count != ranks)
       throw Error(ErrorCode::invalid_argument,
-                  text("scalars: wanted ", ranks, " of them, or 0, found ", count));
+                  text("scalars: wanted {} of them, or 0, found {}", ranks, count));
     if (count != 0) wanted(scalars, "scalars");
     comm->options.scalars.assign(scalars, scalars + count);
   });

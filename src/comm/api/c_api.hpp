@@ -37,7 +37,7 @@ plaitResult_t guarded(plaitComm_t comm, Body body) noexcept {
 template <class Pointer>
 Pointer wanted(Pointer pointer, const char* name) {
   if (pointer == nullptr)
-    throw Error(ErrorCode::invalid_argument, text(name, ": wanted a pointer, found NULL"));
+    throw Error(ErrorCode::invalid_argument, text("{}: wanted a pointer, found NULL", name));
   return pointer;
 }
 

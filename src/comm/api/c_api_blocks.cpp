@@ -44,9 +44,9 @@ void check_edge(BlocksAt& blocks, const char* what, const void* buffer, bool dev
   if (!blocks.has_gaps()) return;
   if (device)
     throw Error(ErrorCode::unsupported,
-                text(what,
-                     ": on GPUs wanted blocks one behind another, found gaps or another "
-                     "order: pass NULL, or copy the blocks together"));
+                text("{}: on GPUs wanted blocks one behind another, found gaps or another order: "
+                     "pass NULL, or copy the blocks together",
+                     what));
   blocks.check(what, written);
   if (blocks.bytes() > 0) wanted(buffer, what);
 }

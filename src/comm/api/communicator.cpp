@@ -51,7 +51,7 @@ void Communicator::run(const Plan& given, const void* input, void* output, doubl
   const std::optional<Error> failure = attempt([&] {
     if (given.request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
-                  text("plan for ", given.request.ranks, " ranks, communicator of ", ranks()));
+                  text("plan for {} ranks, communicator of {}", given.request.ranks, ranks()));
     if (!state.host->accepts(given.request.devices))
       throw Error(
           ErrorCode::invalid_argument,
@@ -75,7 +75,7 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
   if (mine.size() > kMost)
     set_error(descriptor,
               Error(ErrorCode::invalid_argument,
-                    text("exchange: wanted at most ", kMost, " bytes, found ", mine.size())));
+                    text("exchange: wanted at most {} bytes, found {}", kMost, mine.size())));
   std::vector<std::string> all;
   state_->host->in_call(descriptor, [&] { all = state_->host->exchange(mine); });
   return all;
@@ -97,8 +97,8 @@ Communicator& Communicator::pair(int peer) {
   State& state = *state_;
   if (peer < 0 || peer >= ranks() || peer == rank())
     throw Error(ErrorCode::invalid_argument,
-                text("wanted another rank of ", ranks(), " to send to or receive from, found ",
-                     peer, " at rank ", rank()));
+                text("wanted another rank of {} to send to or receive from, found {} at rank {}",
+                     ranks(), peer, rank()));
   if (!state.host->is_owner())
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");

@@ -14,7 +14,7 @@ Request Communicator::State::completed(const Request& given, const OwnCounts& mi
   const std::optional<Error> wrong = attempt([&] {
     if (request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
-                  text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+                  text("request for {} ranks, communicator of {}", request.ranks, ranks()));
     host->require_own_counts(request);
     check_own_counts(request, rank(), mine);
   });

@@ -42,7 +42,7 @@ std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& gi
   const Request request = placed(given);
   if (request.ranks != ranks())
     throw Error(ErrorCode::invalid_argument,
-                text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+                text("request for {} ranks, communicator of {}", request.ranks, ranks()));
   if (!host->accepts(request.devices))
     throw Error(ErrorCode::invalid_argument,
                 "devices: ranks on several nodes are where their launcher put them");

@@ -22,12 +22,12 @@ std::unique_ptr<DeviceSide> node_device(const CommunicatorOptions& options, Host
 }
 
 std::string prefix_of(const PairOf& pair) {
-  return text("ranks ", pair.ranks[0], " and ", pair.ranks[1], ", here 0 and 1: ");
+  return text("ranks {} and {}, here 0 and 1: ", pair.ranks[0], pair.ranks[1]);
 }
 
 void log_pair(const HostSide& host) {
   log(LogLevel::info, host.rank(),
-      text("plait ", PLAIT_VERSION, ": ", host.ranks(), " ranks on ", host.joined().topology.name));
+      text("plait {}: {} ranks on {}", PLAIT_VERSION, host.ranks(), host.joined().topology.name));
 }
 
 }  // namespace
@@ -80,11 +80,12 @@ void Communicator::State::check_adoption(int ordinal) const {
                 "is of, before the first message of the two ranks");
   if (device->ordinal() != kNoDevice)
     throw Error(ErrorCode::invalid_argument,
-                text("adopt_device: this communicator has GPU ", device->ordinal(),
-                     " already; make another communicator for another GPU"));
+                text("adopt_device: this communicator has GPU {} already; make another "
+                     "communicator for another GPU",
+                     device->ordinal()));
   if (ordinal < kDeviceByLauncher || ordinal == kNoDevice)
     throw Error(ErrorCode::invalid_argument,
-                text("adopt_device: wanted a CUDA ordinal from 0 on, found ", ordinal));
+                text("adopt_device: wanted a CUDA ordinal from 0 on, found {}", ordinal));
 }
 
 /// The device side takes part in calls only once all ranks have made theirs.
@@ -128,7 +129,7 @@ void Communicator::State::lend_device(PairOf& pair, Rendezvous& both) const {
 /// Makes a pair with a rank of my node, in a separate thread.
 std::unique_ptr<Communicator> Communicator::State::make_pair(int place) {
   PairOf pair = host->pair_at(place);
-  const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
+  const std::string waiting = text("rank {} waits for it to send or receive", rank());
   pair.check = [this, place, waiting] { host->peers().check_one(place, waiting); };
   return make([&] {
     Joined joined = join(pair_options(host->options(), pair), &pair);

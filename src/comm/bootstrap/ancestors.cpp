@@ -18,7 +18,7 @@ namespace {
 constexpr int kMostAncestors = 64;
 
 std::string environment_of(int process) {
-  std::ifstream file(text("/proc/", process, "/environ"), std::ios::binary);
+  std::ifstream file(text("/proc/{}/environ", process), std::ios::binary);
   std::string all(1, '\0');
   all.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   return all;
@@ -38,7 +38,7 @@ bool is_whole(const std::string& environment) {
 }  // namespace
 
 ParentOf parent_of(int process) {
-  std::ifstream file(text("/proc/", process, "/stat"));
+  std::ifstream file(text("/proc/{}/stat", process));
   std::string line;
   std::getline(file, line);  // pid (name) state parent ...
   const std::size_t begin = line.find('('), end = line.rfind(')');
@@ -52,7 +52,7 @@ ParentOf parent_of(int process) {
 std::string namespace_name(const char* kind) {
   std::array<char, 64> word{};
   const ssize_t length =
-      ::readlink(text("/proc/self/ns/", kind).c_str(), word.data(), word.size() - 1);
+      ::readlink(text("/proc/self/ns/{}", kind).c_str(), word.data(), word.size() - 1);
   return length > 0 ? std::string(word.data(), static_cast<std::size_t>(length)) : std::string();
 }
 
@@ -69,7 +69,7 @@ Ancestors::Ancestors() {
 }
 
 int Ancestors::depth(const char* name) const {
-  const std::string entry = text(name, '=', foreign_env(name));
+  const std::string entry = text("{}={}", name, foreign_env(name));
   for (std::size_t above = 0; above < environments_.size(); ++above)
     if (!holds(environments_[above], entry)) return static_cast<int>(above);
   return kUnseen;

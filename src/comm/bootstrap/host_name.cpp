@@ -18,7 +18,7 @@ std::string boot_id() {
 std::string host_name() {
   char link[128] = {};
   if (::readlink("/proc/self/ns/pid", link, sizeof link - 1) < 0) link[0] = '?';
-  return text(boot_id(), ' ', link);
+  return text("{} {}", boot_id(), link);
 }
 
 }  // namespace plait

@@ -111,8 +111,8 @@ bool yields_to(const Launcher& launcher, const Launcher& other) {
 }
 
 std::string description_of(const Launcher& launcher) {
-  return text(launcher.name, " says rank ", foreign_env(launcher.rank), " of ",
-              foreign_env(launcher.ranks), " (", launcher.rank, ", ", launcher.ranks, ")");
+  return text("{} says rank {} of {} ({}, {})", launcher.name, foreign_env(launcher.rank),
+              foreign_env(launcher.ranks), launcher.rank, launcher.ranks);
 }
 
 struct StartedBy {
@@ -145,11 +145,12 @@ StartedBy started_by() {
   const auto other = std::find_if(found.begin(), found.end(), [&](const Launcher* one) {
     return !agree(*one, *found.front());
   });
-  return {found.front(),
-          text("environment: ", description_of(*found.front()), ", ", description_of(**other),
-               ", which contradict each other, and either may have started this process; unset the "
-               "variables of the "
-               "one that did not, or set PLAIT_RANK and PLAIT_RANKS")};
+  return {
+      found.front(),
+      text(
+          "environment: {}, {}, which contradict each other, and either may have started this "
+          "process; unset the variables of the one that did not, or set PLAIT_RANK and PLAIT_RANKS",
+          description_of(*found.front()), description_of(**other))};
 }
 
 /// True if the launcher that started this rank names its job. Another launcher's name is not
@@ -170,7 +171,7 @@ bool launcher_names_job() {
 std::string variables_set(const auto& names) {
   std::string variables;
   for (const char* name : names)
-    if (is_set(name)) variables += text(name, '=', foreign_env(name), '\n');
+    if (is_set(name)) variables += text("{}={}\n", name, foreign_env(name));
   return variables;
 }
 
@@ -214,8 +215,8 @@ std::optional<Here> slurm_tasks_here() {
   if (!nodes || !tasks || *nodes < 2) return std::nullopt;
   for (const char* const variable : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
     if (const auto here = entry_of(foreign_env(variable), number_of("SLURM_NODEID").value_or(0)))
-      return Here{*here, text(variable, '=', foreign_env(variable))};
-  return Here{*tasks - (*nodes - 1), text(nodes_word, '=', *nodes)};  // upper bound
+      return Here{*here, text("{}={}", variable, foreign_env(variable))};
+  return Here{*tasks - (*nodes - 1), text("{}={}", nodes_word, *nodes)};  // upper bound
 }
 
 /// Returns how many of the launcher's `ranks` ranks are on this host, if the launcher says so.
@@ -225,7 +226,7 @@ std::optional<Here> ranks_here(int ranks) {
   if (number_of(launcher->ranks) != ranks)
     return std::nullopt;  // the launcher knows another number of ranks
   if (const auto local = number_of(launcher->local_ranks))
-    return Here{*local, text(launcher->local_ranks, '=', *local)};
+    return Here{*local, text("{}={}", launcher->local_ranks, *local)};
   // If the numbers of ranks are equal, other launchers' variables repeat the Slurm job's.
   return number_of("SLURM_NTASKS") == ranks ? slurm_tasks_here() : std::nullopt;
 }
@@ -253,14 +254,14 @@ int local_rank_by(const Launcher& launcher) {
 
 RendezvousFolder choose_rendezvous_folder() {
   const std::string runtime = foreign_env("XDG_RUNTIME_DIR"),
-                    usual = text("/tmp/plait-", geteuid());
+                    usual = text("/tmp/plait-{}", geteuid());
   const std::string wanted = runtime + "/plait";
   if (runtime.empty()) return {usual, ""};
   if (runtime[0] != '/' || !is_private_folder(runtime))
-    return {usual, text("XDG_RUNTIME_DIR=", runtime, " is not a private folder of this user")};
+    return {usual, text("XDG_RUNTIME_DIR={} is not a private folder of this user", runtime)};
   if (wanted.size() > kMostFolderBytes)
-    return {usual, text("XDG_RUNTIME_DIR has ", runtime.size(),
-                        " bytes, too long for the path of a socket")};
+    return {usual, text("XDG_RUNTIME_DIR has {} bytes, too long for the path of a socket",
+                        runtime.size())};
   return {wanted, ""};
 }
 
@@ -278,13 +279,12 @@ std::string derived_rendezvous(const Env& env, int communicator) {
     job = launcher_job() + variables_set(kDaemons);
     // Containers that share this folder have separate ports and pids.
     if (is_set("MASTER_PORT") && is_loopback(foreign_env("MASTER_ADDR")))
-      job += text("network=", namespace_name("net"), '\n');
+      job += text("network={}\n", namespace_name("net"));
     // Last resort if no variable names the job: ranks with a common parent process on this node.
     // Not used otherwise, since a script around each rank would be the parent of that rank alone.
-    if (!launcher_names_job())
-      job += text("parent=", starter(), " of ", namespace_name("pid"), '\n');
+    if (!launcher_names_job()) job += text("parent={} of {}\n", starter(), namespace_name("pid"));
   }
-  return text("unix:", rendezvous_folder(), "/job-", hex(hash_bytes(job.data(), job.size())), "-",
+  return text("unix:{}/job-{}-{}", rendezvous_folder(), hex(hash_bytes(job.data(), job.size())),
               communicator);
 }
 
@@ -313,12 +313,13 @@ std::string why_not_one_host(const Env& env, int ranks) {
   if (env.ranks >= 0) return {};
   const std::optional<Here> here = ranks_here(ranks);
   if (!here || here->ranks >= ranks) return {};
-  return text("wanted all ranks on one host, at most ", kMostRanks, " of them; found ", here->ranks,
-              " of ", ranks, " on this one (", here->said_by,
-              "): initialise MPI first (MPI_Init, or from mpi4py import MPI), to carry "
-              "messages between hosts; or give each host a communicator of its own (PLAIT_RANK, "
-              "PLAIT_RANKS); or run a program of NCCL as it is (plait run, docs/nccl.md); if all "
-              "ranks are on this host after all, set PLAIT_RENDEZVOUS=unix:PATH");
+  return text(
+      "wanted all ranks on one host, at most {} of them; found {} of {} on this one ({}): "
+      "initialise MPI first (MPI_Init, or from mpi4py import MPI), to carry messages between "
+      "hosts; or give each host a communicator of its own (PLAIT_RANK, PLAIT_RANKS); or run a "
+      "program of NCCL as it is (plait run, docs/nccl.md); if all ranks are on this host after "
+      "all, set PLAIT_RENDEZVOUS=unix:PATH",
+      kMostRanks, here->ranks, ranks, here->said_by);
 }
 
 CommunicatorOptions options_from_environment() {
@@ -336,9 +337,10 @@ CommunicatorOptions options_from_environment() {
   if (env.rank >= 0) options.rank = env.rank;
   if (env.ranks >= 0) options.ranks = env.ranks;
   if (options.rank >= options.ranks)
-    throw Error(ErrorCode::invalid_argument,
-                text("environment: wanted a rank from 0 to ", options.ranks - 1, ", found ",
-                     options.rank, "; set PLAIT_RANK and PLAIT_RANKS"));
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("environment: wanted a rank from 0 to {}, found {}; set PLAIT_RANK and PLAIT_RANKS",
+             options.ranks - 1, options.rank));
   const bool place = env.rendezvous.rfind("unix:", 0) == 0 || env.rendezvous.rfind("fd:", 0) == 0;
   options.rendezvous = place ? env.rendezvous : "";
   options.topology = env.topology;

@@ -31,7 +31,7 @@ Deadline step_deadline() { return {now_ns() + kStepNs, nullptr}; }
 
 std::string SocketLinks::rendezvous() const {
   std::string place = "fd:";
-  for (const Fd& one : sockets) place += text(place.size() > 3 ? "," : "", one.get());
+  for (const Fd& one : sockets) place += text("{}{}", place.size() > 3 ? "," : "", one.get());
   return place;
 }
 
@@ -41,10 +41,10 @@ SocketLinks link_ranks(int rank, int ranks, const Broadcast& broadcast) {
   std::optional<Error> failure = attempt([&] {
     if (rank != 0 || ranks < 2) return;
     // The name is random: ranks 0 in two containers that share this folder may have equal pids.
-    own.path = text(rendezvous_folder(), "/link-", random_token());
+    own.path = text("{}/link-{}", rendezvous_folder(), random_token());
     own.listener = listen_at(own.path, ranks + 16);
     if (!own.listener.valid())
-      throw Error(ErrorCode::io_error, text("another process listens at '", own.path, "'"));
+      throw Error(ErrorCode::io_error, text("another process listens at '{}'", own.path));
   });
   const std::string path = broadcast(failure, own.path);
   failure = attempt([&] {
@@ -55,7 +55,7 @@ SocketLinks link_ranks(int rank, int ranks, const Broadcast& broadcast) {
     for (int peer = 1; rank == 0 && peer < ranks; ++peer) {
       Fd socket = accept_from(own.listener.get(), step_deadline());
       if (!socket.valid())
-        throw Error(ErrorCode::timeout, text("a rank did not come to '", own.path, "'"));
+        throw Error(ErrorCode::timeout, text("a rank did not come to '{}'", own.path));
       check_peer_uid(socket.get(), ::geteuid());
       links.sockets.push_back(std::move(socket));
     }

@@ -26,8 +26,8 @@ sockaddr_un address_of(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.empty() || path[0] != '/' || path.size() >= sizeof(address.sun_path))
     throw Error(ErrorCode::invalid_argument,
-                text("rendezvous: wanted an absolute path of at most ",
-                     sizeof(address.sun_path) - 1, " bytes, found '", path, "'"));
+                text("rendezvous: wanted an absolute path of at most {} bytes, found '{}'",
+                     sizeof(address.sun_path) - 1, path));
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
@@ -56,19 +56,18 @@ class FolderLock {
   explicit FolderLock(const std::string& folder)
       : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
     if (!fd_.valid())
-      throw call_failed(ErrorCode::io_error, "open", errno,
-                        text("rendezvous folder '", folder, "'"));
+      throw call_failed(ErrorCode::io_error, "open", errno, text("rendezvous folder '{}'", folder));
     const std::int64_t deadline_ns = now_ns() + kLongestNs;
     while (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP)
         return;  // some network file systems
       if (errno != EWOULDBLOCK && errno != EINTR)
         throw call_failed(ErrorCode::io_error, "flock", errno,
-                          text("rendezvous folder '", folder, "'"));
+                          text("rendezvous folder '{}'", folder));
       if (now_ns() >= deadline_ns)
-        throw Error(ErrorCode::timeout,
-                    text("rendezvous folder '", folder,
-                         "': another process has held the lock for 10 s; is it stopped?"));
+        throw Error(ErrorCode::timeout, text("rendezvous folder '{}': another process has held the "
+                                             "lock for 10 s; is it stopped?",
+                                             folder));
       poll(nullptr, 0, 1);
     }
     is_held_ = true;
@@ -102,32 +101,32 @@ bool is_private_folder(const std::string& path) {
 void private_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw Error(ErrorCode::io_error,
-                text("cannot make the folder '", path, "': ", std::strerror(errno)));
+                text("cannot make the folder '{}': {}", path, std::strerror(errno)));
   if (!is_private_folder(path))
-    throw Error(
-        ErrorCode::permission,
-        text("rendezvous folder '", path, "': wanted a folder of user ", geteuid(),
-             " with mode 0700, found another owner, mode or kind; remove it or choose another"));
+    throw Error(ErrorCode::permission,
+                text("rendezvous folder '{}': wanted a folder of user {} with mode 0700, found "
+                     "another owner, mode or kind; remove it or choose another",
+                     path, geteuid()));
 }
 
 Fd listen_at(const std::string& path, int backlog) {
   const sockaddr_un address = address_of(path);
   const std::string folder = folder_of(path);
   if (!is_private_folder(folder))
-    throw Error(ErrorCode::permission,
-                text("rendezvous '", path, "': wanted a folder of user ", geteuid(),
-                     " with mode 0700, found '", folder, "' open to others or missing"));
+    throw Error(ErrorCode::permission, text("rendezvous '{}': wanted a folder of user {} with mode "
+                                            "0700, found '{}' open to others or missing",
+                                            path, geteuid(), folder));
   const FolderLock lock(folder);
   Fd listener = new_socket();
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (bind(listener.get(), name, sizeof(address)) == 0) {
       if (listen(listener.get(), backlog) != 0)
-        throw call_failed(ErrorCode::io_error, "listen", errno, text("rendezvous '", path, "'"));
+        throw call_failed(ErrorCode::io_error, "listen", errno, text("rendezvous '{}'", path));
       return listener;
     }
     if (errno != EADDRINUSE)
-      throw Error(ErrorCode::io_error, text("bind '", path, "': ", std::strerror(errno)));
+      throw Error(ErrorCode::io_error, text("bind '{}': {}", path, std::strerror(errno)));
     if (is_answered(address)) return Fd();
     if (!lock.is_held()) {  // gives the process that has just bound time to listen
       poll(nullptr, 0, 20);
@@ -135,8 +134,7 @@ Fd listen_at(const std::string& path, int backlog) {
     }
     if (is_socket_of_ours(path)) unlink(path.c_str());  // stale socket of a killed process
   }
-  throw Error(ErrorCode::io_error,
-              text("bind '", path, "': a file that is no socket has this path"));
+  throw Error(ErrorCode::io_error, text("bind '{}': a file that is no socket has this path", path));
 }
 
 Fd connect_to(const std::string& path, const Deadline& deadline) {
@@ -148,7 +146,7 @@ Fd connect_to(const std::string& path, const Deadline& deadline) {
     if (access(folder_of(path).c_str(), F_OK) == 0) {
       if (!is_private_folder(folder_of(path)))
         throw Error(ErrorCode::permission,
-                    text("rendezvous '", path, "': its folder is open to other users"));
+                    text("rendezvous '{}': its folder is open to other users", path));
       if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
         check_peer_uid(fd.get(), geteuid());
         return fd;
@@ -156,11 +154,11 @@ Fd connect_to(const std::string& path, const Deadline& deadline) {
       const bool attached =
           errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
       if (!attached)
-        throw Error(ErrorCode::io_error, text("connect '", path, "': ", std::strerror(errno)));
+        throw Error(ErrorCode::io_error, text("connect '{}': {}", path, std::strerror(errno)));
     }
     if (now_ns() >= deadline.at_ns)
       throw Error(ErrorCode::timeout,
-                  text("rank 0 did not come to '", path, "' before the deadline"));
+                  text("rank 0 did not come to '{}' before the deadline", path));
     poll(nullptr, 0, 2);
   }
 }

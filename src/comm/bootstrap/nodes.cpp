@@ -17,7 +17,7 @@ int Nodes::ranks() const {
 std::string Nodes::why_unlike() const {
   for (std::size_t node = 0; node < members.size(); ++node)
     if (members[node].size() != members[0].size())
-      return text("node ", node, " has ", members[node].size(), " ranks, node 0 has ",
+      return text("node {} has {} ranks, node 0 has {}", node, members[node].size(),
                   members[0].size());
   return {};
 }
@@ -27,7 +27,7 @@ Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
   std::map<std::string, std::size_t> node_of;
   for (int peer = 0; peer < static_cast<int>(hosts.size()); ++peer) {
     const std::string name =
-        node_size > 0 ? text(peer / node_size) : hosts[static_cast<std::size_t>(peer)];
+        node_size > 0 ? text("{}", peer / node_size) : hosts[static_cast<std::size_t>(peer)];
     const std::size_t node = node_of.try_emplace(name, node_of.size()).first->second;
     if (node == found.members.size()) found.members.emplace_back();
     if (peer == rank) {

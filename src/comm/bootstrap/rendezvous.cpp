@@ -24,7 +24,7 @@ constexpr const char* kProtocol = "plait-join-1";
 constexpr std::int64_t kGraceNs =
     500'000'000;  // members wait longer than rank 0, to get rank 0's reason
 
-std::string rank_name(int rank) { return text("rank ", rank); }
+std::string rank_name(int rank) { return text("rank {}", rank); }
 
 Deadline extended(const Deadline& deadline, std::int64_t extra_ns) {
   return {deadline.at_ns + extra_ns, deadline.check};
@@ -54,9 +54,9 @@ Frame receive_good(int socket, std::uint64_t max_bytes, std::size_t max_fds,
   if (frame.kind == FrameKind::data) return frame;
   const std::vector<std::string> parts = unpack(frame.bytes);
   if (parts.size() != 2)
-    throw Error(ErrorCode::parse_error, text(peer, " sent a malformed failure"));
+    throw Error(ErrorCode::parse_error, text("{} sent a malformed failure", peer));
   const auto code = static_cast<ErrorCode>(parse_integer("error code", parts[0], 1, 13));
-  throw Error(code, text(peer, " reports: ", parts[1].substr(0, 4096)));
+  throw Error(code, text("{} reports: {}", peer, parts[1].substr(0, 4096)));
 }
 
 class Solo : public Rendezvous {
@@ -107,7 +107,7 @@ class Star : public Rendezvous {
     for (int rank = 1; rank < ranks_; ++rank) {
       warning_.begin();
       const Deadline warned = with_warning(deadline, warning_, 0, [rank] {
-        return text("rank 0 waits for ", rank_name(rank), " to send its part of an exchange");
+        return text("rank 0 waits for {} to send its part of an exchange", rank_name(rank));
       });
       Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds,
                                  warned, rank_name(rank));
@@ -188,10 +188,9 @@ std::string line_not_in(const std::string& one, const std::string& other) {
 void check_job(const std::string& mine, int rank, const std::string& theirs) {
   if (mine.empty() || theirs.empty() || mine == theirs) return;
   throw Error(ErrorCode::mismatch,
-              text("job: rank 0 belongs to the job with ", line_not_in(mine, theirs), ", rank ",
-                   rank, " to the one with ", line_not_in(theirs, mine),
-                   "; two jobs use one rendezvous: give each a PLAIT_RENDEZVOUS of its "
-                   "own, or unset it"));
+              text("job: rank 0 belongs to the job with {}, rank {} to the one with {}; two jobs "
+                   "use one rendezvous: give each a PLAIT_RENDEZVOUS of its own, or unset it",
+                   line_not_in(mine, theirs), rank, line_not_in(theirs, mine)));
 }
 
 /// Rank 0's job, to be matched by joining ranks.
@@ -209,22 +208,22 @@ int check_join(const std::string& bytes, const JobOf& job, const std::vector<Fd>
     throw Error(ErrorCode::parse_error, "a connection does not speak plait's rendezvous protocol");
   const auto rank = static_cast<int>(parse_integer("rank", parts[2], -1'000'000, 1'000'000));
   if (parts[1] != PLAIT_VERSION)
-    throw Error(ErrorCode::mismatch, text("version: rank 0 runs plait ", PLAIT_VERSION, ", rank ",
-                                          rank, " runs ", parts[1].substr(0, 40)));
+    throw Error(ErrorCode::mismatch, text("version: rank 0 runs plait {}, rank {} runs {}",
+                                          PLAIT_VERSION, rank, parts[1].substr(0, 40)));
   if (parts.size() != 5)
     throw Error(ErrorCode::parse_error, "a connection sent a malformed join frame");
   check_job(job.words, rank, parts[4]);
   const std::int64_t theirs = parse_integer("ranks", parts[3], -1'000'000, 1'000'000);
   if (theirs != ranks)
     throw Error(ErrorCode::mismatch,
-                text("ranks: rank 0 was made with ", ranks, ", rank ", rank, " with ", theirs));
+                text("ranks: rank 0 was made with {}, rank {} with {}", ranks, rank, theirs));
   if (rank < 0 || rank >= ranks)
-    throw Error(ErrorCode::mismatch, text("rank: wanted 0..", ranks - 1, ", found ", rank));
+    throw Error(ErrorCode::mismatch, text("rank: wanted 0..{}, found {}", ranks - 1, rank));
   if (rank == 0 || links[rank].valid())
     throw Error(ErrorCode::mismatch,
-                text("rank: two processes joined as rank ", rank,
-                     "; if they belong to two jobs without a launcher, name each job: "
-                     "PLAIT_RENDEZVOUS=WORD"));
+                text("rank: two processes joined as rank {}; if they belong to two jobs without a "
+                     "launcher, name each job: PLAIT_RENDEZVOUS=WORD",
+                     rank));
   return rank;
 }
 
@@ -242,7 +241,7 @@ struct Joining {
   std::string missing() const {
     std::string list;
     for (int rank = 1; rank < job.ranks; ++rank)
-      if (!links[rank].valid()) list += text(list.empty() ? "" : ", ", rank);
+      if (!links[rank].valid()) list += text("{}{}", list.empty() ? "" : ", ", rank);
     return list;
   }
 };
@@ -258,7 +257,7 @@ void place(Joining& joining, Fd connection) {
     joining.links[rank] = std::move(connection);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::mismatch) {
-      log(LogLevel::warn, 0, text("rendezvous: dropped a connection: ", error.what()));
+      log(LogLevel::warn, 0, text("rendezvous: dropped a connection: {}", error.what()));
       return;
     }
     joining.unplaced.push_back(std::move(connection));
@@ -319,7 +318,7 @@ void pronounce(Joining& joining) {
 
 std::string sentence_about_wait(const std::string& who, const std::string& whom, int ranks,
                                 const std::string& place) {
-  return text(who, " waits for ", whom, " of ", ranks, " to join rendezvous '", place, "'");
+  return text("{} waits for {} of {} to join rendezvous '{}'", who, whom, ranks, place);
 }
 
 std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const JobOf& job,
@@ -330,7 +329,7 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
   std::vector<Fd> silent;
   WaitWarning warning(warn_after_s);
   Deadline until = with_warning(deadline, warning, 0, [&] {
-    return sentence_about_wait(rank_name(0), text("rank ", joining.missing()), ranks, path);
+    return sentence_about_wait(rank_name(0), text("rank {}", joining.missing()), ranks, path);
   });
   while (joining.came() < ranks - 1) {
     // After a failure, ranks that still come are awaited for 2 s, to get the error too.
@@ -339,8 +338,9 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
     if (!speaker.valid()) {
       if (!joining.failure)
         joining.failure = std::make_unique<Error>(
-            ErrorCode::timeout, text("rendezvous '", path, "': rank ", joining.missing(), " of ",
-                                     ranks, " did not join before the deadline"));
+            ErrorCode::timeout,
+            text("rendezvous '{}': rank {} of {} did not join before the deadline", path,
+                 joining.missing(), ranks));
       break;
     }
     place(joining, std::move(speaker));
@@ -395,8 +395,8 @@ std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int 
   const std::size_t wanted = rank == 0 ? static_cast<std::size_t>(ranks) - 1 : 1;
   if (sockets.size() != wanted)
     throw Error(ErrorCode::invalid_argument,
-                text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
-                     " of ", ranks, ", found ", sockets.size()));
+                text("rendezvous fd:{}: wanted {} sockets for rank {} of {}, found {}", list,
+                     wanted, rank, ranks, sockets.size()));
   if (rank != 0) return join_rank_0(std::move(sockets[0]), rank, job, deadline, warn_after_s);
   WaitWarning warning(warn_after_s);
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
@@ -430,7 +430,7 @@ std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ra
   if (where.rfind("fd:", 0) == 0)
     return bootstrap_over_sockets(where.substr(3), rank, {ranks, job}, deadline, warn_after_s);
   throw Error(ErrorCode::invalid_argument,
-              text("rendezvous: wanted unix:PATH or fd:N[,N...], found '", where, "'"));
+              text("rendezvous: wanted unix:PATH or fd:N[,N...], found '{}'", where));
 }
 
 }  // namespace plait

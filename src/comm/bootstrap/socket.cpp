@@ -31,14 +31,14 @@ struct FrameHeader {
 };
 
 [[noreturn]] void lost(const std::string& peer, const std::string& how) {
-  throw Error(ErrorCode::peer_lost, text(peer, " ", how));
+  throw Error(ErrorCode::peer_lost, text("{} {}", peer, how));
 }
 
 void wait_or_throw(int socket, short events, const Deadline& deadline, const std::string& peer) {
   if (!wait_socket(socket, events, deadline))
     throw Error(ErrorCode::timeout,
-                text(peer, (events & POLLIN) != 0 ? " sent nothing" : " took nothing",
-                     " before the deadline"));
+                text("{}{} before the deadline", peer,
+                     (events & POLLIN) != 0 ? " sent nothing" : " took nothing"));
 }
 
 /// Repeats sendmsg until all bytes are sent. Descriptors travel with the first byte.
@@ -68,7 +68,7 @@ void send_all(int socket, const char* data, std::size_t bytes, const std::vector
     } else if (errno == EPIPE || errno == ECONNRESET) {
       lost(peer, "closed its socket");
     } else if (errno != EINTR) {
-      throw call_failed(ErrorCode::io_error, "sendmsg", errno, text("sending to ", peer));
+      throw call_failed(ErrorCode::io_error, "sendmsg", errno, text("sending to {}", peer));
     }
   }
 }
@@ -100,7 +100,8 @@ void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds
     if (got > 0) {
       take_fds(message, fds);
       if ((message.msg_flags & MSG_CTRUNC) != 0)
-        throw Error(ErrorCode::parse_error, text(peer, " sent more descriptors than can be taken"));
+        throw Error(ErrorCode::parse_error,
+                    text("{} sent more descriptors than can be taken", peer));
       data += got, bytes -= static_cast<std::size_t>(got);
     } else if (got == 0) {
       lost(peer, "closed its socket");
@@ -109,7 +110,7 @@ void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds
     } else if (errno == ECONNRESET) {
       lost(peer, "closed its socket");
     } else if (errno != EINTR) {
-      throw call_failed(ErrorCode::io_error, "recvmsg", errno, text("receiving from ", peer));
+      throw call_failed(ErrorCode::io_error, "recvmsg", errno, text("receiving from {}", peer));
     }
   }
 }
@@ -154,8 +155,8 @@ bool wait_socket(int socket, short events, const Deadline& deadline) {
 void send_frame(int socket, FrameKind kind, const std::string& bytes, const std::vector<int>& fds,
                 const Deadline& deadline, const std::string& peer) {
   if (bytes.size() > kMaxFrameBytes || fds.size() > kMaxFrameFds)
-    throw Error(ErrorCode::invalid_argument, text("frame to ", peer, ": wanted at most ",
-                                                  kMaxFrameBytes, " bytes, found ", bytes.size()));
+    throw Error(ErrorCode::invalid_argument, text("frame to {}: wanted at most {} bytes, found {}",
+                                                  peer, kMaxFrameBytes, bytes.size()));
   FrameHeader header;
   header.kind = static_cast<std::uint32_t>(kind);
   header.bytes = bytes.size();
@@ -171,17 +172,18 @@ Frame receive_frame(int socket, std::uint64_t max_bytes, std::size_t max_fds,
   receive_all(socket, reinterpret_cast<char*>(&header), sizeof(header), frame.fds, deadline, peer);
   const bool known_kind = header.kind == 1 || header.kind == 2;
   if (header.magic != kFrameMagic || !known_kind)
-    throw Error(ErrorCode::parse_error, text(peer, " does not speak plait's rendezvous protocol"));
+    throw Error(ErrorCode::parse_error,
+                text("{} does not speak plait's rendezvous protocol", peer));
   if (header.bytes > max_bytes || header.fds > max_fds || header.fds != frame.fds.size())
     throw Error(
         ErrorCode::parse_error,
-        text("frame from ", peer, ": wanted at most ", max_bytes, " bytes and ", max_fds,
-             " descriptors, found ", header.bytes, " and ", frame.fds.size(), " of ", header.fds));
+        text("frame from {}: wanted at most {} bytes and {} descriptors, found {} and {} of {}",
+             peer, max_bytes, max_fds, header.bytes, frame.fds.size(), header.fds));
   frame.kind = static_cast<FrameKind>(header.kind);
   frame.bytes.resize(header.bytes);
   std::vector<Fd> extra;
   receive_all(socket, frame.bytes.data(), frame.bytes.size(), extra, deadline, peer);
-  if (!extra.empty()) throw Error(ErrorCode::parse_error, text(peer, " sent stray descriptors"));
+  if (!extra.empty()) throw Error(ErrorCode::parse_error, text("{} sent stray descriptors", peer));
   return frame;
 }
 
@@ -191,8 +193,9 @@ void check_peer_uid(int socket, uid_t uid) {
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     throw call_failed(ErrorCode::io_error, "getsockopt(SO_PEERCRED)", errno);
   if (peer.uid != uid)
-    throw Error(ErrorCode::permission, text("rendezvous: wanted a process of user ", uid,
-                                            ", found pid ", peer.pid, " of user ", peer.uid));
+    throw Error(ErrorCode::permission,
+                text("rendezvous: wanted a process of user {}, found pid {} of user {}", uid,
+                     peer.pid, peer.uid));
 }
 
 void check_stream_socket(int socket) {
@@ -202,12 +205,11 @@ void check_stream_socket(int socket) {
   if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
       getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
     throw Error(ErrorCode::invalid_argument,
-                text("rendezvous fd:", socket, ": wanted an inherited socket, found ",
+                text("rendezvous fd:{}: wanted an inherited socket, found {}", socket,
                      std::strerror(errno)));
   if (domain != AF_UNIX || type != SOCK_STREAM)
-    throw Error(
-        ErrorCode::invalid_argument,
-        text("rendezvous fd:", socket, ": wanted a Unix stream socket, found another kind"));
+    throw Error(ErrorCode::invalid_argument,
+                text("rendezvous fd:{}: wanted a Unix stream socket, found another kind", socket));
 }
 
 std::string pack(const std::vector<std::string>& parts) {
@@ -228,7 +230,7 @@ std::vector<std::string> unpack(const std::string& bytes) {
     const bool whole = bytes.size() - at >= sizeof(size);
     if (whole) std::memcpy(&size, bytes.data() + at, sizeof(size));
     if (!whole || size > bytes.size() - at - sizeof(size))
-      throw Error(ErrorCode::parse_error, text("packed strings end too early at byte ", at));
+      throw Error(ErrorCode::parse_error, text("packed strings end too early at byte {}", at));
     parts.push_back(bytes.substr(at + sizeof(size), size));
     at += sizeof(size) + size;
   }

@@ -30,17 +30,18 @@ std::string random_token() {
 
 std::string unique_id() {
   const std::string made =
-      text(kKind, '-', random_token(), random_token(), '-', hash_of(host_name()));
-  return text(made, '-', hash_of(made));
+      text("{}-{}{}-{}", kKind, random_token(), random_token(), hash_of(host_name()));
+  return text("{}-{}", made, hash_of(made));
 }
 
 ParsedUniqueId parse_unique_id(const std::string& id) {
   const std::vector<std::string> parts = split(id, '-');
   if (parts.size() != 4 || parts[0] != kKind ||
-      parts[3] != hash_of(text(parts[0], '-', parts[1], '-', parts[2])))
-    throw Error(ErrorCode::invalid_argument,
-                text("unique_id: wanted the whole text that unique_id() made on one rank, found '",
-                     id.substr(0, 120), "'"));
+      parts[3] != hash_of(text("{}-{}-{}", parts[0], parts[1], parts[2])))
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("unique_id: wanted the whole text that unique_id() made on one rank, found '{}'",
+             id.substr(0, 120)));
   return {parts[1], parts[2]};
 }
 

@@ -43,17 +43,18 @@ std::optional<Error> attempt(const std::function<void()>& step) {
 }
 
 std::string encode_vote(const std::optional<Error>& failure, const std::string& bytes) {
-  return pack({text(failure ? static_cast<int>(failure->code()) : 0),
+  return pack({text("{}", failure ? static_cast<int>(failure->code()) : 0),
                failure ? reason_of(*failure).substr(0, kReasonBytes) : "", bytes});
 }
 
 std::string decode_vote(const std::string& record, const std::string& rank) {
   std::vector<std::string> parts = unpack(record);
-  if (parts.size() != 3) throw Error(ErrorCode::parse_error, text(rank, " sent a malformed vote"));
+  if (parts.size() != 3)
+    throw Error(ErrorCode::parse_error, text("{} sent a malformed vote", rank));
   const auto number = parse_integer("error code", parts[0], 0, 13);
   if (number != 0)
     throw AgreedError(static_cast<ErrorCode>(number),
-                      parts[1].starts_with("rank ") ? parts[1] : text(rank, ": ", parts[1]));
+                      parts[1].starts_with("rank ") ? parts[1] : text("{}: {}", rank, parts[1]));
   return std::move(parts[2]);
 }
 
@@ -61,7 +62,7 @@ std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>
                               const std::string& bytes) {
   std::vector<std::string> all = carry(encode_vote(failure, bytes));
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    all[rank] = decode_vote(all[rank], text("rank ", rank));
+    all[rank] = decode_vote(all[rank], text("rank {}", rank));
   return all;
 }
 
@@ -70,12 +71,12 @@ bool names_reporter(const std::string& reason) {
 }
 
 Error reported_by(const std::string& rank, ErrorCode code, const std::string& reason) {
-  return Error(code, names_reporter(reason) ? reason : text(rank, kReports, reason));
+  return Error(code, names_reporter(reason) ? reason : text("{}{}{}", rank, kReports, reason));
 }
 
 std::string unique_token() {
   static std::atomic<unsigned> made{0};
-  return text(getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count(), '-',
+  return text("{}-{}-{}", getpid(), std::chrono::steady_clock::now().time_since_epoch().count(),
               made++);
 }
 

@@ -27,7 +27,7 @@ class WaitWarning {
     if (since_ns_ == 0) since_ns_ = now;
     if (static_cast<double>(now - since_ns_) < after_s_ * 1e9) return;
     said_ = true;
-    warn_unasked(rank, text(sentence(), ": ", after_s_, " s so far"));
+    warn_unasked(rank, text("{}: {} s so far", sentence(), after_s_));
   }
 
  private:

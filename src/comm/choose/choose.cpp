@@ -26,10 +26,10 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   const Report report = verify(plan);
   if (!report.proved())
     throw Error(ErrorCode::invalid_argument,
-                text("plan ", label(plan), " is not right: ", print(report)));
+                text("plan {} is not right: {}", label(plan), print(report)));
   auto proved = std::make_shared<ProvedPlan>();
   proved->label = label(plan);
-  proved->counted_as = text(name_of(plan.request), '/', proved->label);
+  proved->counted_as = text("{}/{}", name_of(plan.request), proved->label);
   const std::string json = to_json(plan);
   proved->hash = hash_bytes(json.data(), json.size());
   proved->epochs = epochs_per_call(plan);
@@ -83,11 +83,11 @@ bool takes_any_order(const Topology& topology, const Request& request) {
 }
 
 std::string describe_plan(const ProvedPlan& chosen) {
-  std::string lines = text(chosen.label, ", sums in ", name_of(chosen.plan.sum_order), "\n");
+  std::string lines = text("{}, sums in {}\n", chosen.label, name_of(chosen.plan.sum_order));
   for (const Stripe& stripe : chosen.plan.stripes)
-    lines += text("  stripe ", stripe.route, ": bytes ", stripe.offset, " + ", stripe.bytes, "\n");
+    lines += text("  stripe {}: bytes {} + {}\n", stripe.route, stripe.offset, stripe.bytes);
   for (const auto& [path, bytes] : chosen.bytes_of_path)
-    lines += text("  path ", path, ": ", bytes, " bytes\n");
+    lines += text("  path {}: {} bytes\n", path, bytes);
   return lines;
 }
 
@@ -96,8 +96,9 @@ std::string describe_plan(const ProvedPlan& chosen) {
 double scalar_of(const CallOptions& options, int rank, int ranks) {
   if (options.scalars.empty()) return options.scalar;
   if (options.scalars.size() != static_cast<std::size_t>(ranks))
-    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", ranks,
-                                                  " ranks, found ", options.scalars.size()));
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("scalars: wanted one for each of {} ranks, found {}", ranks, options.scalars.size()));
   return options.scalars[static_cast<std::size_t>(rank)];
 }
 
@@ -110,9 +111,10 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0)
       throw Error(ErrorCode::invalid_argument,
-                  text(what, ": wanted name:param=value,..., found '", algo, "'"));
-    options.params[word.substr(0, equals)] = parse_integer(
-        text(what, " ", word.substr(0, equals)), word.substr(equals + 1), -(1ll << 60), 1ll << 60);
+                  text("{}: wanted name:param=value,..., found '{}'", what, algo));
+    options.params[word.substr(0, equals)] =
+        parse_integer(text("{} {}", what, word.substr(0, equals)), word.substr(equals + 1),
+                      -(1ll << 60), 1ll << 60);
   }
   return options;
 }
@@ -121,8 +123,8 @@ std::string wanted_label(const CallOptions& options) {
   if (options.strategy.empty()) return "";
   std::string params;
   for (const auto& [name, value] : options.params)
-    params += text(params.empty() ? "" : ",", name, '=', value);
-  return text(options.strategy, '(', params, ')');
+    params += text("{}{}={}", params.empty() ? "" : ",", name, value);
+  return text("{}({})", options.strategy, params);
 }
 
 /// Returns the part of a multi-node plan that no executor runs, if any.
@@ -155,7 +157,7 @@ Plan Chooser::pick(const Request& given, const CallOptions& options) const {
   if (!wanted.strategy.empty()) {
     Plan plan = propose_one(*topology_, request, wanted.strategy, wanted.params);
     if (const std::string why = refusal(plan); !why.empty())
-      throw Error(ErrorCode::unsupported, text(label(plan), ": ", why));
+      throw Error(ErrorCode::unsupported, text("{}: {}", label(plan), why));
     return plan;
   }
   std::vector<Plan> plans = candidates(*topology_, request);
@@ -168,10 +170,10 @@ Plan Chooser::pick(const Request& given, const CallOptions& options) const {
       std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) { return allowed(plan); });
   if (any != plans.end()) return std::move(*any);
   std::string why;
-  for (const Plan& plan : plans) why += text("; ", label(plan), " ", refusal(plan));
+  for (const Plan& plan : plans) why += text("; {} {}", label(plan), refusal(plan));
   throw Error(ErrorCode::unsupported,
-              text("no plan for ", name_of(request), " of ", amount_of(request), " ",
-                   name_of(request.type), " on ", request.ranks, " ranks of ", topology_->name,
+              text("no plan for {} of {} {} on {} ranks of {}{}", name_of(request),
+                   amount_of(request), name_of(request.type), request.ranks, topology_->name,
                    why.empty() ? ", as no strategy proposes one" : why));
 }
 
@@ -195,7 +197,7 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
   auto plan = prove(pick(checked(request, *topology_), options));
   if (log_enabled(LogLevel::explain))
     log(LogLevel::explain, -1,
-        text(name_of(request), " of ", amount_of(request), " ", name_of(request.type), ": ",
+        text("{} of {} {}: {}", name_of(request), amount_of(request), name_of(request.type),
              describe_plan(*plan)));
   return plan_of_.add(std::move(key), std::move(plan), [](const auto&) {});
 }
@@ -205,16 +207,16 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
   for (const auto& proved_plan : own_plans_)
     if (proved_plan->plan == plan) return proved_plan;
   if (plan.symmetric)
-    throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
+    throw Error(ErrorCode::unsupported, text("{}: wants buffers that all ranks see", label(plan)));
   if (const std::string why = why_not_multinode(plan); !why.empty())
-    throw Error(ErrorCode::unsupported, text(label(plan), ": ", why));
+    throw Error(ErrorCode::unsupported, text("{}: {}", label(plan), why));
   if (!is_multinode_ && !plan.calls.empty())
-    throw Error(ErrorCode::unsupported, text(label(plan), ": wants a library between nodes"));
+    throw Error(ErrorCode::unsupported, text("{}: wants a library between nodes", label(plan)));
   if (!plan.counts.empty())
     throw Error(ErrorCode::unsupported,
-                text(label(plan),
-                     ": wants a plan by lanes, found that of an engine, which counts "
-                     "on over its calls; name the engine as the strategy instead"));
+                text("{}: wants a plan by lanes, found that of an engine, which counts on over its "
+                     "calls; name the engine as the strategy instead",
+                     label(plan)));
   constexpr std::size_t kMostOwnPlans = 8;
   if (own_plans_.size() >= kMostOwnPlans) own_plans_.erase(own_plans_.begin());
   own_plans_.push_back(prove(plan));
@@ -228,23 +230,23 @@ std::string Chooser::explain(const Request& request) {
   const Request placed = checked(request, *topology_);
   const std::vector<Plan> plans = candidates(*topology_, placed, &refusals);
   const bool any_order = takes_any_order(*topology_, placed);
-  std::string lines = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type),
-                           ", ", name_of(request.op), ", on ", request.ranks, " ranks of ",
-                           topology_->name, "\n", "chosen: ", describe_plan(*chosen));
+  std::string lines = text("{} of {} {}, {}, on {} ranks of {}\nchosen: {}", name_of(request),
+                           amount_of(request), name_of(request.type), name_of(request.op),
+                           request.ranks, topology_->name, describe_plan(*chosen));
   if (!forced_.strategy.empty()) lines += "  because PLAIT_ALGO asks for it\n";
   lines += "considered, best first:\n";
   for (const Plan& plan : plans) {
     const std::string refused = refusal(plan);
     const std::string why = label(plan) == chosen->label ? "  <- chosen"
-                            : !refused.empty()           ? text("  (", refused, ")")
+                            : !refused.empty()           ? text("  ({})", refused)
                             : any_order || plan.sum_order == SumOrder::rank_order
                                 ? ""
                                 : "  (does not sum in rank order)";
-    lines += text("  ", label(plan), why, "\n");
+    lines += text("  {}{}\n", label(plan), why);
   }
   if (!refusals.empty()) lines += "refused:\n";
   for (const Refusal& refusal : refusals)
-    lines += text("  ", refusal.strategy, ": ", refusal.reason, "\n");
+    lines += text("  {}: {}\n", refusal.strategy, refusal.reason);
   return lines;
 }
 

@@ -25,7 +25,7 @@ std::string get(const char (&field)[N]) {
 
 template <class Enum>
 std::string name_in(std::uint32_t value, Enum last) {
-  if (value > static_cast<std::uint32_t>(last)) return text("?", value);
+  if (value > static_cast<std::uint32_t>(last)) return text("?{}", value);
   return name_of(static_cast<Enum>(value));
 }
 
@@ -53,8 +53,8 @@ std::string amount(const CallDescriptor& d) {
 std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b, int rank_a,
                                       int rank_b) {
   const auto differ = [&](const char* field, const std::string& in_a, const std::string& in_b) {
-    return text(field, ": rank ", rank_a, " asks for ", in_a, ", rank ", rank_b, " for ", in_b,
-                " (rank ", rank_a, ": ", print(a), "; rank ", rank_b, ": ", print(b), ")");
+    return text("{}: rank {} asks for {}, rank {} for {} (rank {}: {}; rank {}: {})", field, rank_a,
+                in_a, rank_b, in_b, rank_a, print(a), rank_b, print(b));
   };
   if (a.kind != b.kind) return differ("call", kind_name(a.kind), kind_name(b.kind));
   if (a.collective != b.collective)
@@ -132,10 +132,10 @@ std::string print(const CallDescriptor& d) {
       d.kind == CallKind::adopt_device)
     return kind_name(d.kind);
   std::string line =
-      text(name_in(d.collective, Collective::copy), d.counts_hash == 0 ? " of " : "_v of ",
-           amount(d), " ", name_in(d.type, DataType::fp8e5m2), ", ",
-           name_in(d.op, ReduceOp::bit_xor), ", root ", d.root);
-  if (!get(d.strategy).empty()) line += text(", by ", get(d.strategy));
+      text("{}{}{} {}, {}, root {}", name_in(d.collective, Collective::copy),
+           d.counts_hash == 0 ? " of " : "_v of ", amount(d), name_in(d.type, DataType::fp8e5m2),
+           name_in(d.op, ReduceOp::bit_xor), d.root);
+  if (!get(d.strategy).empty()) line += text(", by {}", get(d.strategy));
   return line;
 }
 
@@ -149,7 +149,7 @@ std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
     if (one.error == 0) continue;
     const bool is_valid = one.error > 0 && one.error <= static_cast<int>(ErrorCode::internal);
     const auto code = is_valid ? static_cast<ErrorCode>(one.error) : ErrorCode::internal;
-    return Error(code, text("rank ", name(rank), ": ", get(one.error_text)));
+    return Error(code, text("rank {}: {}", name(rank), get(one.error_text)));
   }
   for (std::size_t rank = 1; rank < by_rank.size(); ++rank)
     if (const auto found = difference(by_rank[0], by_rank[rank], name(0), name(rank)))

@@ -45,7 +45,7 @@ std::string why_library(const Nodes& nodes, const Request& request, bool bitwise
   if (rails == 1) return "a node has one rank";
   if (request.count < static_cast<std::uint64_t>(rails)) return "fewer elements than rails";
   if (!bitwise && request.count * bytes_of(request.type) < kLeastNodeBytes)
-    return text("over nodes NCCL is faster below ", kLeastNodeBytes >> 10, " KiB");
+    return text("over nodes NCCL is faster below {} KiB", kLeastNodeBytes >> 10);
   return {};
 }
 

@@ -18,18 +18,20 @@ bool is_joined(const Request& request, int from, int to) {
 
 void check_list(const Request& request, const char* what, const std::vector<std::uint64_t>& list) {
   if (list.size() != static_cast<std::size_t>(request.ranks))
-    throw Error(ErrorCode::invalid_argument, text(what, ": wanted a count for each of ",
-                                                  request.ranks, " ranks, found ", list.size()));
+    throw Error(ErrorCode::invalid_argument,
+                text("{}: wanted a count for each of {} ranks, found {}", what, request.ranks,
+                     list.size()));
 }
 
 void check_count(const char* what, int peer, std::uint64_t count) {
   if (count == OwnCounts::kNotKnown)
     throw Error(ErrorCode::invalid_argument,
-                text(what, ": wanted a count for rank ", peer, ", found none"));
+                text("{}: wanted a count for rank {}, found none", what, peer));
   if (count > 1ULL << 62)
-    throw Error(ErrorCode::invalid_argument,
-                text(what, ": wanted at most 2^62 elements for rank ", peer, ", found ",
-                     static_cast<std::int64_t>(count), " (overflowing or negative)"));
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("{}: wanted at most 2^62 elements for rank {}, found {} (overflowing or negative)",
+             what, peer, static_cast<std::int64_t>(count)));
 }
 
 }  // namespace
@@ -38,11 +40,12 @@ void check_own_counts(const Request& request, int rank, const OwnCounts& mine) {
   const Collective c = request.collective;
   if (c != Collective::all_to_all && c != Collective::gather && c != Collective::scatter)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted an all_to_all, gather or scatter by own counts, found ", name_of(c),
-                     ", of which every rank knows all counts"));
+                text("wanted an all_to_all, gather or scatter by own counts, found {}, of which "
+                     "every rank knows all counts",
+                     name_of(c)));
   if (request.root < 0 || request.root >= request.ranks)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted a root in 0..", request.ranks - 1, ", found ", request.root));
+                text("wanted a root in 0..{}, found {}", request.ranks - 1, request.root));
   check_list(request, "counts sent", mine.sends);
   check_list(request, "counts received", mine.gets);
   for (int peer = 0; peer < request.ranks; ++peer) {
@@ -63,8 +66,8 @@ std::vector<std::uint64_t> counts_of(const Request& request,
       const std::uint64_t wanted = by_rank[receiver].gets[sender];
       if (sent != wanted)
         throw Error(ErrorCode::mismatch,
-                    text(name_of(request.collective), "_v: rank ", from, " sends rank ", to, " ",
-                         sent, " elements, of which that one wants ", wanted));
+                    text("{}_v: rank {} sends rank {} {} elements, of which that one wants {}",
+                         name_of(request.collective), from, to, sent, wanted));
       counts.push_back(sent);
     }
   return counts;

@@ -29,7 +29,7 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices,
       if (about_links && a != b && reach.why_no_kernels.empty() &&
           direct_paths(topology, devices[a], devices[b]).empty())
         reach.why_no_kernels =
-            text("kernels go by links that masks have left out: rank ", a, " has none to rank ", b);
+            text("kernels go by links that masks have left out: rank {} has none to rank {}", a, b);
   }
   return reach;
 }
@@ -38,7 +38,7 @@ Topology without_others(const Topology& topology, const std::vector<int>& device
   std::vector<std::string> others;
   for (const int device : rank_devices(topology))
     if (std::find(devices.begin(), devices.end(), device) == devices.end())
-      others.push_back(text("relay:", device_label(topology, device)));
+      others.push_back(text("relay:{}", device_label(topology, device)));
   return others.empty() ? topology : without(topology, others);
 }
 
@@ -59,14 +59,14 @@ std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory) {
   if (plan.symmetric) return "wants buffers that all ranks see";
   if (!plan.relay_devices.empty()) return "wants a GPU outside the job";
   if (wanted.scratch_bytes > memory.scratch_bytes)
-    return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ",
-                memory.scratch_bytes, " (PLAIT_DEVICE_SCRATCH)");
+    return text("wants {} bytes of scratch, there are {} (PLAIT_DEVICE_SCRATCH)",
+                wanted.scratch_bytes, memory.scratch_bytes);
   if (wanted.inbox_bytes > memory.inbox_bytes)
-    return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", memory.inbox_bytes);
+    return text("wants {} bytes of inbox, there are {}", wanted.inbox_bytes, memory.inbox_bytes);
   if (wanted.ring_bytes > memory.ring_bytes)
-    return text("wants ", wanted.ring_bytes, " bytes of host ring, there are ", memory.ring_bytes);
+    return text("wants {} bytes of host ring, there are {}", wanted.ring_bytes, memory.ring_bytes);
   if (wanted.flags_per_pair > cuda::kFlagsPerPair)
-    return text("wants ", wanted.flags_per_pair, " flags a pair, there are ", cuda::kFlagsPerPair);
+    return text("wants {} flags a pair, there are {}", wanted.flags_per_pair, cuda::kFlagsPerPair);
   return "";
 }
 

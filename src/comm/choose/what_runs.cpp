@@ -33,7 +33,7 @@ Plan taken_by_calls(const Topology& topology, const Request& given) {
   bool on_gpus = false;
   for (const int device : request.devices) {
     const Device& one = topology.devices[static_cast<std::size_t>(device)];
-    hosts.push_back(text(one.node));
+    hosts.push_back(text("{}", one.node));
     on_gpus = on_gpus || one.kind == DeviceKind::gpu;
   }
   const Nodes nodes = nodes_of(hosts, 0, 0);
@@ -54,11 +54,11 @@ Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology
 }
 
 std::string print(const WhatRuns& found) {
-  std::string lines = text("  predicted: ", found.predicted_us, " us\n");
+  std::string lines = text("  predicted: {} us\n", found.predicted_us);
   for (const auto& [path, bytes] : bytes_per_path(found.plan))
-    lines += text("  ", path, ": ", bytes, " bytes\n");
+    lines += text("  {}: {} bytes\n", path, bytes);
   if (found.proof.proved())
-    return lines + text("  proved: ", found.proof.ops, " ops, two calls in a row\n");
+    return lines + text("  proved: {} ops, two calls in a row\n", found.proof.ops);
   return lines + "  not proved: " + found.proof.findings.front().sentence + "\n";
 }
 

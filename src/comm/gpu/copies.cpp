@@ -36,7 +36,7 @@ int gpu_of(const char* name, const void* pointer) {
       pointer == nullptr ? cuda::PointerLocation{} : place_of(pointer);
   if (place.memory != cuda::kMemoryOnDevice || place.ordinal < 0)
     throw Error(ErrorCode::invalid_argument,
-                text(name, ": wanted memory of a GPU, found ",
+                text("{}: wanted memory of a GPU, found {}", name,
                      pointer == nullptr ? "a null pointer" : "host memory; copy it there first"));
   return place.ordinal;
 }
@@ -46,8 +46,8 @@ void check_apart(const void* dst, const void* src, std::uint64_t bytes) {
              from = reinterpret_cast<std::uintptr_t>(src);
   if (to < from + bytes && from < to + bytes)
     throw Error(ErrorCode::invalid_argument,
-                text("wanted dst and src apart, found them overlap by ",
-                     bytes - (to > from ? to - from : from - to), " of ", bytes, " bytes"));
+                text("wanted dst and src apart, found them overlap by {} of {} bytes",
+                     bytes - (to > from ? to - from : from - to), bytes));
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ struct Copies::State : PairCopies {
 
 Copies::Copies(const std::string& topology, const std::vector<std::string>& masks) {
   if (const std::string why = cuda::why_no_cuda(); !why.empty())
-    throw Error(ErrorCode::no_device, text("wanted GPUs to copy between; ", why));
+    throw Error(ErrorCode::no_device, text("wanted GPUs to copy between; {}", why));
   const Env env = read_env();
   const std::string& name = topology.empty() ? env.topology : topology;
   Topology found = name.empty() ? discover() : load_topology(name);

@@ -6,7 +6,7 @@
 namespace plait {
 
 std::unique_ptr<DeviceSide> DeviceSide::far_pair(int peer, const HostSide&) {
-  throw Error(ErrorCode::internal, text("rank ", peer, " is in no node of this communicator"));
+  throw Error(ErrorCode::internal, text("rank {} is in no node of this communicator", peer));
 }
 
 void NoDevice::require() const {
@@ -14,7 +14,7 @@ void NoDevice::require() const {
               why_.empty()
                   ? "this communicator has no GPU: make it with a device (PLAIT_DEVICE), or "
                     "call adopt_device() on all ranks"
-                  : text("this communicator has no GPU: ", why_));
+                  : text("this communicator has no GPU: {}", why_));
 }
 
 void NoDevice::enqueue(const Request&, const void*, void*, void*, const CallOptions&) { require(); }

@@ -165,23 +165,26 @@ void GpuCalls::check_memory(const Request& request, int rank, const void* input,
     if (bytes == 0) return;
     if (pointer == nullptr)
       throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted ", bytes, " bytes on GPU ", ordinal(), ", found null"));
+                  text("{}: wanted {} bytes on GPU {}, found null", name, bytes, ordinal()));
     const cuda::PointerLocation place = cuda::place_of(pointer);
     if (place.memory != cuda::kMemoryOnDevice)
       throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted memory of GPU ", ordinal(),
-                       ", found host memory; copy it there, or call without a stream"));
+                  text("{}: wanted memory of GPU {}, found host memory; copy it there, or call "
+                       "without a stream",
+                       name, ordinal()));
     if (place.ordinal != ordinal())
       throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted memory of GPU ", ordinal(), ", found memory of GPU ",
-                       place.ordinal, "; make the communicator with that device"));
+                  text("{}: wanted memory of GPU {}, found memory of GPU {}; make the communicator "
+                       "with that device",
+                       name, ordinal(), place.ordinal));
   };
   check_one("input", input, input_bytes(request, rank));
   check_one("output", output, output_bytes(request, rank));
   if (!usable_as_is(request, rank, input, output))
     throw Error(ErrorCode::invalid_argument,
-                text("input and output overlap other than in place (", name_of(request),
-                     "): use buffers apart, or NCCL's in-place layout"));
+                text("input and output overlap other than in place ({}): use buffers apart, or "
+                     "NCCL's in-place layout",
+                     name_of(request)));
 }
 
 bool GpuCalls::on_device(const void* pointer) const {
@@ -196,8 +199,8 @@ void GpuCalls::bind_plan(GpuCall& call, const CallOptions& options) {
   const Request& request = counted.request;
   if (!group_.why_no_topology.empty())
     throw Error(ErrorCode::unsupported,
-                text(name_of(request), " of ", amount_of(request),
-                     " elements on GPUs wants a plan, and ", group_.why_no_topology));
+                text("{} of {} elements on GPUs wants a plan, and {}", name_of(request),
+                     amount_of(request), group_.why_no_topology));
   counted.request.devices = group_.devices;
   counted.plan = chooser_->plan_for(request, options);
   counted.as = counted.plan->counted_as;
@@ -244,7 +247,8 @@ std::optional<cuda::EngineChoice> GpuCalls::choose_engine(const Request& request
   if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
   if (!group_.reach.why_no_kernels.empty()) {
     if (!names_engine) return std::nullopt;
-    throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", group_.reach.why_no_kernels));
+    throw Error(ErrorCode::unsupported,
+                text("{}: {}", wanted.strategy, group_.reach.why_no_kernels));
   }
   const std::optional<cuda::EngineChoice> choice =
       chosen(selector_of(tier), request, wanted, launch);
@@ -260,7 +264,7 @@ GpuCalls::GpuCall GpuCalls::prepare(const Request& request, const CallOptions& o
   CallRecord& counted = *call.counted;
   counted.request = request;
   counted.tier = tier;
-  counted.as = text(name_of(request), "/local");
+  counted.as = text("{}/local", name_of(request));
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted = wanted_by(options);
   if (const std::optional<cuda::EngineChoice> choice =
@@ -269,20 +273,20 @@ GpuCalls::GpuCall GpuCalls::prepare(const Request& request, const CallOptions& o
     const std::vector<const cuda::Engine*>& all = cuda::engines();
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
-    counted.as = text(name_of(request), "/", cuda::label(*choice));
+    counted.as = text("{}/{}", name_of(request), cuda::label(*choice));
     call.differs_in_graphs =
         !options_.beats_nccl && launch == Launch::eager &&
         selector_of(tier).differs_in_graphs(request, {wanted.strategy, wanted.params});
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())
-    throw Error(ErrorCode::invalid_argument, text("params: a plan serves this ", name_of(request),
-                                                  "; name the strategy that they are for"));
+    throw Error(ErrorCode::invalid_argument,
+                text("params: a plan serves this {}; name the strategy that they are for",
+                     name_of(request)));
   if (tier == ArenaTier::small)
     throw Error(ErrorCode::unsupported,
-                text(name_of(request), " of ", amount_of(request),
-                     " elements wants a plan, and there is no room for plans: ",
-                     cuda_->why_no_large_arena()));
+                text("{} of {} elements wants a plan, and there is no room for plans: {}",
+                     name_of(request), amount_of(request), cuda_->why_no_large_arena()));
   bind_plan(call, wanted);
   return call;
 }
@@ -375,7 +379,7 @@ GpuCalls::GpuCall& GpuCalls::prepared(const Request& request, const CallOptions&
   if (call == nullptr) {
     if (request.ranks != group_.ranks)
       throw Error(ErrorCode::invalid_argument,
-                  text("request for ", request.ranks, " ranks, communicator of ", group_.ranks));
+                  text("request for {} ranks, communicator of {}", request.ranks, group_.ranks));
     checked(request, options_.checks);  // type, op, root, size
     GpuCall made;
     if (needs_large_arena(request, options))
@@ -533,7 +537,7 @@ std::string GpuCalls::choice_of(const Request& request) {
 }
 
 std::string GpuCalls::explain(const Request& request) {
-  std::string lines = text("on GPU ", ordinal(), ":\n");
+  std::string lines = text("on GPU {}:\n", ordinal());
   const CallOptions& forced = options_.forced;
   if (const std::optional<cuda::EngineChoice> choice =
           choose_engine(request, forced, ArenaTier::full, Launch::eager)) {
@@ -544,9 +548,8 @@ std::string GpuCalls::explain(const Request& request) {
                            cuda_->full_group(), Launch::eager));
   }
   if (!group_.reach.why_no_kernels.empty())
-    lines += text("no kernel: ", group_.reach.why_no_kernels, "\n");
-  if (!group_.why_no_topology.empty())
-    return lines + text("no plan: ", group_.why_no_topology, "\n");
+    lines += text("no kernel: {}\n", group_.reach.why_no_kernels);
+  if (!group_.why_no_topology.empty()) return lines + text("no plan: {}\n", group_.why_no_topology);
   return lines + chooser_->explain(placed(request));
 }
 

@@ -34,8 +34,9 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
   group.ranks = ranks;
   std::vector<std::string> kinds;
   std::set<std::string> processes;
-  for (const std::string& record : exchange(pack(
-           {text(ordinal), cuda::uuid_of(ordinal), cuda::gpu_kind(ordinal), text(getpid())}))) {
+  for (const std::string& record :
+       exchange(pack({text("{}", ordinal), cuda::uuid_of(ordinal), cuda::gpu_kind(ordinal),
+                      text("{}", getpid())}))) {
     const std::vector<std::string> parts = unpack(record);
     if (parts.size() != 4)
       throw Error(ErrorCode::parse_error,
@@ -45,8 +46,8 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
     // Kernels of ranks that share a GPU would wait for each other.
     if (same != group.uuids.end())
       throw AgreedError(ErrorCode::invalid_argument,
-                        text("ranks ", same - group.uuids.begin(), " and ", group.uuids.size(),
-                             " have the same GPU: give each rank one of its own"));
+                        text("ranks {} and {} have the same GPU: give each rank one of its own",
+                             same - group.uuids.begin(), group.uuids.size()));
     group.uuids.push_back(parts[1]);
     kinds.push_back(parts[2]);
     processes.insert(parts[3]);
@@ -63,10 +64,10 @@ std::string why_no_direct_access(const GpuGroup& group, const Env& env,
   const std::string why = cuda::why_no_direct_access(cuda::direct_access(), group.rank, group.uuids,
                                                      distance, addresses);
   if (!why.empty() && env.through_host == AutoFlag::off)
-    throw Error(ErrorCode::unsupported,
-                text(why,
-                     ", which plait needs; PLAIT_THROUGH_HOST=auto takes the way through host "
-                     "memory"));
+    throw Error(
+        ErrorCode::unsupported,
+        text("{}, which plait needs; PLAIT_THROUGH_HOST=auto takes the way through host memory",
+             why));
   return why;
 }
 
@@ -85,8 +86,8 @@ void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, con
     if (env.through_host == AutoFlag::off) throw;
     if (group.rank == 0)
       log(LogLevel::warn, 0,
-          text("GPUs of ", group.ranks,
-               " ranks communicate through host memory: ", reason_of(found)));
+          text("GPUs of {} ranks communicate through host memory: {}", group.ranks,
+               reason_of(found)));
     make_for(reason_of(found), found.is_broken());
   }
 }
@@ -96,10 +97,10 @@ void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
   for (const std::string& reason : exchange(why_no_direct_access))
     if (group.through_host.empty()) group.through_host = reason;
   if (group.through_host.empty()) return;
-  log(LogLevel::info, group.rank, text("through host memory: ", group.through_host));
+  log(LogLevel::info, group.rank, text("through host memory: {}", group.through_host));
   if (!group.reach.host)
     throw AgreedError(ErrorCode::invalid_argument,
-                      text(group.through_host, ", and masks leave no way through host memory"));
+                      text("{}, and masks leave no way through host memory", group.through_host));
   if (!group.kind.empty()) group.kind += ", through host memory";
   std::vector<std::string> links;
   const std::vector<int> devices = group.devices_of_ranks();
@@ -108,7 +109,7 @@ void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
       if (const int link = find_link(group.topology, one, other);
           link >= 0 &&
           group.topology.links[static_cast<std::size_t>(link)].kind == LinkKind::nvlink)
-        links.push_back(text("nvlink:", device_label(group.topology, one), ">",
+        links.push_back(text("nvlink:{}>{}", device_label(group.topology, one),
                              device_label(group.topology, other)));
   if (!links.empty()) group.topology = without(group.topology, links);
   group.reach.why_no_kernels.clear();
@@ -128,7 +129,7 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
   if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
   if (!parts[0].empty()) group.topology = topology_from_json(parts[0]);
   if (parts[0].empty())
-    group.why_no_topology = text("the machine's links are not known: ", parts[1]);
+    group.why_no_topology = text("the machine's links are not known: {}", parts[1]);
   std::vector<int> devices;
   for (std::size_t rank = 0; rank < group.ordinals.size(); ++rank) {
     const int device = device_of_gpu(group.topology, group.uuids[rank], group.ordinals[rank]);
@@ -139,12 +140,12 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
   // ordinals, ranks take the topology's GPUs in order.
   if (devices.size() == group.ordinals.size()) group.devices = devices;
   if (group.why_no_topology.empty() && rank_devices(group.topology).size() < group.ordinals.size())
-    group.why_no_topology =
-        text("topology ", group.topology.name, " has ", rank_devices(group.topology).size(),
-             " devices for ", group.ordinals.size(), " ranks");
+    group.why_no_topology = text("topology {} has {} devices for {} ranks", group.topology.name,
+                                 rank_devices(group.topology).size(), group.ordinals.size());
   if (masks.empty()) return;
   if (!group.why_no_topology.empty())
-    throw AgreedError(ErrorCode::invalid_argument, text("masks of GPUs: ", group.why_no_topology));
+    throw AgreedError(ErrorCode::invalid_argument,
+                      text("masks of GPUs: {}", group.why_no_topology));
   group.reach = reach_of(group.topology, group.devices_of_ranks(), masks);
 }
 
@@ -155,21 +156,22 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
     // A machine with an unknown topology has no tuning table of its own, only the table named by
     // PLAIT_TUNING. Direct access and host memory have tables of their own.
     const bool is_known = !group.topology.devices.empty();
-    const std::string machine = text(is_known ? fingerprint(group.topology) : "unknown",
+    const std::string machine = text("{}{}", is_known ? fingerprint(group.topology) : "unknown",
                                      group.through_host.empty() ? "" : "-host");
     const std::string file = cuda::tuning_file(env, machine, group.ranks);
     table = cuda::offered_tuning(env, file, group.rank);
     if (!file.empty())
       log(LogLevel::info, group.rank,
-          table.empty() ? text("no tuning table ", file, ": by what is built in")
-                        : text("by the tuning table ", file));
+          table.empty() ? text("no tuning table {}: by what is built in", file)
+                        : text("by the tuning table {}", file));
   }
   group.tuning = cuda::TuningTable(cuda::of_rank_0(exchange, table));
   const std::string& measured_with = group.tuning.nccl();
   if (group.rank == 0 && !nccl.empty() && !measured_with.empty() && measured_with != nccl)
     log(LogLevel::warn, group.rank,
-        text("the tuning table was measured beside NCCL ", measured_with, ", this is NCCL ", nccl,
-             ": run `plait tune` again"));
+        text(
+            "the tuning table was measured beside NCCL {}, this is NCCL {}: run `plait tune` again",
+            measured_with, nccl));
 }
 
 void require_measured(const GpuGroup& group, const std::string& why_no_table) {
@@ -177,9 +179,9 @@ void require_measured(const GpuGroup& group, const std::string& why_no_table) {
       cuda::is_measured(group.kind, group.ranks))
     return;
   throw Error(ErrorCode::unsupported,
-              text("plait was measured beside NCCL on ", cuda::measured_gpus(), ", not on ",
-                   group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind),
-                   group.through_host.empty() ? "" : text(" (", group.through_host, ")"), "; ",
+              text("plait was measured beside NCCL on {}, not on {}{}; {}", cuda::measured_gpus(),
+                   group.kind.empty() ? "unlike GPUs" : text("{} of {}", group.ranks, group.kind),
+                   group.through_host.empty() ? "" : text(" ({})", group.through_host),
                    why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 

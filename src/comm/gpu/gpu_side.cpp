@@ -35,7 +35,7 @@ int wanted_ordinal(int device) {
   }
   if (device >= count)
     throw Error(ErrorCode::no_device,
-                text("wanted GPU ", device, ", found ", count, " (numbered from 0)"));
+                text("wanted GPU {}, found {} (numbered from 0)", device, count));
   return device;
 }
 
@@ -54,7 +54,7 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Hos
     why_not = reason_of(error);
     // A present GPU that fails deserves a warning; a missing GPU does not.
     const bool is_news = error.code() == ErrorCode::driver_error;
-    log(is_news ? LogLevel::warn : LogLevel::info, options.rank, text("no GPUs: ", why_not));
+    log(is_news ? LogLevel::warn : LogLevel::info, options.rank, text("no GPUs: {}", why_not));
     return nullptr;
   }
 }
@@ -112,16 +112,16 @@ void GpuSide::bootstrap_peers(const Deadline& deadline) {
 void GpuSide::set_up(const cuda::Exchange& exchange, const Deadline& deadline) {
   const Env env = read_env();
   if (const std::string why = cuda::why_no_cuda(); !why.empty())
-    throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
+    throw Error(ErrorCode::no_device, text("wanted a GPU; {}", why));
   if (const std::string& why = cuda::device_code().why_none; !why.empty())
-    throw Error(ErrorCode::unsupported, text("wanted kernels, ", why));
+    throw Error(ErrorCode::unsupported, text("wanted kernels, {}", why));
   ordinal_ = wanted_ordinal(options_.device);
   GpuGroup group = bootstrap_gpus(exchange, options_.rank, options_.ranks, ordinal_);
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;
   learn_topology(
       group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
       masks_of(requested_masks(options_.masks, env), false));
-  log(LogLevel::info, options_.rank, text("GPU ", ordinal_, " of ", group.topology.name));
+  log(LogLevel::info, options_.rank, text("GPU {} of {}", ordinal_, group.topology.name));
   const std::string why_in_host =
       pair_through_host_.empty() ? why_no_direct_access(group, env) : pair_through_host_;
   make_with_arenas(group, exchange, env, why_in_host, [&](GpuGroup agreed) {
@@ -164,7 +164,7 @@ void GpuSide::enqueue(const Request& request, const void* input, void* output, v
                       const CallOptions& options) {
   if (failed_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::aborted,
-                text("this communicator's GPU side ended earlier: ", cause()->what()));
+                text("this communicator's GPU side ended earlier: {}", cause()->what()));
   calls_->rank().check();
   calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
@@ -184,7 +184,7 @@ void GpuSide::fail(const Error& error) {
   else
     calls_->rank().fail();
   host_.joined().controls.raise_failure(error.code(), reason_of(error));
-  log(LogLevel::warn, options_.rank, text("GPU side failed: ", error.what()));
+  log(LogLevel::warn, options_.rank, text("GPU side failed: {}", error.what()));
 }
 
 std::optional<Error> GpuSide::cause() const {
@@ -196,11 +196,11 @@ std::optional<Error> GpuSide::cause() const {
 void GpuSide::lost(int rank, int process, Loss) {
   if (!host_.joined().controls.failure_of(rank))
     fail(Error(ErrorCode::peer_lost,
-               text(name_of(rank), " (pid ", process, ") ended; see its output for why")));
+               text("{} (pid {}) ended; see its output for why", name_of(rank), process)));
 }
 
 std::string GpuSide::name_of(int rank) const {
-  return host_.joined().names.empty() ? text("rank ", rank)
+  return host_.joined().names.empty() ? text("rank {}", rank)
                                       : host_.joined().names[static_cast<std::size_t>(rank)];
 }
 

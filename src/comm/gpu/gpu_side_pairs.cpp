@@ -18,9 +18,8 @@ void GpuSide::lend_to(PairOf& pair) const {
   if (tiers.pair_bytes > 0)
     pair.device = ordinal();
   else
-    pair.why_no_gpu =
-        text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ", tiers.budget,
-             " leaves none for ", options_.ranks - 1, " pairs of ranks");
+    pair.why_no_gpu = text("it wants {} MiB of device memory; {} leaves none for {} pairs of ranks",
+                           cuda::kArenaGrainBytes >> 20, tiers.budget, options_.ranks - 1);
 }
 
 }  // namespace plait

@@ -31,8 +31,8 @@ int PairCopies::device_of(int ordinal) const {
                          ? devices_[static_cast<std::size_t>(ordinal)]
                          : -1;
   if (device < 0)
-    throw Error(ErrorCode::no_device, text("wanted GPU ", ordinal, " in topology ", topology_.name,
-                                           ", which has ", rank_devices(topology_).size()));
+    throw Error(ErrorCode::no_device, text("wanted GPU {} in topology {}, which has {}", ordinal,
+                                           topology_.name, rank_devices(topology_).size()));
   return device;
 }
 
@@ -48,7 +48,7 @@ Plan PairCopies::make_plan(const OrdinalPair& pair, std::uint64_t bytes, Params 
   request.devices = {device_of(pair.src), device_of(pair.dst)};
   Plan plan = propose_one(topology_, request, "striped", params);
   if (const Report report = verify(plan); !report.proved())
-    throw Error(ErrorCode::internal, text("plan ", label(plan), " is not right: ", print(report)));
+    throw Error(ErrorCode::internal, text("plan {} is not right: {}", label(plan), print(report)));
   return plan;
 }
 

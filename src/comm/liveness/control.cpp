@@ -22,8 +22,8 @@ void Controls::check(const Mapping& page, int rank) {
   const auto& control = *reinterpret_cast<const Control*>(page.base());
   if (control.magic != kControlMagic || control.version != kControlVersion || control.rank != rank)
     throw Error(ErrorCode::mismatch,
-                text("control page of rank ", rank, ": wanted version ", kControlVersion,
-                     ", found ", control.version, " of rank ", control.rank));
+                text("control page of rank {}: wanted version {}, found {} of rank {}", rank,
+                     kControlVersion, control.version, control.rank));
 }
 
 void Controls::raise_for_all(std::uint32_t& word, std::uint32_t value) const noexcept {
@@ -71,9 +71,9 @@ void Controls::await_entered(std::uint32_t call, double seconds, Watch& watch) c
   const auto describe_wait = [&] {
     std::string missing;
     for (int rank = 0; rank < ranks(); ++rank)
-      if (!has_entered(rank, call)) missing += text(missing.empty() ? "" : ", ", rank);
-    return text("rank ", rank_, " waits for rank ", missing, " to enter call ", call, " (",
-                print(mine().calls[call % 2]), ")");
+      if (!has_entered(rank, call)) missing += text("{}{}", missing.empty() ? "" : ", ", rank);
+    return text("rank {} waits for rank {} to enter call {} ({})", rank_, missing, call,
+                print(mine().calls[call % 2]));
   };
   const auto have_all_come = [&] {
     for (int rank = 0; rank < ranks(); ++rank)

@@ -58,7 +58,7 @@ std::string LivenessPage::show(int& slot) {
   } else {
     return {};
   }
-  return text(owner_, ' ', file_.get(), ' ', slot, ' ', read(page_of(memory_).turns[slot]));
+  return text("{} {} {} {}", owner_, file_.get(), slot, read(page_of(memory_).turns[slot]));
 }
 
 void LivenessPage::leave(int slot, DetachStage stage) noexcept {

@@ -113,7 +113,7 @@ class PeerWatch {
     try {
       page_ = std::make_unique<LivenessPage>();
     } catch (const Error& error) {
-      log(LogLevel::warn, -1, text("a rank that dies will not be noticed: ", error.what()));
+      log(LogLevel::warn, -1, text("a rank that dies will not be noticed: {}", error.what()));
     }
   }
   void wake() const {

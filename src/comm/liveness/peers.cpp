@@ -34,7 +34,7 @@ int Peers::pid_of(int rank) const {
 }
 
 std::string Peers::name_of(int rank) const {
-  return names_.empty() ? text("rank ", rank) : names_[static_cast<std::size_t>(rank)];
+  return names_.empty() ? text("rank {}", rank) : names_[static_cast<std::size_t>(rank)];
 }
 
 Error Peers::relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const {
@@ -60,7 +60,7 @@ void Peers::check_processes(const std::string& waiting_for) const {
       continue;
     }
     throw Error(ErrorCode::peer_lost,
-                text(name_of(peer.rank), " (pid ", peer.pid, ") ended while ", waiting_for));
+                text("{} (pid {}) ended while {}", name_of(peer.rank), peer.pid, waiting_for));
   }
   if (follower == nullptr) return;
   const auto failure = controls_->failure_of(follower->rank);
@@ -75,8 +75,8 @@ void Peers::check_control_pages(const std::string& waiting_for) const {
     if ((!left && load(control.failed) != 2) || !is_awaited(peer.rank)) continue;
     check_processes(waiting_for);
     if (const auto failure = controls_->failure_of(peer.rank)) throw relayed(peer.rank, *failure);
-    throw Error(ErrorCode::peer_lost, text(name_of(peer.rank), " (pid ", peer.pid,
-                                           ") closed its communicator while ", waiting_for));
+    throw Error(ErrorCode::peer_lost, text("{} (pid {}) closed its communicator while {}",
+                                           name_of(peer.rank), peer.pid, waiting_for));
   }
 }
 
@@ -92,7 +92,7 @@ Error Peers::cause_of(const Error& error) const {
 }
 
 void Peers::check_one(int rank, const std::string& waiting_for) const {
-  if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while ", waiting_for));
+  if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while {}", waiting_for));
   for (const Peer& peer : peers_) {
     if (peer.rank != rank) continue;
     if (const auto failure = controls_->failure_of(rank)) throw relayed(rank, *failure);
@@ -100,13 +100,13 @@ void Peers::check_one(int rank, const std::string& waiting_for) const {
     const bool ended = poll(&entry, 1, 0) > 0 || has_died(rank);
     if (!ended && load(controls_->of(rank).left) == 0) continue;
     throw Error(ErrorCode::peer_lost,
-                text(name_of(peer.rank), " (pid ", peer.pid, ") ",
-                     ended ? "ended" : "closed its communicator", " while ", waiting_for));
+                text("{} (pid {}) {} while {}", name_of(peer.rank), peer.pid,
+                     ended ? "ended" : "closed its communicator", waiting_for));
   }
 }
 
 void Peers::check(const std::string& waiting_for) {
-  if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while ", waiting_for));
+  if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while {}", waiting_for));
   check_control_pages(waiting_for);
   if (now_ns() < next_poll_ns_) return;
   next_poll_ns_ = now_ns() + kPollEveryNs;

@@ -33,12 +33,16 @@ constexpr std::size_t kMaxCrossNodeCalls = 4096;
 std::string why_no_nccl() {
   // With NCCL_COMM_ID, NCCL gives every communicator the same id. plait makes several per rank.
   if (const std::string id = foreign_env("NCCL_COMM_ID"); !id.empty())
-    return text("GPUs of several nodes need a separate NCCL id for each communicator, found ",
-                "NCCL_COMM_ID=", id, ", which gives all of them one id; unset it");
+    return text(
+        "GPUs of several nodes need a separate NCCL id for each communicator, found "
+        "NCCL_COMM_ID={}, which gives all of them one id; unset it",
+        id);
   const nccl::NativeNccl& native = nccl::native();
   if (native.why_absent.empty()) return {};
-  return text("GPUs of several nodes need NCCL between nodes: ", native.why_absent,
-              "; install it (pip install nvidia-nccl-cu13) or set PLAIT_NCCL_LIB to its path");
+  return text(
+      "GPUs of several nodes need NCCL between nodes: {}; install it (pip install "
+      "nvidia-nccl-cu13) or set PLAIT_NCCL_LIB to its path",
+      native.why_absent);
 }
 
 std::string new_id() {
@@ -86,15 +90,15 @@ Comm run_until_deadline(cuda::Context context, const Deadline& deadline, const s
     std::optional<Error> failure;
     if (deadline.check) failure = attempt(deadline.check);
     if (!failure && now_ns() > deadline.at_ns)
-      failure = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
+      failure = Error(ErrorCode::timeout, text("{}: NCCL has not come back by the deadline", what));
     if (!failure) continue;
     call->is_abandoned = true;  // the thread aborts a communicator that comes later
     throw Error(*failure);
   }
   if (call->result != nccl::ncclSuccess)
     throw Error(ErrorCode::peer_lost,
-                text(what, " failed with NCCL's error ", static_cast<int>(call->result),
-                     ": NCCL_DEBUG=WARN says why"));
+                text("{} failed with NCCL's error {}: NCCL_DEBUG=WARN says why", what,
+                     static_cast<int>(call->result)));
   return call->comm;
 }
 
@@ -116,19 +120,19 @@ NcclIds agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchang
   });
   if (failure) why = reason_of(*failure);
   std::vector<std::vector<std::string>> records;
-  for (const std::string& record : exchange(pack({why, text(version), whole, rail}))) {
+  for (const std::string& record : exchange(pack({why, text("{}", version), whole, rail}))) {
     records.push_back(unpack(record));
     if (records.back().size() != 4)
       throw Error(ErrorCode::parse_error,
                   "NCCL set-up record of a rank is malformed: wanted 4 fields");
     const std::vector<std::string>& one = records.back();
     if (!one[0].empty())
-      throw AgreedError(ErrorCode::unsupported, text("rank ", records.size() - 1, ": ", one[0]));
+      throw AgreedError(ErrorCode::unsupported, text("rank {}: {}", records.size() - 1, one[0]));
     if (one[1] != records[0][1])
-      throw AgreedError(ErrorCode::mismatch, text("rank ", records.size() - 1, " has NCCL ", one[1],
-                                                  ", rank 0 has NCCL ", records[0][1]));
+      throw AgreedError(ErrorCode::mismatch, text("rank {} has NCCL {}, rank 0 has NCCL {}",
+                                                  records.size() - 1, one[1], records[0][1]));
   }
-  log(LogLevel::info, rank, text("NCCL ", version, " between nodes, from ", nccl::native().path));
+  log(LogLevel::info, rank, text("NCCL {} between nodes, from {}", version, nccl::native().path));
   NcclIds ids;
   for (const int first : nodes.members[0]) {
     ids.rails.push_back(records[static_cast<std::size_t>(first)][3]);
@@ -142,7 +146,7 @@ Comm init_nccl(const std::string& bytes, int ranks, int rank, cuda::Context cont
   UniqueId id{};
   if (bytes.size() != sizeof id.bytes)
     throw Error(ErrorCode::parse_error,
-                text(what, ": wanted an id of NCCL, found ", bytes.size(), " bytes"));
+                text("{}: wanted an id of NCCL, found {} bytes", what, bytes.size()));
   std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
   return run_until_deadline(context, deadline, what, [id, ranks, rank](Comm* comm) {
     return nccl::native().init_rank(comm, ranks, id, rank);
@@ -157,7 +161,7 @@ std::vector<std::string> exchange_errors(const cuda::Exchange& exchange,
     return exchange(failure ? reason_of(*failure) : "");
   } catch (const Error& error) {
     if (!failure) throw;
-    throw Error(error.code(), text(reason_of(*failure), "; ", reason_of(error)));
+    throw Error(error.code(), text("{}; {}", reason_of(*failure), reason_of(error)));
   }
 }
 
@@ -183,7 +187,7 @@ GpuMultinode::GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinode
     whole = init_nccl(ids.whole, ranks_, rank_, context, deadline, "NCCL among all ranks");
     if (nodes.place < rails_of(nodes) && ranks_ > nodes.count())
       rail = init_nccl(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
-                       context, deadline, text("NCCL on rail ", nodes.place));
+                       context, deadline, text("NCCL on rail {}", nodes.place));
     aside = nccl::cuda_side_stream(side_.calls->ordinal());
     const cuda::Current current(context);
     marker_.open();
@@ -242,11 +246,12 @@ void GpuMultinode::require_order(const Request& request, const NodeProgram& prog
                          !is_float(request.type) ||
                          (is_summed && ranks_ == 2 && program.is_library());
   if (options_.bitwise && !any_order)
-    throw Error(ErrorCode::unsupported,
-                text("PLAIT_BITWISE=1 forbids NCCL's order of sums, in which ", program.label,
-                     " adds ", name_of(request.type),
-                     " over nodes: wanted integers, two ranks, or an "
-                     "all_reduce of fp32 or fp64 over two nodes of as many ranks"));
+    throw Error(
+        ErrorCode::unsupported,
+        text(
+            "PLAIT_BITWISE=1 forbids NCCL's order of sums, in which {} adds {} over nodes: wanted "
+            "integers, two ranks, or an all_reduce of fp32 or fp64 over two nodes of as many ranks",
+            program.label, name_of(request.type)));
 }
 
 void GpuMultinode::enqueue(const Request& request, const void* input, void* output, void* stream,
@@ -254,7 +259,7 @@ void GpuMultinode::enqueue(const Request& request, const void* input, void* outp
   check(true);
   if (request.ranks != ranks_)
     throw Error(ErrorCode::invalid_argument,
-                text("request for ", request.ranks, " ranks, communicator of ", ranks_));
+                text("request for {} ranks, communicator of {}", request.ranks, ranks_));
   side_.calls->check_memory(request, rank_, input, output);
   if (request.count == 0) return;
   const std::shared_ptr<const NodeProgram> program = runner_->program(request, options);
@@ -264,7 +269,7 @@ void GpuMultinode::enqueue(const Request& request, const void* input, void* outp
   const double scalar = scalars.empty() ? 1.0 : scalars[static_cast<std::size_t>(rank_)];
   const auto on = static_cast<cuda::Stream>(stream);
   put(on, kAll, true, [&] { runner_->enqueue(*program, input, output, on, scalar); });
-  count(text(name_of(request.collective), '/', program->label), program->bytes_between);
+  count(text("{}/{}", name_of(request.collective), program->label), program->bytes_between);
 }
 
 void GpuMultinode::message(int peer, const Request& request, int me, const void* input,
@@ -284,7 +289,7 @@ void GpuMultinode::message(int peer, const Request& request, int me, const void*
     side_stream_->mark(0);
     side_stream_->join(on, 0);
   });
-  count(text(name_of(request.collective), "/library"), sent == nullptr ? 0 : bytes);
+  count(text("{}/library", name_of(request.collective)), sent == nullptr ? 0 : bytes);
 }
 
 void GpuMultinode::count(const std::string& as, std::uint64_t bytes) {
@@ -355,15 +360,15 @@ GpuMultinode::CrossNodeCall* GpuMultinode::free_cross_call() {
 /// Returns the error with the ranks that may be lost: `peer`, or all ranks of other nodes.
 Error GpuMultinode::with_suspects(ErrorCode code, const std::string& what, int peer) const {
   const auto name = [this](int rank) {
-    return side_.name ? side_.name(rank) : text("rank ", rank);
+    return side_.name ? side_.name(rank) : text("rank {}", rank);
   };
-  if (peer != kAll) return {code, text(what, "; is ", name(peer), " gone?")};
+  if (peer != kAll) return {code, text("{}; is {} gone?", what, name(peer))};
   const std::vector<int>& here = runner_->nodes().peers();
   std::string names;
   for (int rank = 0; rank < ranks_; ++rank)
     if (std::find(here.begin(), here.end(), rank) == here.end())
-      names += text(names.empty() ? "" : ", ", name(rank));
-  return {code, text(what, "; is one of these gone: ", names, "?")};
+      names += text("{}{}", names.empty() ? "" : ", ", name(rank));
+  return {code, text("{}; is one of these gone: {}?", what, names)};
 }
 
 /// Returns an error if a call has been inside NCCL for arrive_s. NCCL connects at first use, and
@@ -374,7 +379,7 @@ std::optional<Error> GpuMultinode::stuck_in_nccl() {
     return std::nullopt;
   return with_suspects(
       ErrorCode::timeout,
-      text("a call between nodes has been inside NCCL for ", options_.arrive_s, " s"),
+      text("a call between nodes has been inside NCCL for {} s", options_.arrive_s),
       inside_with_.load());
 }
 
@@ -398,9 +403,9 @@ std::optional<Error> GpuMultinode::stalled_call() {
     }
     if (one->seen_ns == 0) one->seen_ns = now_ns();
     if (static_cast<double>(now_ns() - one->seen_ns) > options_.arrive_s * 1e9)
-      return with_suspects(
-          ErrorCode::timeout,
-          text("a call between nodes has stood still for ", options_.arrive_s, " s"), one->peer);
+      return with_suspects(ErrorCode::timeout,
+                           text("a call between nodes has stood still for {} s", options_.arrive_s),
+                           one->peer);
   }
   return std::nullopt;
 }
@@ -498,22 +503,19 @@ void GpuMultinode::check(bool polls) {
 std::string GpuMultinode::explain(const Request& request) {
   const std::shared_ptr<const NodeProgram> program = runner_->program(request, {});
   const Nodes& nodes = runner_->nodes();
-  std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label,
-                           program->why.empty() ? "" : text(" (", program->why, ")"), ", NCCL ",
-                           nccl::native().version, " between nodes",
-                           program->rank_order           ? ", sums in rank order"
-                           : reduces(request.collective) ? ", sums in NCCL's order"
-                                                         : "",
-                           "\n");
+  std::string lines =
+      text("on GPUs of {} nodes: {}{}, NCCL {} between nodes{}\n", nodes.count(), program->label,
+           program->why.empty() ? "" : text(" ({})", program->why), nccl::native().version,
+           program->rank_order           ? ", sums in rank order"
+           : reduces(request.collective) ? ", sums in NCCL's order"
+                                         : "");
   std::vector<std::string> said;
   for (const NodeProgram::ProgramStep& step : program->steps) {
-    std::string line =
-        text("  ", name_of(step.request.collective), " of ", step.request.count, " ");
+    std::string line = text("  {} of {} ", name_of(step.request.collective), step.request.count);
     if (step.kind == NodeStep::Action::inside)
-      line += text("in the node, ", side_.calls->choice_of(step.request), "\n");
+      line += text("in the node, {}\n", side_.calls->choice_of(step.request));
     else if (step.kind == NodeStep::Action::across)
-      line +=
-          step.whole ? "by NCCL among all ranks\n" : text("by NCCL on rail ", nodes.place, "\n");
+      line += step.whole ? "by NCCL among all ranks\n" : text("by NCCL on rail {}\n", nodes.place);
     else
       continue;
     if (std::find(said.begin(), said.end(), line) != said.end())

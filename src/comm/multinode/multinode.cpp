@@ -105,10 +105,11 @@ Network measure_network(Multinode& multinode, const Deadline& deadline) {
 /// Returns the settings that must be equal on all nodes. Launchers may give the environment to the
 /// first node alone.
 std::string settings_of(const CommunicatorOptions& options, const Env& env) {
-  return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
-              " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
-              " deadline_s=", options.deadline_s, " unique_id=", options.unique_id,
-              " node=", options.node.empty() ? "found" : "given");
+  return text(
+      "PLAIT_BITWISE={} PLAIT_ALGO={} PLAIT_NODE_SIZE={} arrive_s={} deadline_s={} unique_id={} "
+      "node={}",
+      env.bitwise, env.algo, env.node_size, options.arrive_s, options.deadline_s, options.unique_id,
+      options.node.empty() ? "found" : "given");
 }
 
 enum class Hosts { one, several, unknown };
@@ -128,8 +129,8 @@ Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
 /// Throws for options that several hosts do not support.
 void check_multinode(const CommunicatorOptions& options, const Env& env) {
   if (options.ranks > kMaxRanks)
-    throw Error(ErrorCode::unsupported, text("ranks over nodes: wanted at most ", kMaxRanks,
-                                             " ranks, found ", options.ranks));
+    throw Error(ErrorCode::unsupported, text("ranks over nodes: wanted at most {} ranks, found {}",
+                                             kMaxRanks, options.ranks));
   if (!options.topology.empty() || !env.topology.empty() ||
       !requested_masks(options.masks, env).empty())
     throw Error(ErrorCode::unsupported,
@@ -141,16 +142,17 @@ void check_multinode(const CommunicatorOptions& options, const Env& env) {
 std::string why_no_transport(const CommunicatorOptions& options, const Env& env) {
   const std::string remedy = text(
       "nothing carries bytes between nodes: initialise MPI first (pip install mpich mpi4py; "
-      "MPI_Init, or from mpi4py import MPI), with ",
-      options.ranks,
-      " ranks in all, or a group of torch.distributed (pip install torch; "
-      "init_process_group(\"gloo\"))");
+      "MPI_Init, or from mpi4py import MPI), with {} ranks in all, or a group of torch.distributed "
+      "(pip install torch; init_process_group(\"gloo\"))",
+      options.ranks);
   if (env.node_size > 0)
-    return text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks, " ranks, and ",
+    return text("PLAIT_NODE_SIZE makes several nodes of these {} ranks, and {}", options.ranks,
                 remedy);
   if (!options.unique_id.empty() && !is_made_here(parse_unique_id(options.unique_id)))
-    return text("unique_id: it was made on another host than that of rank ", options.rank, ", and ",
-                remedy, "; where all ranks are on one host, make the id there");
+    return text(
+        "unique_id: it was made on another host than that of rank {}, and {}; where all ranks are "
+        "on one host, make the id there",
+        options.rank, remedy);
   return why_not_one_host(env, options.ranks);
 }
 
@@ -209,8 +211,8 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
       throw Error(ErrorCode::parse_error, "set-up record of a rank is malformed: wanted 4 fields");
     if (parts[1] != unpack(records[0])[1])
       throw AgreedError(ErrorCode::mismatch,
-                        text("rank ", hosts.size(), " has other settings (", parts[1],
-                             ") than rank 0 (", unpack(records[0])[1], ")"));
+                        text("rank {} has other settings ({}) than rank 0 ({})", hosts.size(),
+                             parts[1], unpack(records[0])[1]));
     hosts.push_back(parts[0]);
     names.push_back(parts[2]);
     if (multinode.network.empty()) multinode.network = parts[3];
@@ -266,8 +268,8 @@ Topology topology_of(Multinode& multinode, const Deadline& deadline) {
     for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
       nic.affinity.push_back(device);
     network.nics.push_back(nic);
-    shape =
-        pack({to_json(cluster_of(node, network)), text(network.latency_ns, ' ', network.gb_per_s)});
+    shape = pack(
+        {to_json(cluster_of(node, network)), text("{} {}", network.latency_ns, network.gb_per_s)});
   });
   std::vector<std::string> shown;
   agree(*multinode.transport_comm, missed, deadline, shape, &shown);
@@ -314,11 +316,12 @@ std::optional<Error> multinode_call_error(TransportComm& transport_comm, const C
   if (sums[0] == 0 && sums[1] == ~sums[2]) return std::nullopt;
   if (sums[0] != 0) return first_error(transport_comm, refused, deadline);
   const std::vector<std::string> all =
-      transport_comm.exchange(text(said, ", by plan ", mine.plan_hash), deadline);
+      transport_comm.exchange(text("{}, by plan {}", said, mine.plan_hash), deadline);
   const auto other =
       std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
-  return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),
-                                         " calls ", other == all.end() ? "it otherwise" : *other));
+  return Error(ErrorCode::mismatch,
+               text("rank 0 calls {}, rank {} calls {}", all[0], other - all.begin(),
+                    other == all.end() ? "it otherwise" : *other));
 }
 
 }  // namespace plait

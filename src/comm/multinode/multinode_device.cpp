@@ -30,7 +30,7 @@ std::unique_ptr<GpuSide> node_gpus(const CommunicatorOptions& options, Multinode
                                              : why_not;
   int rank = 0;
   for (const std::string& why : host.transport_comm().exchange(word, arrival_deadline)) {
-    if (!why.empty()) why_not = text("rank ", rank, " has none: ", why);
+    if (!why.empty()) why_not = text("rank {} has none: {}", rank, why);
     if (!why.empty()) return nullptr;
     ++rank;
   }
@@ -51,7 +51,7 @@ std::unique_ptr<DeviceSide> MultinodeDevice::create(const CommunicatorOptions& o
     made->join_rails(options);
   } catch (const AgreedError& error) {
     if (options.device != kDeviceByLauncher) throw;
-    log(LogLevel::warn, host.rank(), text("no GPUs: ", reason_of(error)));
+    log(LogLevel::warn, host.rank(), text("no GPUs: {}", reason_of(error)));
     return std::make_unique<NoDevice>(reason_of(error));
   }
   return made;

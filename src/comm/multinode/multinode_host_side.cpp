@@ -123,7 +123,7 @@ std::vector<double> MultinodeHostSide::scalars() {
 std::vector<std::string> MultinodeHostSide::exchange(const std::string& mine) {
   return multinode_.transport_comm->exchange(
       mine, {deadline_in(options_.deadline_s),
-             [this] { peers_.check(text("rank ", rank(), " waits in exchange")); }});
+             [this] { peers_.check(text("rank {} waits in exchange", rank())); }});
 }
 
 /// Messages end first, since a published failure lets the peers' messages go on.
@@ -142,8 +142,8 @@ CallOptions MultinodeHostSide::node_algo() const {
 
 void MultinodeHostSide::require_own_counts(const Request& request) const {
   throw Error(ErrorCode::unsupported,
-              text(name_of(request.collective),
-                   "_v: ranks on several nodes have no plan for blocks that have a count each"));
+              text("{}_v: ranks on several nodes have no plan for blocks that have a count each",
+                   name_of(request.collective)));
 }
 
 /// Numbers the pair's ranks as all nodes do.

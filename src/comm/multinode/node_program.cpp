@@ -19,7 +19,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 /// A topology without links and with unlimited scratch: the executor of the steps limits scratch.
 Topology bare(const Nodes& nodes) {
   Topology made;
-  made.name = text(nodes.count(), " nodes");
+  made.name = text("{} nodes", nodes.count());
   made.devices.resize(at(nodes.ranks()));
   for (std::size_t node = 0; node < nodes.members.size(); ++node)
     for (const int rank : nodes.members[node]) {
@@ -38,8 +38,8 @@ const Strategy& strategy_named(const std::string& name, const Request& request) 
       return *one;
   }
   throw Error(ErrorCode::unsupported,
-              text("wanted a strategy over nodes for ", name_of(request.collective),
-                   " (multi_node or library), found \"", name, "\""));
+              text("wanted a strategy over nodes for {} (multi_node or library), found \"{}\"",
+                   name_of(request.collective), name));
 }
 
 /// Whether blocks lie consecutively, as calls inside a node require.
@@ -97,9 +97,9 @@ class ProgramBuilder {
       const GroupPosition seat = group_position_of(nodes_.members, step.parts[i].rank);
       const bool is_whole = step.parts.size() == size && at(seat.place) == i;
       if (seat.group != node || !(is_whole || is_pair) || !is_dense(step, step.parts[i], element_))
-        throw Error(ErrorCode::unsupported, text(name_of(step.collective),
-                                                 " in a node with parts of blocks, or of some of "
-                                                 "its ranks"));
+        throw Error(ErrorCode::unsupported,
+                    text("{} in a node with parts of blocks, or of some of its ranks",
+                         name_of(step.collective)));
       if (step.parts[i].rank == me_) set_part(step.parts[i]);
     }
     made_.kind = NodeStep::Action::inside;
@@ -285,8 +285,8 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
       request.op == ReduceOp::premul_sum)
     throw Error(
         ErrorCode::unsupported,
-        text(options.strategy,
-             ": only NCCL applies the scalars of premul_sum across nodes; use strategy library"));
+        text("{}: only NCCL applies the scalars of premul_sum across nodes; use strategy library",
+             options.strategy));
   if (options.strategy == "node_order") {
     if (!serves_node_order(nodes, request))
       throw Error(ErrorCode::unsupported,

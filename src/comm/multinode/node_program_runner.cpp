@@ -52,9 +52,8 @@ std::shared_ptr<const NodeProgram> NodeProgramRunner::program(const Request& req
                                                               const CallOptions& options) {
   if (!request.counts.empty())
     throw Error(ErrorCode::unsupported,
-                text(name_of(request),
-                     ": ranks on several nodes have no plan for blocks that have "
-                     "a count each"));
+                text("{}: ranks on several nodes have no plan for blocks that have a count each",
+                     name_of(request)));
   const CallOptions& named = !options.strategy.empty() || is_librarys(request) ? options : forced_;
   Key key{static_cast<int>(request.collective),
           request.count,
@@ -73,11 +72,11 @@ std::shared_ptr<const NodeProgram> NodeProgramRunner::program(const Request& req
   if (!is_served(made)) {
     if (!options.strategy.empty())
       throw Error(ErrorCode::unsupported,
-                  text(made.label, ": no engine serves its calls inside a node"));
+                  text("{}: no engine serves its calls inside a node", made.label));
     CallOptions library;
     library.strategy = "library";
     const std::string why =
-        text("inside a node no engine serves ", made.label, ", or NCCL is faster");
+        text("inside a node no engine serves {}, or NCCL is faster", made.label);
     made = node_program(nodes_, request, library);
     made.why = why;
   }

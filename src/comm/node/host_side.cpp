@@ -51,7 +51,7 @@ int HostSide::place_of(int rank) const {
 PairOf HostSide::pair_at(int place) const { return pair_of(joined_, local_rank(), place); }
 
 std::unique_ptr<HostSide> HostSide::far_pair(int peer, PairOf&) const {
-  throw Error(ErrorCode::internal, text("rank ", peer, " is in no node of this communicator"));
+  throw Error(ErrorCode::internal, text("rank {} is in no node of this communicator", peer));
 }
 
 /// Stores the first failure and reports to peers at once.
@@ -61,13 +61,13 @@ void HostSide::fail(const Error& error) {
   has_failed_.store(true);
   joined_.controls.raise_failure(error.code(), reason_of(error));
   publish_failure(error);
-  log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
+  log(LogLevel::warn, rank(), text("communicator failed: {}", error.what()));
 }
 
 std::optional<Error> HostSide::failed() {
   if (has_failed_.load()) {
     const std::lock_guard lock(guard_);
-    return Error(ErrorCode::aborted, text("this communicator ended earlier: ", failure_->what()));
+    return Error(ErrorCode::aborted, text("this communicator ended earlier: {}", failure_->what()));
   }
   if (peers_.aborted()) return Error(ErrorCode::aborted, "abort() was called on this communicator");
   return std::nullopt;
@@ -140,7 +140,7 @@ void HostSide::ensure_arenas(const ArenaSizes& wanted) {
   const double allowed_s =
       options_.deadline_s + static_cast<double>(arena_bytes(sizes)) * ranks() / 1e8;
   const Deadline deadline{deadline_in(allowed_s), [this] {
-                            peers_.check(text("rank ", rank(), " waits for the others' arenas"));
+                            peers_.check(text("rank {} waits for the others' arenas", rank()));
                             peers_.meanwhile();
                           }};
   std::vector<Mapping> fresh;
@@ -156,7 +156,7 @@ void HostSide::ensure_arenas(const ArenaSizes& wanted) {
   for (std::size_t place = 0; place < arena_memory_.size(); ++place)
     arenas_.base[static_cast<std::size_t>(rank_of_place_[place])] = arena_memory_[place].base();
   epoch_ = 0;  // new flags start at 0
-  log(LogLevel::info, rank(), text("arenas of ", arena_bytes(sizes), " bytes"));
+  log(LogLevel::info, rank(), text("arenas of {} bytes", arena_bytes(sizes)));
 }
 
 std::vector<double> HostSide::scalars() {
@@ -196,7 +196,7 @@ std::vector<OwnCounts> HostSide::own_counts() const {
 
 std::vector<std::string> HostSide::exchange(const std::string& mine) {
   const Deadline deadline{deadline_in(options_.deadline_s),
-                          [this] { peers_.check(text("rank ", rank(), " waits in exchange")); }};
+                          [this] { peers_.check(text("rank {} waits in exchange", rank())); }};
   std::vector<std::string> all;
   for (Contribution& one : joined_.rendezvous->allgather(mine, {}, deadline))
     all.push_back(std::move(one.bytes));

@@ -34,9 +34,9 @@ std::string comma_list(const std::vector<std::string>& words) {
 /// may differ.
 std::vector<std::string> settings(const CommunicatorOptions& options, const Env& env) {
   return {"arrive_s",
-          text(options.arrive_s),
+          text("{}", options.arrive_s),
           "deadline_s",
-          text(options.deadline_s),
+          text("{}", options.deadline_s),
           "topology",
           options.topology.empty() ? env.topology : options.topology,
           "masks",
@@ -44,27 +44,27 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           "PLAIT_ALGO",
           env.algo,
           "PLAIT_BITWISE",
-          text(env.bitwise || options.bitwise),
+          text("{}", env.bitwise || options.bitwise),
           "device",
           options.device == kNoDevice           ? "none"
           : options.device == kDeviceByLauncher ? "by the launcher"
                                                 : "given",
           "sm_budget",
-          text(options.sm_budget),
+          text("{}", options.sm_budget),
           "overlap_compute",
-          text(options.overlap_compute),
+          text("{}", options.overlap_compute),
           "graph_mixing",
-          text(options.graph_mixing),
+          text("{}", options.graph_mixing),
           "PLAIT_DEVICE_MEMORY",
-          env.has("PLAIT_DEVICE_MEMORY") ? text(env.device_memory) : "as is usual",
+          env.has("PLAIT_DEVICE_MEMORY") ? text("{}", env.device_memory) : "as is usual",
           "PLAIT_DEVICE_SCRATCH",
-          text(env.device_scratch),
+          text("{}", env.device_scratch),
           "user",
-          text(geteuid()),
+          text("{}", geteuid()),
           "boot",
           boot_id(),
           "pid",
-          text(getpid())};
+          text("{}", getpid())};
 }
 
 /// Throws AgreedError(mismatch) if a setting differs. Returns the pids.
@@ -75,12 +75,12 @@ std::vector<int> compare_settings(const std::vector<Contribution>& all) {
   for (std::size_t rank = 0; rank < shown.size(); ++rank) {
     if (shown[rank].size() != shown[0].size() || shown[rank].size() < 2)
       throw AgreedError(ErrorCode::mismatch,
-                        text("rank ", rank, " sent another list of settings than rank 0"));
+                        text("rank {} sent another list of settings than rank 0", rank));
     for (std::size_t i = 0; i + 2 < shown[0].size(); i += 2)
       if (shown[rank][i + 1] != shown[0][i + 1])
         throw AgreedError(ErrorCode::mismatch,
-                          text(shown[0][i], ": rank 0 has '", shown[0][i + 1], "', rank ", rank,
-                               " has '", shown[rank][i + 1], "'"));
+                          text("{}: rank 0 has '{}', rank {} has '{}'", shown[0][i],
+                               shown[0][i + 1], rank, shown[rank][i + 1]));
     pids.push_back(static_cast<int>(parse_integer("pid", shown[rank].back(), 0, 1 << 30)));
   }
   return pids;
@@ -89,27 +89,27 @@ std::vector<int> compare_settings(const std::vector<Contribution>& all) {
 void check_options(const CommunicatorOptions& options) {
   if (options.ranks < 1)
     throw Error(ErrorCode::invalid_argument,
-                text("ranks: wanted 1..", kMostRanks, ", found ", options.ranks));
+                text("ranks: wanted 1..{}, found {}", kMostRanks, options.ranks));
   if (options.ranks > kMostRanks)
     throw Error(ErrorCode::unsupported,
-                text("ranks: wanted 1..", kMostRanks, ", all on one host, found ", options.ranks));
+                text("ranks: wanted 1..{}, all on one host, found {}", kMostRanks, options.ranks));
   if (options.rank < 0 || options.rank >= options.ranks)
     throw Error(ErrorCode::invalid_argument,
-                text("rank: wanted 0..", options.ranks - 1, ", found ", options.rank));
+                text("rank: wanted 0..{}, found {}", options.ranks - 1, options.rank));
   if (!options.unique_id.empty()) static_cast<void>(parse_unique_id(options.unique_id));
   if (!options.unique_id.empty() && !options.rendezvous.empty())
     throw Error(ErrorCode::invalid_argument,
                 "rendezvous and unique_id both name the place where ranks join: give one of them");
   if (options.device < kDeviceByLauncher)
     throw Error(ErrorCode::invalid_argument,
-                text("device: wanted a CUDA ordinal or -1, found ", options.device));
+                text("device: wanted a CUDA ordinal or -1, found {}", options.device));
   if (options.sm_budget < 0)
     throw Error(ErrorCode::invalid_argument,
-                text("sm_budget: wanted 0 or more blocks, found ", options.sm_budget));
+                text("sm_budget: wanted 0 or more blocks, found {}", options.sm_budget));
   for (const double seconds : {options.arrive_s, options.deadline_s})
     if (!(seconds > 0.0) || seconds > 1e9)
       throw Error(ErrorCode::invalid_argument,
-                  text("arrive_s and deadline_s: wanted seconds above 0, found ", seconds));
+                  text("arrive_s and deadline_s: wanted seconds above 0, found {}", seconds));
 }
 
 /// Numbers this process's communicators of a rank and id (or of the job, without an id) in the
@@ -125,7 +125,7 @@ int times_made(const CommunicatorOptions& options) {
 std::string rendezvous_address(const CommunicatorOptions& options, const Env& env) {
   if (!options.rendezvous.empty() || options.ranks == 1) return options.rendezvous;
   if (!options.unique_id.empty())
-    return text("unix:", rendezvous_folder(), "/id-", parse_unique_id(options.unique_id).word, "-",
+    return text("unix:{}/id-{}-{}", rendezvous_folder(), parse_unique_id(options.unique_id).word,
                 times_made(options));
   const bool place = env.rendezvous.rfind("unix:", 0) == 0 || env.rendezvous.rfind("fd:", 0) == 0;
   if (place) return env.rendezvous;
@@ -161,8 +161,8 @@ std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::size_t devices = rank_devices(topology).size();
   if (devices < static_cast<std::size_t>(options.ranks))
     throw Error(ErrorCode::invalid_argument,
-                text("topology ", topology.name, ": wanted devices for ", options.ranks,
-                     " ranks, found ", devices));
+                text("topology {}: wanted devices for {} ranks, found {}", topology.name,
+                     options.ranks, devices));
   return to_json(topology);
 }
 
@@ -183,7 +183,7 @@ std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error
                                const Deadline& deadline) {
   std::vector<Contribution> all = rendezvous.allgather(encode_vote(failure, bytes), fds, deadline);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    all[rank].bytes = decode_vote(all[rank].bytes, text("rank ", rank));
+    all[rank].bytes = decode_vote(all[rank].bytes, text("rank {}", rank));
   return all;
 }
 
@@ -199,7 +199,7 @@ std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, s
     for (int peer = 0; peer < ranks; ++peer) {
       if (all[peer].fds.size() != 1)
         throw Error(ErrorCode::mismatch,
-                    text("rank ", peer, " sent ", all[peer].fds.size(), " descriptors, wanted 1"));
+                    text("rank {} sent {} descriptors, wanted 1", peer, all[peer].fds.size()));
       mappings[peer] = map_shared_memory(peer == rank ? mine : all[peer].fds[0], bytes);
     }
   });
@@ -215,7 +215,7 @@ PairOf pair_of(const Joined& joined, int rank, int peer) {
   pair.topology = joined.topology;
   for (const int one : pair.ranks)
     pair.devices.push_back(devices.at(static_cast<std::size_t>(one)));
-  pair.rendezvous = text("unix:", rendezvous_folder(), '/', joined.name, '-', lower, '-', upper);
+  pair.rendezvous = text("unix:{}/{}-{}-{}", rendezvous_folder(), joined.name, lower, upper);
   return pair;
 }
 
@@ -271,7 +271,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   const std::vector<int> pids = compare_settings(hello);
   for (int rank = 0; rank < options.ranks; ++rank) {
     if (hello[rank].fds.size() != 1)
-      throw Error(ErrorCode::mismatch, text("rank ", rank, " sent no pid descriptor"));
+      throw Error(ErrorCode::mismatch, text("rank {} sent no pid descriptor", rank));
     if (rank != options.rank)
       joined.peers.push_back({rank, pids[rank], std::move(hello[rank].fds[0])});
   }

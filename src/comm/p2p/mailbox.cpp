@@ -27,11 +27,11 @@ namespace {
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-std::string has_ended(int rank) { return text("rank ", rank, " has ended"); }
+std::string has_ended(int rank) { return text("rank {} has ended", rank); }
 
 std::string new_name() {
   std::random_device random;
-  return text("plait-", ::getpid(), '-', std::hex, random(), random(), random(), random());
+  return text("plait-{}-{}{}{}{}{}", ::getpid(), std::hex, random(), random(), random(), random());
 }
 
 Fd listen_at_name(const std::string& name, int backlog) {
@@ -58,8 +58,10 @@ bool is_out_of_files(int error) {
 }
 
 std::string wrong_size(std::uint64_t wanted, std::uint64_t found, int peer) {
-  return text("wanted ", wanted, " bytes, found a message of ", found, " bytes from rank ", peer,
-              "; receive into a tensor of that size and type");
+  return text(
+      "wanted {} bytes, found a message of {} bytes from rank {}; receive into a tensor of that "
+      "size and type",
+      wanted, found, peer);
 }
 
 }  // namespace
@@ -97,7 +99,8 @@ void Mailbox::check_process() const {
 
 void Mailbox::check_open(const std::string& what) const {
   const std::string& why = closed_.empty() ? closing_ : closed_;
-  if (!why.empty()) throw Error(ErrorCode::aborted, text(what, ": the mailbox is closed: ", why));
+  if (!why.empty())
+    throw Error(ErrorCode::aborted, text("{}: the mailbox is closed: {}", what, why));
 }
 
 bool Mailbox::is_connected(int peer) const {
@@ -121,7 +124,7 @@ void Mailbox::connect(int peer, const std::string& address) {
   check_process();
   check_rank(peer);
   Lock lock(mutex_);
-  check_open(text("connection to rank ", peer));
+  check_open(text("connection to rank {}", peer));
   if (out_[index(peer)] != nullptr || send_closed_[index(peer)]) return;
   try {
     out_[index(peer)] = std::make_unique<OutgoingStream>(rank_, peer, address, probe_);
@@ -135,7 +138,7 @@ void Mailbox::connect(int peer, const std::string& address) {
 void Mailbox::check_rank(int rank) const {
   if (rank < 0 || rank >= ranks_)
     throw Error(ErrorCode::invalid_argument,
-                text("rank of a message: wanted 0 to ", ranks_ - 1, ", found ", rank));
+                text("rank of a message: wanted 0 to {}, found {}", ranks_ - 1, rank));
 }
 
 std::shared_ptr<Message> Mailbox::send(int peer, const MessageKey& key, const void* memory,
@@ -143,7 +146,7 @@ std::shared_ptr<Message> Mailbox::send(int peer, const MessageKey& key, const vo
   check_process();
   check_rank(peer);
   Lock lock(mutex_);
-  if (!closed_.empty() || !closing_.empty()) check_open(text("send to rank ", peer));
+  if (!closed_.empty() || !closing_.empty()) check_open(text("send to rank {}", peer));
   OutgoingStream* const out = out_[index(peer)].get();
   if (out != nullptr && out->write_now(key, memory, bytes)) return nullptr;
   auto* const bytes_of = static_cast<std::byte*>(const_cast<void*>(memory));
@@ -151,7 +154,7 @@ std::shared_ptr<Message> Mailbox::send(int peer, const MessageKey& key, const vo
   if (out == nullptr || !out->is_open()) {
     if (out == nullptr && !send_closed_[index(peer)])
       throw Error(ErrorCode::invalid_argument,
-                  text(message->what(), ": connect() to that rank first"));
+                  text("{}: connect() to that rank first", message->what()));
     close_sends_to(peer);
     fail(*message, ErrorCode::peer_lost, has_ended(peer));
   } else {
@@ -515,9 +518,10 @@ std::string Mailbox::held_back_text(const Message& message) const {
     std::optional<MessageHeader> header;
     if (!from->in_message()) header = from->peek_header();
     if (!is_held_back && (!header || !holds_back(*from, *header))) continue;
-    return text("; rank ", from->peer(), " sent ", from->unexpected.size(), " messages of ", bytes,
-                " bytes before that have no receive, and at most ", buffers_.most(),
-                " bytes of such messages are buffered: receive them first");
+    return text(
+        "; rank {} sent {} messages of {} bytes before that have no receive, and at most {} bytes "
+        "of such messages are buffered: receive them first",
+        from->peer(), from->unexpected.size(), bytes, buffers_.most());
   }
   return {};
 }
@@ -643,7 +647,7 @@ std::optional<MessageFailure> Mailbox::unread(const Messages& posted, double sec
     const Messages unsent = out->unsent();
     if (!unsent.empty()) out->close();  // the receiver may be reading their memory
     for (const auto& message : unsent)
-      fail(*message, ErrorCode::timeout, text("no receive within ", seconds, " s"));
+      fail(*message, ErrorCode::timeout, text("no receive within {} s", seconds));
   }
   for (const auto& out : out_)
     if (out != nullptr && out->was_dropped())

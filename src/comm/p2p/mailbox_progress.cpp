@@ -120,7 +120,7 @@ void Mailbox::wait(const std::shared_ptr<Message>& message, double seconds) {
   }
   if (!message->is_done())
     withdraw(lock, message, ErrorCode::timeout,
-             text("not done within ", seconds, " s", held_back_text(*message)));
+             text("not done within {} s{}", seconds, held_back_text(*message)));
   leave(lock);
 }
 
@@ -399,8 +399,8 @@ void Mailbox::drain(Lock& lock, std::int64_t end_ns) {
     for (const auto& out : out_) {
       if (out == nullptr || out->is_drained()) continue;
       warning.look(rank_, [&] {
-        return text("rank ", rank_, " destroys its group, and waits for rank ", out->peer(),
-                    " to receive the ", out->unreceived_text());
+        return text("rank {} destroys its group, and waits for rank {} to receive the {}", rank_,
+                    out->peer(), out->unreceived_text());
       });
     }
   }

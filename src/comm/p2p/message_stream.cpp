@@ -40,13 +40,13 @@ Fd connect_to_name(const std::string& name, int peer) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (name.empty() || name.size() >= sizeof address.sun_path)
-    throw Error(ErrorCode::invalid_argument, text("address of rank ", peer, ": '", name, "'"));
+    throw Error(ErrorCode::invalid_argument, text("address of rank {}: '{}'", peer, name));
   std::memcpy(address.sun_path + 1, name.data(), name.size());  // abstract: no file
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   while (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EINTR) continue;
     if (errno == ECONNREFUSED || errno == ECONNRESET || errno == EPIPE)
-      throw Error(ErrorCode::peer_lost, text("rank ", peer, " has ended"));
+      throw Error(ErrorCode::peer_lost, text("rank {} has ended", peer));
     throw call_failed(ErrorCode::io_error, "connect", errno);
   }
   return socket;
@@ -103,7 +103,7 @@ OutgoingStream::OutgoingStream(int rank, int peer, const std::string& address,
   made->probe = probe.shown();
   // A frame without bytes is one packet: a receiver reads all of it or nothing.
   send_frame(wire_.socket(), FrameKind::data, "", {file.get()}, {deadline_in(kHelloS), nullptr},
-             text("rank ", peer));
+             text("rank {}", peer));
 }
 
 Messages OutgoingStream::unsent() const {
@@ -399,7 +399,7 @@ IncomingStream::Taken IncomingStream::take(std::uint64_t address, std::uint32_t 
     can_pull_ = false;
     const Error why = call_failed(ErrorCode::io_error, "process_vm_readv", error);
     log(LogLevel::info, -1,
-        text("large messages of rank ", peer_, " come through shared memory: ", why.what()));
+        text("large messages of rank {} come through shared memory: {}", peer_, why.what()));
   }
   answer(error == 0 ? offer : offer | kByRing);
   return error == 0 ? Taken::here : Taken::by_ring;

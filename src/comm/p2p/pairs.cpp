@@ -83,8 +83,8 @@ Communicator& PairCommunicators::get(int peer) {
     pair_with_askers();
     if (ask) ask();
     warning.look(controls_.rank(), [&] {
-      return text("rank ", controls_.rank(), " waits for rank ", peer,
-                  " to come to its end of a send, receive or exchange");
+      return text("rank {} waits for rank {} to come to its end of a send, receive or exchange",
+                  controls_.rank(), peer);
     });
   }
   try {

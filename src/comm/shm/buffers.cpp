@@ -23,10 +23,10 @@ void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
   if (bytes == 0) return;
   if (pointer == nullptr)
     throw Error(ErrorCode::invalid_argument,
-                text(name, ": wanted ", bytes, " bytes, found a null pointer"));
+                text("{}: wanted {} bytes, found a null pointer", name, bytes));
   if (address(pointer) + bytes < address(pointer))
     throw Error(ErrorCode::invalid_argument,
-                text(name, ": ", bytes, " bytes do not fit behind its address"));
+                text("{}: {} bytes do not fit behind its address", name, bytes));
 }
 
 /// NCCL's in-place layouts, as proved by verify().
@@ -75,8 +75,8 @@ void check_buffers(const Request& request, int rank, const void* input, const vo
   check_one("output", output, out_bytes);
   if (out_bytes > 0 && !writable.hold(address(output), out_bytes))
     throw Error(ErrorCode::invalid_argument,
-                text("output: wanted ", out_bytes,
-                     " writable bytes, found memory that is read-only or unmapped"));
+                text("output: wanted {} writable bytes, found memory that is read-only or unmapped",
+                     out_bytes));
 }
 
 bool usable_as_is(const Request& request, int rank, const void* input, const void* output) {
@@ -102,8 +102,8 @@ void check_size(const Request& request) {
   const std::uint64_t machine_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (message_bytes(request) > machine_bytes)
     throw Error(ErrorCode::out_of_memory,
-                text("wanted a message of at most ", machine_bytes,
-                     " bytes, the machine's memory, found ", message_bytes(request)));
+                text("wanted a message of at most {} bytes, the machine's memory, found {}",
+                     machine_bytes, message_bytes(request)));
 }
 
 }  // namespace plait

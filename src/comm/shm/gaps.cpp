@@ -29,15 +29,16 @@ void BlocksAt::check(const char* what, bool written) const {
   for (int rank = 0; rank < ranks; ++rank) {
     if (counts[rank] > kMost || displs[rank] > kMost)
       throw Error(ErrorCode::invalid_argument,
-                  text(what, ": wanted a count and a displacement of at most 2^58 for rank ", rank,
-                       ", found ", static_cast<std::int64_t>(counts[rank]), " and ",
-                       static_cast<std::int64_t>(displs[rank]), " (overflowing or negative)"));
+                  text("{}: wanted a count and a displacement of at most 2^58 for rank {}, found "
+                       "{} and {} (overflowing or negative)",
+                       what, rank, static_cast<std::int64_t>(counts[rank]),
+                       static_cast<std::int64_t>(displs[rank])));
     for (int other = 0; other < rank && written; ++other)
       if (counts[rank] != 0 && counts[other] != 0 && displs[rank] < displs[other] + counts[other] &&
           displs[other] < displs[rank] + counts[rank])
         throw Error(ErrorCode::invalid_argument,
-                    text(what, ": wanted blocks apart, found those of ranks ", other, " and ", rank,
-                         " overlapping"));
+                    text("{}: wanted blocks apart, found those of ranks {} and {} overlapping",
+                         what, other, rank));
   }
 }
 

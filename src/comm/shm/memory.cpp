@@ -68,11 +68,10 @@ void check_file_limit(std::uint64_t bytes) {
   if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
       bytes <= most.rlim_cur)
     return;
-  throw Error(
-      ErrorCode::out_of_memory,
-      text("an arena of ", bytes, " bytes: this process may make files of at most ", most.rlim_cur,
-           " bytes (RLIMIT_FSIZE), and shared memory is one; raise it: "
-           "ulimit -f unlimited"));
+  throw Error(ErrorCode::out_of_memory,
+              text("an arena of {} bytes: this process may make files of at most {} bytes "
+                   "(RLIMIT_FSIZE), and shared memory is one; raise it: ulimit -f unlimited",
+                   bytes, most.rlim_cur));
 }
 
 /// Returns this process's control group, "/" in a separate namespace; empty without a group.
@@ -115,14 +114,15 @@ Mapping::~Mapping() {
 Fd make_shared_memory(std::uint64_t bytes, int others) {
   const std::uint64_t available = available_bytes();
   if (bytes > available / (static_cast<std::uint64_t>(others) + 1))
-    throw Error(ErrorCode::out_of_memory,
-                text("arena: wanted ", bytes, " bytes for each of ", others + 1, " ranks, found ",
-                     available, " available; send less at once"));
+    throw Error(
+        ErrorCode::out_of_memory,
+        text("arena: wanted {} bytes for each of {} ranks, found {} available; send less at once",
+             bytes, others + 1, available));
   check_file_limit(bytes);
   Fd fd(memfd_create("plait", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) throw call_failed(ErrorCode::io_error, "memfd_create", errno);
   const auto size = static_cast<off_t>(bytes);
-  const std::string whole = text("an arena of ", bytes, " bytes");
+  const std::string whole = text("an arena of {} bytes", bytes);
   if (ftruncate(fd.get(), size) != 0)
     throw call_failed(ErrorCode::out_of_memory, "ftruncate", errno, whole);
   if (fallocate(fd.get(), 0, 0, size) != 0)
@@ -134,7 +134,7 @@ Fd make_shared_memory(std::uint64_t bytes, int others) {
 
 Fd open_of_process(int process, int file, MapAccess access) {
   const int allowed = access == MapAccess::read ? O_RDONLY : O_RDWR;
-  return Fd(::open(text("/proc/", process, "/fd/", file).c_str(),
+  return Fd(::open(text("/proc/{}/fd/{}", process, file).c_str(),
                    allowed | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
 }
 
@@ -145,13 +145,13 @@ Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, MapAccess access) {
   if (fstat(fd.get(), &status) != 0 || seals < 0 || (seals & kSeals) != kSeals ||
       static_cast<std::uint64_t>(status.st_size) != bytes)
     throw Error(ErrorCode::mismatch,
-                text("shared memory of a peer: wanted ", bytes, " sealed bytes, found ",
-                     status.st_size, " with seals ", seals));
+                text("shared memory of a peer: wanted {} sealed bytes, found {} with seals {}",
+                     bytes, status.st_size, seals));
   const int allowed = access == MapAccess::read ? PROT_READ : PROT_READ | PROT_WRITE;
   void* base = mmap(nullptr, bytes, allowed, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED)
     throw call_failed(ErrorCode::out_of_memory, "mmap", errno,
-                      text("shared memory of ", bytes, " bytes"));
+                      text("shared memory of {} bytes", bytes));
   return Mapping(static_cast<std::byte*>(base), bytes);
 }
 

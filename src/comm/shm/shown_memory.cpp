@@ -13,18 +13,18 @@ namespace plait {
 namespace {
 
 std::string shown(const Fd& file) {
-  return file.valid() ? text(::getpid(), ' ', file.get()) : std::string();
+  return file.valid() ? text("{} {}", ::getpid(), file.get()) : std::string();
 }
 
 Mapping opened(const std::string& shown, std::uint64_t bytes) {
   int process = 0, file = -1;
   if (std::sscanf(shown.c_str(), "%d %d", &process, &file) != 2)
-    throw Error(ErrorCode::mismatch, text("a rank shows '", shown.substr(0, 40), "' for memory"));
+    throw Error(ErrorCode::mismatch, text("a rank shows '{}' for memory", shown.substr(0, 40)));
   const Fd there = open_of_process(process, file, MapAccess::write);
   if (!there.valid())
-    throw Error(ErrorCode::mismatch, text("memory of process ", process,
-                                          " cannot be opened: ranks "
-                                          "must be of one user and one PID namespace"));
+    throw Error(ErrorCode::mismatch, text("memory of process {} cannot be opened: ranks must be of "
+                                          "one user and one PID namespace",
+                                          process));
   return map_shared_memory(there, bytes);
 }
 

@@ -191,14 +191,16 @@ void harvest(Book& all) {
 }
 
 std::string row_json(const CounterRow& row) {
-  return text("{\"name\":\"", row.name, "\",\"served\":", row.served, ",\"bucket\":", row.bucket,
-              ",\"calls\":", row.calls, ",\"bytes\":", row.bytes, ",\"host_ns\":", row.host_ns,
-              ",\"gpu_calls\":", row.gpu_calls, ",\"gpu_ns\":", row.gpu_ns, "}");
+  return text(
+      "{{\"name\":\"{}\",\"served\":{},\"bucket\":{},\"calls\":{},\"bytes\":{},\"host_ns\":{},"
+      "\"gpu_calls\":{},\"gpu_ns\":{}}}",
+      row.name, row.served, row.bucket, row.calls, row.bytes, row.host_ns, row.gpu_calls,
+      row.gpu_ns);
 }
 
 std::string event_json(const TraceEvent& event) {
-  return text("[", event.start_ns, ",", event.host_ns, ",", event.bytes, ",", event.gpu_ms, ",",
-              event.thread, ",\"", kNames[event.row], "\",", event.by, "]");
+  return text("[{},{},{},{},{},\"{}\",{}]", event.start_ns, event.host_ns, event.bytes,
+              event.gpu_ms, event.thread, kNames[event.row], event.by);
 }
 
 /// Includes open communicators.
@@ -208,7 +210,7 @@ std::string paths_json(const Book& all) {
     for (const auto& [path, sent] : (*look)()) bytes[path] += sent;
   std::string body = "{";
   for (const auto& [path, sent] : bytes)
-    body += text(body.size() > 1 ? "," : "", "\"", path, "\":", sent);
+    body += text("{}\"{}\":{}", body.size() > 1 ? "," : "", path, sent);
   return body + "}";
 }
 
@@ -221,20 +223,21 @@ const char* rank_by_launcher() {
 
 std::string page(Book& all) {
   const char* rank = rank_by_launcher();
-  std::string body = text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
-                          ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank),
-                          ",\"end_ns\":", now_ns(), ",\"left_out\":", all.events_left_out,
-                          ",\"bytes_of_path\":", paths_json(all), ",\"doers\":[");
+  std::string body = text(
+      "{{\"schema\":\"plait.profile/"
+      "1\",\"pid\":{},\"rank\":{},\"end_ns\":{},\"left_out\":{},\"bytes_of_path\":{},\"doers\":[",
+      all.owner, rank == nullptr ? -1 : std::atoi(rank), now_ns(), all.events_left_out,
+      paths_json(all));
   const char* comma = "";
-  for (const char* name : kDoers) body += text(std::exchange(comma, ","), "\"", name, "\"");
+  for (const char* name : kDoers) body += text("{}\"{}\"", std::exchange(comma, ","), name);
   body += "],\n\"rows\":[";
   comma = "\n";
   for (const CounterRow& row : counter_rows())
-    body += text(std::exchange(comma, ",\n"), row_json(row));
+    body += text("{}{}", std::exchange(comma, ",\n"), row_json(row));
   body += "],\n\"events\":[";
   comma = "\n";
   for (const TraceEvent& event : all.events)
-    body += text(std::exchange(comma, ",\n"), event_json(event));
+    body += text("{}{}", std::exchange(comma, ",\n"), event_json(event));
   return body + "]}\n";
 }
 
@@ -251,15 +254,15 @@ std::string page(Book& all) {
     std::string path;
     int file = -1;
     for (const char* suffix : {"", "-2", "-3"}) {  // each library of plait has its own book
-      path = text(all.folders.counts, "/plait-", ::getpid(), suffix, ".json");
+      path = text("{}/plait-{}{}.json", all.folders.counts, ::getpid(), suffix);
       file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
       if (file >= 0 || errno != EEXIST) break;
     }
     if (file < 0 || ::write(file, body.data(), body.size()) < 0)
-      log(LogLevel::warn, -1, text("cannot write the profile ", path, ": ", std::strerror(errno)));
+      log(LogLevel::warn, -1, text("cannot write the profile {}: {}", path, std::strerror(errno)));
     if (file >= 0) ::close(file);
   } catch (const std::exception& error) {
-    log(LogLevel::warn, -1, text("cannot write the profile: ", error.what()));
+    log(LogLevel::warn, -1, text("cannot write the profile: {}", error.what()));
   }
 }
 

@@ -64,7 +64,7 @@ class TransportComm::RoundBuilder {
       case Collective::copy: return copy();
       case Collective::send_recv: return send_recv();
     }
-    throw Error(ErrorCode::unsupported, text("between nodes: no ", name_of(r_.collective)));
+    throw Error(ErrorCode::unsupported, text("between nodes: no {}", name_of(r_.collective)));
   }
 
  private:
@@ -240,8 +240,8 @@ TransportComm::TransportComm(std::shared_ptr<Transport> transport, std::vector<i
 
 std::string TransportComm::name_of_rank(int rank) const {
   const auto at = static_cast<std::size_t>(rank);
-  return at < locations_.size() ? text("rank ", rank, " on host ", locations_[at].host)
-                                : text("rank ", rank);
+  return at < locations_.size() ? text("rank {} on host {}", rank, locations_[at].host)
+                                : text("rank {}", rank);
 }
 
 std::unique_ptr<TransportComm> TransportComm::between(int peer) const {
@@ -302,7 +302,7 @@ auto TransportComm::with(int rank, const Step& step) {
     return step();
   } catch (const Error& error) {
     is_lost_[static_cast<std::size_t>(rank)] = true;
-    throw Error(error.code(), text(name_of_rank(rank), ": ", reason_of(error)));
+    throw Error(error.code(), text("{}: {}", name_of_rank(rank), reason_of(error)));
   }
 }
 
@@ -346,7 +346,8 @@ std::string TransportComm::awaits(int handle) const {
       if (one.is_sent == sent) ranks.push_back(one.rank);
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    for (const int rank : ranks) names += text(names.empty() ? "" : ", ", name_of_rank(rank));
+    for (const int rank : ranks)
+      names += text("{}{}", names.empty() ? "" : ", ", name_of_rank(rank));
     if (!names.empty()) break;  // senders are named only if no receive is missing
   }
   return names.empty() ? "nobody" : names;
@@ -362,8 +363,8 @@ void TransportComm::await(int handle, const Deadline& deadline, const std::strin
     if (deadline.check) deadline.check();
     check();
     if (at_ns > deadline.at_ns)
-      throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed without ",
-                                           awaits(handle), " (", transport_->name(), ")"));
+      throw Error(ErrorCode::timeout, text("{}: the deadline has passed without {} ({})", waiting,
+                                           awaits(handle), transport_->name()));
   }
 }
 
@@ -407,7 +408,7 @@ void TransportComm::publish_failure(const Error& error) noexcept {
     for (std::size_t rank = 0; rank < members_.size(); ++rank)
       if (is_left(rank)) others.push_back(members_[rank]);
     transport_->publish_failure(others,
-                                text(static_cast<int>(error.code()), ' ', reason_of(error)));
+                                text("{} {}", static_cast<int>(error.code()), reason_of(error)));
   } catch (...) {  // out of memory: the peers have deadlines
   }
 }
@@ -421,7 +422,7 @@ void TransportComm::check() const {
   const std::string reason = first_failure->second.substr(space + 1);
   const auto at = std::find(members_.begin(), members_.end(), first_failure->first);
   const std::string who = at == members_.end()
-                              ? text("rank ", first_failure->first)
+                              ? text("rank {}", first_failure->first)
                               : name_of_rank(static_cast<int>(at - members_.begin()));
   throw reported_by(who, code, reason);
 }

@@ -47,11 +47,11 @@ OpenedDriver open_driver() {
     return opened;
   }
   if (const char* missing = fill_table(opened.table, find_in_driver); missing != nullptr) {
-    opened.why_not = text("the NVIDIA driver lacks ", missing, ": update it");
+    opened.why_not = text("the NVIDIA driver lacks {}: update it", missing);
     return opened;
   }
   if (const Result result = opened.table.init(0); result != kSuccess) {
-    opened.why_not = text("cuInit returned ", result, ": no usable GPU");
+    opened.why_not = text("cuInit returned {}: no usable GPU", result);
     return opened;
   }
   if (opened.table.device_count(&opened.devices) != kSuccess || opened.devices == 0)
@@ -85,7 +85,7 @@ int device_count() { return opened().why_not.empty() ? opened().devices : 0; }
 
 const Api& api() {
   if (!opened().why_not.empty())
-    throw Error(ErrorCode::no_device, text("wanted a GPU; ", opened().why_not));
+    throw Error(ErrorCode::no_device, text("wanted a GPU; {}", opened().why_not));
   return opened().table;
 }
 
@@ -98,8 +98,8 @@ void require(Result result, const char* call) {
   table.error_string(result, &meaning);
   constexpr Result kOutOfMemory = 2;
   throw Error(result == kOutOfMemory ? ErrorCode::out_of_memory : ErrorCode::driver_error,
-              text("CUDA driver call ", call, " returned ", result, " (", name ? name : "unknown",
-                   "): ", meaning ? meaning : "no text"));
+              text("CUDA driver call {} returned {} ({}): {}", call, result,
+                   name ? name : "unknown", meaning ? meaning : "no text"));
 }
 
 PointerLocation place_of(const void* pointer) {

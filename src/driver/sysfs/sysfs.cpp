@@ -62,7 +62,7 @@ std::string kernel_pci_address(const std::string& address) {
 }
 
 std::string Sysfs::line(const std::string& path) const {
-  std::ifstream stream(text(root_, "/", path));
+  std::ifstream stream(text("{}/{}", root_, path));
   std::string first;
   std::getline(stream, first);
   return first;
@@ -75,19 +75,19 @@ std::vector<int> Sysfs::numa_nodes() const {
 }
 
 std::string Sysfs::cpus_of_numa(int numa) const {
-  return numa < 0 ? "" : line(text("devices/system/node/node", numa, "/cpulist"));
+  return numa < 0 ? "" : line(text("devices/system/node/node{}/cpulist", numa));
 }
 
 int Sysfs::numa_of_pci(const std::string& address) const {
   int numa = -1;
-  to_id(line(text("bus/pci/devices/", address, "/numa_node")), numa);
+  to_id(line(text("bus/pci/devices/{}/numa_node", address)), numa);
   return numa;
 }
 
 std::vector<std::string> Sysfs::bridges_of_pci(const std::string& address) const {
   namespace fs = std::filesystem;
   std::error_code failed;
-  const fs::path real = fs::canonical(text(root_, "/bus/pci/devices/", address), failed);
+  const fs::path real = fs::canonical(text("{}/bus/pci/devices/{}", root_, address), failed);
   std::vector<std::string> bridges;
   if (failed) return bridges;
   bool inside = false;
@@ -101,9 +101,9 @@ std::vector<std::string> Sysfs::bridges_of_pci(const std::string& address) const
 double Sysfs::pcie_gb_per_s(const std::string& address) const {
   // Uses the maximum: an idle device lowers the lanes' clock.
   double transfers = 0, lanes = 0;
-  const std::string folder = text("bus/pci/devices/", address);
-  if (!to_number(line(text(folder, "/max_link_speed")), transfers)) return 0;
-  if (!to_number(line(text(folder, "/max_link_width")), lanes)) return 0;
+  const std::string folder = text("bus/pci/devices/{}", address);
+  if (!to_number(line(text("{}/max_link_speed", folder)), transfers)) return 0;
+  if (!to_number(line(text("{}/max_link_width", folder)), lanes)) return 0;
   return lanes > 64 ? 0 : lane_gb_per_s(transfers) * lanes;
 }
 

@@ -24,7 +24,7 @@ namespace {
 
 /// Equal on two ranks if the arenas are laid out alike.
 std::uint64_t layout_hash(const DeviceArenaSizes& sizes, const HeaderLayout& header) {
-  const std::string layout = text(sizes.text(), header.bytes());
+  const std::string layout = text("{}{}", sizes.text(), header.bytes());
   return hash_bytes(layout.data(), layout.size());
 }
 
@@ -63,7 +63,7 @@ std::string refusal(Result result, const char* call, std::size_t rank) {
     require(result, call);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::driver_error) throw;
-    return text("memory of rank ", rank, "'s GPU cannot be mapped: ", reason_of(error));
+    return text("memory of rank {}'s GPU cannot be mapped: {}", rank, reason_of(error));
   }
   return "";
 }
@@ -194,16 +194,18 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
     ArenaRecord other{};
     if (shown[peer].size() != sizeof other)
-      throw Error(ErrorCode::mismatch, text("arena record of rank ", peer, " has ",
-                                            shown[peer].size(), " bytes, wanted ", sizeof other));
+      throw Error(ErrorCode::mismatch, text("arena record of rank {} has {} bytes, wanted {}", peer,
+                                            shown[peer].size(), sizeof other));
     std::memcpy(&other, shown[peer].data(), sizeof other);
     processes.insert({other.process, other.instance});
     multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
     connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
     nonce_ = path_mix(nonce_ ^ other.random);
     if (other.sizes != record.sizes)
-      throw Error(ErrorCode::mismatch, text("device arenas of ranks ", peer, " and ", rank_,
-                                            " differ in size: use the same options on all ranks"));
+      throw Error(
+          ErrorCode::mismatch,
+          text("device arenas of ranks {} and {} differ in size: use the same options on all ranks",
+               peer, rank_));
     if (const std::string why = map_peer(peer, other, record); why_not.empty()) why_not = why;
   }
   in_processes_ = processes.size() == shown.size();
@@ -212,7 +214,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
     if (all[peer].empty()) continue;
     leave_peers(exchange);
-    throw NoDirectAccess(ErrorCode::no_device, text("rank ", peer, ": ", all[peer]), false);
+    throw NoDirectAccess(ErrorCode::no_device, text("rank {}: {}", peer, all[peer]), false);
   }
 }
 

@@ -47,7 +47,7 @@ void raise(std::vector<PartSize>& sizes, std::uint64_t PartSize::* aim, std::uin
   for (PartSize& size : sizes) give(size, left / size.part->halves);
 }
 
-std::string megabytes(std::uint64_t bytes) { return text((bytes + 500000) / 1000000, " MB"); }
+std::string megabytes(std::uint64_t bytes) { return text("{} MB", (bytes + 500000) / 1000000); }
 
 bool is_called(const char* name, const char* other) { return std::strcmp(name, other) == 0; }
 
@@ -66,14 +66,14 @@ HeaderLayout::HeaderLayout(const std::vector<const FlagsRow*>& rows) : bytes_(si
     bytes_ = at + row->bytes;
   }
   if (bytes_ > kMostHeaderBytes)
-    throw Error(ErrorCode::internal, text("header of the arena: wanted ", kMostHeaderBytes,
-                                          " bytes at most, found ", bytes_));
+    throw Error(ErrorCode::internal, text("header of the arena: wanted {} bytes at most, found {}",
+                                          kMostHeaderBytes, bytes_));
 }
 
 std::uint64_t HeaderLayout::at(const FlagsRow& row) const {
   for (const Place& place : places_)
     if (is_called(place.row->name, row.name)) return place.at;
-  throw Error(ErrorCode::internal, text("the header of the arena has no flags of ", row.name));
+  throw Error(ErrorCode::internal, text("the header of the arena has no flags of {}", row.name));
 }
 
 ArenaLayout::ArenaLayout(const DeviceArenaSizes& sizes, const std::vector<const ArenaPart*>& parts,
@@ -90,7 +90,7 @@ ArenaLayout::ArenaLayout(const DeviceArenaSizes& sizes, const std::vector<const 
 const ArenaLayout::Place& ArenaLayout::place(const ArenaPart& part) const {
   for (const Place& one : places_)
     if (is_called(one.part->name, part.name)) return one;
-  throw Error(ErrorCode::internal, text("the arena has no part for ", part.what));
+  throw Error(ErrorCode::internal, text("the arena has no part for {}", part.what));
 }
 
 std::uint64_t ArenaLayout::at(const ArenaPart& part) const { return place(part).at; }
@@ -117,10 +117,9 @@ ArenaTiers share_out(std::vector<PartSize> sizes, const ArenaBudget& budget, std
       tiers.lacking.push_back({size.part, cost, left});
     }
     if (size.got == 0 && size.is_small_tier && size.needed_as != nullptr)
-      throw Error(
-          ErrorCode::invalid_argument,
-          text(name, " leaves ", megabytes(left), " for ", size.needed_as, " of ", budget.ranks,
-               " ranks, which want ", megabytes(cost), " at least; raise it"));
+      throw Error(ErrorCode::invalid_argument,
+                  text("{} leaves {} for {} of {} ranks, which want {} at least; raise it", name,
+                       megabytes(left), size.needed_as, budget.ranks, megabytes(cost)));
   }
   // Small calls get a single piece if that leaves no part out.
   for (PartSize& size : sizes) {
@@ -151,9 +150,9 @@ ArenaTiers lay_out(std::vector<PartSize> sizes, const ArenaBudget& budget) {
   });
   if (budget.ranks == 1)  // A single rank sends nothing.
     for (PartSize& size : sizes) size.good = size.best = size.least;
-  const std::string name =
-      text(budget.is_pair ? "a pair's part of PLAIT_DEVICE_MEMORY, " : "PLAIT_DEVICE_MEMORY=",
-           byte_count_text(budget.bytes));
+  const std::string name = text(
+      "{}{}", budget.is_pair ? "a pair's part of PLAIT_DEVICE_MEMORY, " : "PLAIT_DEVICE_MEMORY=",
+      byte_count_text(budget.bytes));
   const auto pairs = static_cast<std::uint64_t>(budget.pairs);
   const auto with = [&](std::uint64_t pair_bytes) {
     const std::uint64_t all = pairs * pair_bytes;
@@ -179,8 +178,8 @@ ArenaTiers lay_out(std::vector<PartSize> sizes, const ArenaBudget& budget) {
 std::string ArenaTiers::why_not(const ArenaPart& part, const std::string& who) const {
   for (const LackingPart& lack : lacking)
     if (is_called(lack.part->name, part.name) && small[part] == 0 && large[part] == 0)
-      return text(who, " wants ", megabytes(lack.wanted_bytes), " of ", part.what, "; ", budget,
-                  " leaves ", megabytes(lack.left_bytes));
+      return text("{} wants {} of {}; {} leaves {}", who, megabytes(lack.wanted_bytes), part.what,
+                  budget, megabytes(lack.left_bytes));
   return "";
 }
 
@@ -188,7 +187,7 @@ std::string byte_count_text(std::uint64_t bytes) {
   const char* const units[] = {"", "K", "M", "G"};
   std::size_t unit = 0;
   while (unit < 3 && bytes != 0 && bytes % 1024 == 0) bytes /= 1024, ++unit;
-  return text(bytes, units[unit]);
+  return text("{}{}", bytes, units[unit]);
 }
 
 }  // namespace plait::cuda

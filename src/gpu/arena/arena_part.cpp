@@ -45,7 +45,7 @@ std::string DeviceArenaSizes::text() const {
   std::vector<std::string> words;
   for (const Row& row : rows_)
     if (row.bytes != 0 || row.way != 0)
-      words.push_back(plait::text(row.part->name, "=", row.bytes, "/", row.way));
+      words.push_back(plait::text("{}={}/{}", row.part->name, row.bytes, row.way));
   std::sort(words.begin(), words.end());
   std::string all;
   for (const std::string& word : words) all += word + " ";

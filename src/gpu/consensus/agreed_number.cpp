@@ -29,8 +29,8 @@ void AgreedNumber::await_others(std::uint64_t call) const {
            page_.calls_done[rank].load(std::memory_order_acquire) + kCalls <= call) {
       if (std::chrono::steady_clock::now() - began > std::chrono::duration<double>(wait_s_))
         throw Error(ErrorCode::timeout,
-                    text("rank ", rank_, " is ", kCalls, " calls ahead of rank ", rank,
-                         " and waited ", wait_s_, " s; check that rank"));
+                    text("rank {} is {} calls ahead of rank {} and waited {} s; check that rank",
+                         rank_, kCalls, rank, wait_s_));
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
@@ -59,10 +59,9 @@ int AgreedNumber::next(int proposal, std::uint64_t about, std::uint32_t voters) 
   if (found >> 32 != tag >> 32 && word.compare_exchange_strong(found, wanted)) found = wanted;
   page_.calls_done[rank_].store(call + 1, std::memory_order_release);
   if (found >> 8 != tag >> 8)
-    throw Error(
-        ErrorCode::mismatch,
-        text("large call number ", call, " of rank ", rank_,
-             " differs from another rank's: all ranks must make and capture the same calls"));
+    throw Error(ErrorCode::mismatch, text("large call number {} of rank {} differs from another "
+                                          "rank's: all ranks must make and capture the same calls",
+                                          call, rank_));
   return static_cast<int>(found & 255);
 }
 

@@ -63,7 +63,7 @@ void LazyArena::start(bool may_retry) {
   try {
     thread_ = std::make_unique<std::thread>(quiet_thread([this] { run(); }));
   } catch (const std::system_error& error) {
-    exchange_.fail(text("no thread to allocate the large arena in: ", error.what()));
+    exchange_.fail(text("no thread to allocate the large arena in: {}", error.what()));
     end_attempt();
   }
 }

@@ -49,7 +49,7 @@ std::vector<std::string> PageExchange::exchange(const std::string& mine,
                                                 const std::function<void()>& give_up) {
   if (mine.size() > kRecordBytes)
     throw Error(ErrorCode::internal,
-                text("set-up record has ", mine.size(), " bytes, at most ", kRecordBytes));
+                text("set-up record has {} bytes, at most {}", mine.size(), kRecordBytes));
   const std::uint32_t turn = ++round_ % 2;
   ExchangePage::RankSlot& own = page_.slots[rank_];
   mine.copy(own.records[turn], kRecordBytes);
@@ -87,8 +87,8 @@ std::string PageExchange::failure() const {
     const ExchangePage::RankSlot& slot = page_.slots[rank];
     if (slot.failed.load(std::memory_order_acquire) < attempt_.load()) continue;
     const std::string reason = read(slot.reason, std::size(slot.reason));
-    if (!reason.empty()) return text("rank ", rank, ": ", reason);
-    found = text("rank ", rank, " has failed");
+    if (!reason.empty()) return text("rank {}: {}", rank, reason);
+    found = text("rank {} has failed", rank);
   }
   return found;
 }

@@ -94,8 +94,8 @@ std::string why_no_copy_engines(const Group& group) {
   if (!group.in_processes) return "copy engines need a process for each rank";
   if (!group.runs(kCopyKernels)) return group.lacks(kCopyKernels);
   if (!has_copy_engines(group))
-    return text("copy engines need 8 hardware queues, found ", group.hardware_queues,
-                " (set CUDA_DEVICE_MAX_CONNECTIONS)");
+    return text("copy engines need 8 hardware queues, found {} (set CUDA_DEVICE_MAX_CONNECTIONS)",
+                group.hardware_queues);
   return "";
 }
 

@@ -40,7 +40,7 @@ constexpr std::size_t kHome = 1000, kFork = 1001, kHostHandles = 500;
 std::string lane_name(Stream stream) {
   if (stream == PlanBook::home()) return kHomeLane;
   const auto number = reinterpret_cast<std::uintptr_t>(stream) / 16 - 1;
-  return number < kHostHandles ? text("stream ", number) : text("host ", number - kHostHandles);
+  return number < kHostHandles ? text("stream {}", number) : text("host {}", number - kHostHandles);
 }
 
 int index_in(const void* at, const void* base) {
@@ -332,7 +332,7 @@ void PlanQueue::begin_on_host(Stream stream, const HostJob& job) {
 
 void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
                    std::uint64_t output_from) {
-  const std::string prefix = text(++parts_of_rank_[rank], ":");
+  const std::string prefix = text("{}:", ++parts_of_rank_[rank]);
   const std::size_t caller = lane(rank, home());
   const auto is_gate = [&](const Lane& one) {
     const auto is_home = [&](const Lane& lane) {
@@ -392,8 +392,8 @@ Plan PlanBook::plan(const std::string& strategy, std::map<std::string, std::int6
       const std::uint32_t more = base(rank, counter);
       if (plan_.counts.try_emplace(index, more).first->second != more)
         throw Error(ErrorCode::internal,
-                    text("rank ", rank, " counts flag ", index, " of copy engines on by ", more,
-                         ", other ranks by ", plan_.counts[index]));
+                    text("rank {} counts flag {} of copy engines on by {}, other ranks by {}", rank,
+                         index, more, plan_.counts[index]));
     }
   return std::move(plan_);
 }

@@ -75,7 +75,7 @@ class ScatterRingEngine : public Engine {
                       const Group& group) const override {
     if (request.ranks <= 2) return "more than two ranks wanted; copy_exchange serves two";
     if (request.count < static_cast<std::uint64_t>(request.ranks))
-      return text("an element for each rank wanted, found ", request.count);
+      return text("an element for each rank wanted, found {}", request.count);
     if (tuning.host_permille > 0 || tuning.host_cpu_permille > 0)
       return "no part of the call can go through host memory";
     const std::string why = tiled_engine().why_not(request, tuning_of_tiles(tuning), group);

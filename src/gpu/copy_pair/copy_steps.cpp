@@ -18,7 +18,7 @@ void check(const Plan& plan) {
   const auto wanted = [&](bool holds, const char* what) {
     if (!holds)
       throw Error(ErrorCode::unsupported,
-                  text("plan ", label(plan), " cannot run as copies of one process: ", what));
+                  text("plan {} cannot run as copies of one process: {}", label(plan), what));
   };
   for (const std::uint64_t bytes : plan.inbox_bytes) wanted(bytes == 0, "it has inboxes");
   for (const Lane& lane : plan.lanes)
@@ -41,8 +41,8 @@ class Walk {
     }
     for (std::size_t lane = 0; lane < plan_.lanes.size(); ++lane)
       if (next_[lane] != plan_.lanes[lane].ops.size())
-        throw Error(ErrorCode::internal, text("plan ", label(plan_), ": lane ",
-                                              plan_.lanes[lane].name, " waits for ever"));
+        throw Error(ErrorCode::internal,
+                    text("plan {}: lane {} waits for ever", label(plan_), plan_.lanes[lane].name));
     return std::move(made_);
   }
 

@@ -297,7 +297,7 @@ void OneProcess::lend_ring(GpuResources& gpu, std::uint64_t bytes) {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (base == MAP_FAILED)
-    throw Error(ErrorCode::out_of_memory, text("no memory for a host ring of ", bytes, " bytes"));
+    throw Error(ErrorCode::out_of_memory, text("no memory for a host ring of {} bytes", bytes));
   const Result result = driver_.host_register(base, bytes, kHostRegisterPortable);
   if (result != kSuccess) ::munmap(base, bytes);
   check(result, "host_register");
@@ -308,9 +308,8 @@ void OneProcess::lend_ring(GpuResources& gpu, std::uint64_t bytes) {
 BoundCopies OneProcess::bind(const Plan& plan, const std::vector<int>& ordinals) {
   const auto ranks = static_cast<std::size_t>(plan.request.ranks);
   if (ordinals.size() != ranks + plan.relay_devices.size())
-    throw Error(ErrorCode::internal,
-                text("wanted a GPU for each of ", ranks + plan.relay_devices.size(),
-                     " places, found ", ordinals.size()));
+    throw Error(ErrorCode::internal, text("wanted a GPU for each of {} places, found {}",
+                                          ranks + plan.relay_devices.size(), ordinals.size()));
   BoundCopies bound{order_copies(plan),           ordinals, ranks, {}, {}, senders_of(plan),
                     plan.params.contains("batch")};
   std::map<int, std::size_t> streams, events;
@@ -358,7 +357,7 @@ void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& r
                      bool is_timed) {
   if (ranks.size() != bound.ranks)
     throw Error(ErrorCode::internal,
-                text("wanted buffers of ", bound.ranks, " ranks, found ", ranks.size()));
+                text("wanted buffers of {} ranks, found {}", bound.ranks, ranks.size()));
   const std::lock_guard hold(guard_);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Current current(*this, gpus_.at(bound.ordinals[rank]).context);

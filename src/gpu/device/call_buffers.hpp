@@ -36,8 +36,8 @@ inline void check_alignment(const Request& request, int rank, const void* input,
   const auto check_one = [&](const char* name, const void* pointer, std::uint64_t bytes) {
     if (bytes != 0 && reinterpret_cast<std::uintptr_t>(pointer) % element != 0)
       throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted memory aligned to its elements of ", element,
-                       " bytes, found address ", pointer, ""));
+                  text("{}: wanted memory aligned to its elements of {} bytes, found address {}",
+                       name, element, pointer));
   };
   check_one("input", input, input_bytes(request, rank));
   check_one("output", output, output_bytes(request, rank));

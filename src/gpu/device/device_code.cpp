@@ -23,12 +23,12 @@ DeviceCode next_to_library() {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = ::dlerror();
-    return {kNone, "", text("found no device code beside this library: ", why ? why : path)};
+    return {kNone, "", text("found no device code beside this library: {}", why ? why : path)};
   }
   const auto* fatbins = static_cast<const void* const*>(::dlsym(library, "plait_fatbins"));
   const auto* built_for = static_cast<const char*>(::dlsym(library, "plait_built_for"));
   if (fatbins == nullptr || built_for == nullptr)
-    return {kNone, "", text("found no table of kernels in ", path)};
+    return {kNone, "", text("found no table of kernels in {}", path)};
   return {fatbins, built_for, ""};
 }
 

@@ -46,7 +46,7 @@ DirectAccess direct_access(const char* disable, const char* level) {
   if (disable != nullptr && nccl_number(disable) == 1) return {Distance::loc, "NCCL_P2P_DISABLE=1"};
   if (level == nullptr) return {};
   const std::string given = level;
-  const std::string said = text("NCCL_P2P_LEVEL=", given);
+  const std::string said = text("NCCL_P2P_LEVEL={}", given);
   const auto named = std::find(kNames.begin(), kNames.end(), given);
   if (named != kNames.end()) return {static_cast<Distance>(named - kNames.begin()), said};
   if (given.empty() || given[0] < '0' || given[0] > '9') return {};
@@ -92,16 +92,16 @@ std::string why_no_direct_access(const DirectAccess& allowed, int rank,
   const std::string& mine = uuids[static_cast<std::size_t>(rank)];
   for (std::size_t peer = 0; peer < uuids.size(); ++peer) {
     if (static_cast<int>(peer) == rank) continue;
-    const std::string pair = text("the GPUs of ranks ", rank, " and ", peer);
+    const std::string pair = text("the GPUs of ranks {} and {}", rank, peer);
     if (!addresses(mine, uuids[peer]))
-      return text("the driver grants no direct access between ", pair);
+      return text("the driver grants no direct access between {}", pair);
     if (allowed.most >= Distance::sys) continue;
     if (allowed.most == Distance::loc)
-      return text(allowed.said, " forbids direct access between ", pair);
+      return text("{} forbids direct access between {}", allowed.said, pair);
     const Distance found = distance(mine, uuids[peer]);
     if (found > allowed.most)
-      return text(allowed.said, " forbids direct access between ", pair, ", which are ",
-                  name_of(found), " apart");
+      return text("{} forbids direct access between {}, which are {} apart", allowed.said, pair,
+                  name_of(found));
   }
   return "";
 }

@@ -24,7 +24,7 @@ std::string links_of(const GpuFacts* facts) {
                      : end_at(NvlinkEnd::unknown) == all ? "unknown ends"
                      : end_at(NvlinkEnd::gpu) == all     ? "GPUs"
                                                          : "several kinds of ends";
-  return text(all, " NVLinks to ", ends);
+  return text("{} NVLinks to {}", all, ends);
 }
 
 std::string ask(int ordinal) {
@@ -45,7 +45,7 @@ std::string ask(int ordinal) {
 }  // namespace
 
 std::string gpu_kind(const std::string& model, int multiprocessors, const GpuFacts* facts) {
-  return text(model, ", ", multiprocessors, " multiprocessors, ", links_of(facts));
+  return text("{}, {} multiprocessors, {}", model, multiprocessors, links_of(facts));
 }
 
 std::string gpu_kind(int ordinal) {

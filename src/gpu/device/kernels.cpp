@@ -24,12 +24,12 @@ Error no_code_for_gpu() {
             minor = attribute_of(device, kAttributeComputeMinor);
   return Error(
       ErrorCode::unsupported,
-      text("wanted device code for ", name, " (compute capability ", major, ".", minor,
-           "), found code for ", device_code().built_for,
-           major < 8
-               ? ": plait needs a GPU of compute capability 8.0 or later"
-               : text(": build plait with -Ccmake.define.PLAIT_CUDA_ARCHS=", major, minor,
-                      ", or, where there is PTX that it could run, update the NVIDIA driver")));
+      text("wanted device code for {} (compute capability {}.{}), found code for {}{}", name, major,
+           minor, device_code().built_for,
+           major < 8 ? ": plait needs a GPU of compute capability 8.0 or later"
+                     : text(": build plait with -Ccmake.define.PLAIT_CUDA_ARCHS={}{}, or, where "
+                            "there is PTX that it could run, update the NVIDIA driver",
+                            major, minor)));
 }
 
 void require_code(Result result, const char* call) {
@@ -65,7 +65,7 @@ const std::vector<Library>& libraries() {
 
 Kernels::Kernels() {
   if (const std::string& why = device_code().why_none; !why.empty())
-    throw Error(ErrorCode::unsupported, text("wanted kernels, ", why));
+    throw Error(ErrorCode::unsupported, text("wanted kernels, {}", why));
   Function always_there = look_up("plait_end_call");
   if (always_there == nullptr) throw no_code_for_gpu();
   constexpr int kFirstProgrammatic = 90;
@@ -94,7 +94,7 @@ bool Kernels::has(const std::string& name) { return look_up(name) != nullptr; }
 Function Kernels::find(const std::string& name) {
   Function function = look_up(name);
   if (function == nullptr)
-    throw Error(ErrorCode::internal, text("kernel ", name, " is not in the device code"));
+    throw Error(ErrorCode::internal, text("kernel {} is not in the device code", name));
   return function;
 }
 

@@ -12,9 +12,9 @@ std::string Group::why_no_part(const ArenaPart& part) const {
   const std::string why = tiers.why_not(part, "it");
   if (!why.empty()) return why;
   return has_small_arena_alone && tiers.large[part] != 0
-             ? text("it wants ", part.what,
-                    ", which come with the first large call outside a capture")
-             : text("there are no ", part.what);
+             ? text("it wants {}, which come with the first large call outside a capture",
+                    part.what)
+             : text("there are no {}", part.what);
 }
 
 unsigned Group::blocks(const Tuning& tuning) const {

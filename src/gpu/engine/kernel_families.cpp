@@ -51,26 +51,26 @@ class KernelTrial {
   /// that it exits at once.
   unsigned blocks_at_once(const std::string& name, const KernelUse& use, std::string& why_not) {
     if (!kernels_.has(name)) {
-      why_not = text("the device code for it has no ", name);
+      why_not = text("the device code for it has no {}", name);
       return 0;
     }
     const Function kernel = kernels_.find(name);
     const unsigned bytes = use.shared_bytes + kernels_.fixed_shared_bytes(kernel);
     if (bytes > shared_bytes_) {
-      why_not = text(name, " wants ", bytes, " bytes of shared memory, a block has ", shared_bytes_,
-                     " at most");
+      why_not = text("{} wants {} bytes of shared memory, a block has {} at most", name, bytes,
+                     shared_bytes_);
       return 0;
     }
     const KernelLaunchConfig config{1, use.threads, false, use.shared_bytes};
     try {
       const unsigned blocks = multiprocessors_ * kernels_.blocks_a_multiprocessor(kernel, config);
       if (blocks == 0)
-        why_not = text(name, " of ", use.threads, " threads is too large for its multiprocessors");
+        why_not = text("{} of {} threads is too large for its multiprocessors", name, use.threads);
       else
         kernels_.launch(kernel, config, stream_, {zeros_});
       return blocks;
     } catch (const Error& error) {
-      why_not = text(name, ": ", error.what());
+      why_not = text("{}: {}", name, error.what());
       return 0;
     }
   }
@@ -127,28 +127,28 @@ KernelFamilies::KernelFamilies(Kernels& kernels, const std::vector<const KernelF
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
     std::vector<FamilyProbe> probed(families.size());
     if (shown[peer].size() != bytes)
-      throw Error(ErrorCode::mismatch, text("kernel probes of rank ", peer, " have ",
-                                            shown[peer].size(), " bytes, wanted ", bytes));
+      throw Error(ErrorCode::mismatch, text("kernel probes of rank {} have {} bytes, wanted {}",
+                                            peer, shown[peer].size(), bytes));
     std::memcpy(probed.data(), shown[peer].data(), bytes);
     for (std::size_t i = 0; i < families.size(); ++i) {
       unsigned& blocks = found_[i].blocks_at_once;
       blocks = std::min(blocks, probed[i].blocks_at_once);
       if (probed[i].blocks_at_once == 0 && why_not[i].empty())
-        why_not[i] = text("rank ", peer, "'s GPU: ", probed[i].why_not);
+        why_not[i] = text("rank {}'s GPU: {}", peer, probed[i].why_not);
     }
   }
   for (std::size_t i = 0; i < families.size(); ++i) {
     if (why_not[i].empty()) continue;
     lacks_.add(*families[i], why_not[i]);
     if (rank == 0)
-      log(LogLevel::info, rank, text("no ", families[i]->name, " kernels: ", why_not[i]));
+      log(LogLevel::info, rank, text("no {} kernels: {}", families[i]->name, why_not[i]));
   }
 }
 
 unsigned KernelFamilies::blocks_at_once(const KernelFamily& family) const {
   for (const FamilySupport& one : found_)
     if (std::strcmp(one.family->name, family.name) == 0) return one.blocks_at_once;
-  throw Error(ErrorCode::internal, text("no probe of ", family.name, " kernels"));
+  throw Error(ErrorCode::internal, text("no probe of {} kernels", family.name));
 }
 
 }  // namespace plait::cuda

@@ -44,7 +44,7 @@ bool takes(const Param& param, const std::string& engine) {
 std::string names_for(const std::string& engine) {
   std::string names;
   for (const Param& one : params())
-    if (takes(one, engine)) names += text(names.empty() ? "" : ", ", one.name);
+    if (takes(one, engine)) names += text("{}{}", names.empty() ? "" : ", ", one.name);
   return names;
 }
 
@@ -69,14 +69,15 @@ Tuning tuning_from(const std::string& engine, const std::map<std::string, std::i
     const auto found = std::find_if(params().begin(), params().end(),
                                     [&](const Param& one) { return one.name == name; });
     if (found == params().end() || !takes(*found, engine))
-      throw Error(ErrorCode::invalid_argument, text("parameter of ", engine, ": wanted one of ",
-                                                    names_for(engine), ", found ", name));
+      throw Error(ErrorCode::invalid_argument, text("parameter of {}: wanted one of {}, found {}",
+                                                    engine, names_for(engine), name));
     if (value < 0 || value > found->most)
-      throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted a whole number from 0 to ", found->most, ", found ", value));
+      throw Error(
+          ErrorCode::invalid_argument,
+          text("{}: wanted a whole number from 0 to {}, found {}", name, found->most, value));
     if (value % found->grain != 0)
       throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted a multiple of ", found->grain, ", found ", value));
+                  text("{}: wanted a multiple of {}, found {}", name, found->grain, value));
     tuning.*kParamRows[found - params().begin()].field = static_cast<int>(value);
   }
   return tuning;

@@ -29,7 +29,7 @@ bool clash(const OpAccess& a, const OpAccess& b) {
 }
 
 void check(bool holds, const std::string& wanted) {
-  if (!holds) throw Error(ErrorCode::unsupported, text("plan cannot run on GPUs: ", wanted));
+  if (!holds) throw Error(ErrorCode::unsupported, text("plan cannot run on GPUs: {}", wanted));
 }
 
 DeviceRegion device_region(const Region& region) {
@@ -65,18 +65,18 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
                        const FlagAt& flag_at, std::uint64_t ring_bytes,
                        const LaneLaunchConfig& config)
     : plan_(plan) {
-  check(plan.request.ranks <= kMaxCudaRanks, text("more than ", kMaxCudaRanks, " ranks"));
+  check(plan.request.ranks <= kMaxCudaRanks, text("more than {} ranks", kMaxCudaRanks));
   check(plan.relay_devices.empty(), "scratch on GPUs outside the job is not supported");
   check(!plan.symmetric, "registered buffers are not supported");
-  check(flags_per_pair(plan) <= kFlagsPerPair, text("more than ", kFlagsPerPair, " flags a pair"));
+  check(flags_per_pair(plan) <= kFlagsPerPair, text("more than {} flags a pair", kFlagsPerPair));
   check(largest(plan.scratch_bytes) <= sizes[kPlanScratch],
-        text("scratch of ", largest(plan.scratch_bytes), " bytes wanted, the arena has ",
+        text("scratch of {} bytes wanted, the arena has {}", largest(plan.scratch_bytes),
              sizes[kPlanScratch]));
   check(largest(plan.inbox_bytes) <= sizes[kPlanInbox],
-        text("inbox of ", largest(plan.inbox_bytes), " bytes wanted, the arena has ",
+        text("inbox of {} bytes wanted, the arena has {}", largest(plan.inbox_bytes),
              sizes[kPlanInbox]));
   check(largest(plan.ring_bytes) <= ring_bytes,
-        text("host ring of ", largest(plan.ring_bytes), " bytes wanted, found ", ring_bytes));
+        text("host ring of {} bytes wanted, found {}", largest(plan.ring_bytes), ring_bytes));
   uses_inbox_ = largest(plan.inbox_bytes) != 0;
   if (plan.request.op == ReduceOp::premul_sum) origins_ = origins_of(plan);
   for (const bool whole : {false, true}) {
@@ -192,8 +192,7 @@ void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index
     // arrivals.
     if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - segment.first_counter;
   } else {
-    check(op.srcs.size() <= kMaxSources,
-          text("a reduction has more than ", kMaxSources, " sources"));
+    check(op.srcs.size() <= kMaxSources, text("a reduction has more than {} sources", kMaxSources));
     device.dst = device_region(op.dst);
     device.bytes = op.dst.bytes;
     device.finish = op.finish ? 1 : 0;

@@ -16,15 +16,18 @@ namespace {
 
 std::string why_no_chain(const Request& request) {
   if (request.ranks < 3)
-    return text("a chain wants 3 ranks or more, found ", request.ranks, "; direct_ll serves two");
+    return text("a chain wants 3 ranks or more, found {}; direct_ll serves two", request.ranks);
   if (!reduces(request.collective)) return "";
   if (is_widened(request.type) && !has_no_order(request.type, request.op))
-    return text("type ", name_of(request.type),
-                " is not supported: partial sums travel, so the type must accumulate in itself "
-                "(integers, fp32, fp64)");
+    return text(
+        "type {} is not supported: partial sums travel, so the type must accumulate in itself "
+        "(integers, fp32, fp64)",
+        name_of(request.type));
   if (request.root != 0 && request.root != request.ranks - 1)
-    return text("root must be the first or last rank, found ", request.root,
-                ": a root inside the chain would receive the message twice");
+    return text(
+        "root must be the first or last rank, found {}: a root inside the chain would receive the "
+        "message twice",
+        request.root);
   return "";
 }
 
@@ -133,9 +136,10 @@ class ChainEngine : public Engine {
     const bool is_worth_it = packets.pieces <= kMostLlPieces || tuning.tile_units != 0 ||
                              packets.units * 16 >= kLeastPiece;
     if (packets.pieces != 0 && (is_worth_it || has_ll_only(group))) return "";
-    return text("half an inbox of ", group.sizes[kSentinelPackets],
-                " bytes is too small: the message would go in ", packets.pieces,
-                " short pieces (raise PLAIT_DEVICE_MEMORY)");
+    return text(
+        "half an inbox of {} bytes is too small: the message would go in {} short pieces (raise "
+        "PLAIT_DEVICE_MEMORY)",
+        group.sizes[kSentinelPackets], packets.pieces);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

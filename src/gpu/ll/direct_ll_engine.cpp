@@ -94,9 +94,10 @@ class DirectLlEngine : public Engine {
     if (!group.runs(kDirectLlKernels)) return group.lacks(kDirectLlKernels);
     const std::uint64_t pieces = cut(request, group).pieces;
     if (pieces != 0 && (pieces <= kMostLlPieces || has_ll_only(group))) return "";
-    return text("half an inbox of ", group.sizes[kSentinelPackets],
-                " bytes is too small: the message does not fit into ", kMostLlPieces,
-                " pieces (raise PLAIT_DEVICE_MEMORY)");
+    return text(
+        "half an inbox of {} bytes is too small: the message does not fit into {} pieces (raise "
+        "PLAIT_DEVICE_MEMORY)",
+        group.sizes[kSentinelPackets], kMostLlPieces);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

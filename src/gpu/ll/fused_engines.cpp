@@ -80,8 +80,9 @@ class FusedEngine : public Engine {
     if (!group.runs(kShotKernels)) return group.lacks(kShotKernels);
     const ShotLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
-      return text("half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
-                  " bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY)");
+      return text(
+          "half an inbox of {} bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY)",
+          half_bytes(uses_nan_sentinel(request, tuning), group));
     if (request.collective == Collective::reduce) return why_no_reduce(request, tuning, launch);
     return launch.is_long ? why_not_again(request, tuning, group, launch) : "";
   }
@@ -183,21 +184,24 @@ class FusedEngine : public Engine {
     const std::uint64_t steps = (work_of(request) + units - 1) / units;
     if (has_ll_only(group)) return "";
     if (steps > kMostShotSteps)
-      return text("the message would take ", steps, " steps that reuse packets, ", kMostShotSteps,
-                  " is the most");
+      return text("the message would take {} steps that reuse packets, {} is the most", steps,
+                  kMostShotSteps);
     if (tuning.blocks != 0 || tuning.threads != 0) return "";
     if (!is_common_sum(request) || !uses_nan_sentinel(request, tuning))  // tiles are faster
       return text(
-          "half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
-          " bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY); packets are reused "
-          "only in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks with bare=1");
+          "half an inbox of {} bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY); "
+          "packets are reused only in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks with "
+          "bare=1",
+          half_bytes(uses_nan_sentinel(request, tuning), group));
     const auto ahead = static_cast<std::uint64_t>(std::max(1, 2 * launch.ahead));
     const std::uint64_t in_flight = ahead * static_cast<unsigned>(request.ranks - 1) * units *
                                     packet_bytes(uses_nan_sentinel(request, tuning));
     if (in_flight >= kLeastInFlight) return "";
-    return text("with half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
-                " bytes and ", launch.config.blocks, " blocks a rank would have ", in_flight,
-                " bytes in flight, wanted ", kLeastInFlight, " (raise PLAIT_DEVICE_MEMORY)");
+    return text(
+        "with half an inbox of {} bytes and {} blocks a rank would have {} bytes in flight, wanted "
+        "{} (raise PLAIT_DEVICE_MEMORY)",
+        half_bytes(uses_nan_sentinel(request, tuning), group), launch.config.blocks, in_flight,
+        kLeastInFlight);
   }
   /// Returns "", or why two_shot does not serve this reduce.
   std::string why_no_reduce(const Request& request, const Tuning& tuning,
@@ -207,7 +211,7 @@ class FusedEngine : public Engine {
     if (launch.is_long) return "reduce is served if its packets fit into half an inbox at once";
     const std::uint64_t units = units_of(request);
     const std::uint64_t of_others = work_of(request) * static_cast<unsigned>(request.ranks - 1);
-    return of_others < units ? "" : text("a rank would have no shard of ", units, " units");
+    return of_others < units ? "" : text("a rank would have no shard of {} units", units);
   }
   bool is_lean(const Request& request) const {
     if (!is_common_sum(request)) return false;

@@ -33,8 +33,8 @@ LlCut cut_of(const Request& request, LlKernel kernel, PacketFormat kind, std::ui
   }();
   if (cut.units == 0)
     throw Error(ErrorCode::unsupported,
-                text("half an inbox of ", half_bytes,
-                     " bytes is too small: wanted a packet of each of ", request.ranks, " ranks"));
+                text("half an inbox of {} bytes is too small: wanted a packet of each of {} ranks",
+                     half_bytes, request.ranks));
   return cut;
 }
 
@@ -137,7 +137,7 @@ Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, 
              std::uint64_t half_bytes, LlStep step) {
   if (!serves(kernel, request.collective))
     throw Error(ErrorCode::unsupported,
-                text("kernel ", name_of(kernel), " does not serve ", name_of(request.collective)));
+                text("kernel {} does not serve {}", name_of(kernel), name_of(request.collective)));
   Builder builder(topology, request, name_of(kernel));
   builder.kernel(name_of(kernel));
   const std::uint64_t bytes = request.count * plait::bytes_of(request.type);

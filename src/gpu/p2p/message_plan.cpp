@@ -120,8 +120,8 @@ class MessagePlan {
 
   void write_channel(int from, int to, std::uint32_t channel,
                      const std::vector<std::uint32_t>& tiles) {
-    const int out = b_.lane(from, LaneKind::kernel, text("send ", to, "/", channel));
-    const int in = b_.lane(to, LaneKind::kernel, text("receive ", from, "/", channel));
+    const int out = b_.lane(from, LaneKind::kernel, text("send {}/{}", to, channel));
+    const int in = b_.lane(to, LaneKind::kernel, text("receive {}/{}", from, channel));
     const DirectShape& shape = shapes_[static_cast<std::size_t>(from)];
     const std::uint64_t part = static_cast<std::uint64_t>(to) * shape.part_stride;
     const std::uint64_t place = static_cast<std::uint64_t>(from) * shape.place_stride;
@@ -205,7 +205,7 @@ Plan message_plan(const Topology& topology, const Request& request,
                   std::uint32_t host_tiles) {
   if (reduces(request.collective))
     throw Error(ErrorCode::unsupported,
-                text("message plans serve collectives that do not reduce, found ",
+                text("message plans serve collectives that do not reduce, found {}",
                      name_of(request.collective)));
   return MessagePlan(topology, request, config, calls_before, host_tiles).write();
 }

@@ -67,7 +67,7 @@ Queues queues_of(const std::vector<MessageEnd>& messages, int ranks) {
   for (const MessageEnd& message : messages) {
     if (message.peer < 0 || message.peer >= ranks)
       throw Error(ErrorCode::invalid_argument,
-                  text("peer of a message: wanted 0 to ", ranks - 1, ", found ", message.peer));
+                  text("peer of a message: wanted 0 to {}, found {}", ranks - 1, message.peer));
     if (message.bytes != 0) queues[{message.peer, message.sends}].push_back(message);
   }
   return queues;
@@ -88,9 +88,9 @@ struct MessageBatch {
 void check_kept(const std::deque<MessageEnd>& out, const std::deque<MessageEnd>& in, int rank) {
   if (out.empty() != in.empty() || (!out.empty() && out.front().bytes != in.front().bytes))
     throw Error(ErrorCode::invalid_argument,
-                text("rank ", rank, " sends itself ", out.empty() ? 0 : out.front().bytes,
-                     " bytes and receives ", in.empty() ? 0 : in.front().bytes,
-                     ": both must be in one group and of one size"));
+                text("rank {} sends itself {} bytes and receives {}: both must be in one group and "
+                     "of one size",
+                     rank, out.empty() ? 0 : out.front().bytes, in.empty() ? 0 : in.front().bytes));
 }
 
 /// Adds at most `most` messages of each direction with a peer.

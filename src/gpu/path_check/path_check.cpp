@@ -24,22 +24,21 @@ bool await(const std::function<bool()>& done, double wait_s) {
 }
 
 std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
-  const std::string theirs = text("rank ", peer, "'s GPU"), mine = text("rank ", rank, "'s");
-  if ((found & kPathUnproved) != 0) return text(mine, " kernel got no command to begin");
+  const std::string theirs = text("rank {}'s GPU", peer), mine = text("rank {}'s", rank);
+  if ((found & kPathUnproved) != 0) return text("{} kernel got no command to begin", mine);
   if ((found & kPathStored) != 0)
-    return text("data that ", theirs, " stores into ", mine, " arrives changed");
+    return text("data that {} stores into {} arrives changed", theirs, mine);
   if ((found & kPathLoaded) != 0)
-    return text("data that ", mine, " GPU loads from rank ", peer,
-                "'s differs from what is stored there");
+    return text("data that {} GPU loads from rank {}'s differs from what is stored there", mine,
+                peer);
   // After all other faults: the peer may be late because the peer's own wait for this rank timed
   // out.
   if ((found & kPathSilent) != 0)
-    return text("data that ", theirs, " stores into ", mine, " did not arrive within ", wait_s,
-                " s");
+    return text("data that {} stores into {} did not arrive within {} s", theirs, mine, wait_s);
   if ((found & kPathPushed) != 0)
-    return text("data that ", theirs, " copies into ", mine, " arrives changed");
-  return text("data that ", mine, " GPU copies out of rank ", peer,
-              "'s differs from what is stored there");
+    return text("data that {} copies into {} arrives changed", theirs, mine);
+  return text("data that {} GPU copies out of rank {}'s differs from what is stored there", mine,
+              peer);
 }
 
 bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
@@ -60,9 +59,10 @@ std::string fault_in(const PathInbox& inbox, int rank, int ranks, std::uint64_t 
     if (!holds(mail.pushed, nonce, peer, rank, PathMethod::pushed, round)) found |= kPathPushed;
     if (!holds(mail.pulled, nonce, peer, rank, PathMethod::offered, round)) found |= kPathPulled;
     if (found == 0) continue;
-    return text("direct access between GPUs is broken here, though the driver grants it: ",
-                described(rank, peer, found, wait_s),
-                "; let the IOMMU and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1");
+    return text(
+        "direct access between GPUs is broken here, though the driver grants it: {}; let the IOMMU "
+        "and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1",
+        described(rank, peer, found, wait_s));
   }
   return "";
 }
@@ -161,16 +161,18 @@ std::string broken_path(PathSide& side, const Exchange& exchange, int rank, int 
                         std::uint64_t nonce, const PathTimeouts& timeouts) {
   const auto finish = [&](const char* what, double wait_s) {
     if (!await([&] { return side.is_done(); }, wait_s))
-      throw Error(ErrorCode::timeout, text(what, " on rank ", rank, "'s GPU did not end within ",
-                                           wait_s, " s in the path check"));
+      throw Error(ErrorCode::timeout,
+                  text("{} on rank {}'s GPU did not end within {} s in the path check", what, rank,
+                       wait_s));
   };
   std::string fault;  // The first that this rank has found.
   const Stopping stopping(side);
   side.offer(0);
   side.start();
   if (!await([&] { return side.is_resident(); }, timeouts.start_s))
-    throw Error(ErrorCode::timeout, text("rank ", rank, "'s GPU was busy for ", timeouts.start_s,
-                                         " s, so the path check did not start"));
+    throw Error(ErrorCode::timeout,
+                text("rank {}'s GPU was busy for {} s, so the path check did not start", rank,
+                     timeouts.start_s));
   exchange("resident");
   side.set_command(kPathGo);
   finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);

@@ -46,7 +46,7 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
     : options_(options), order_(options.mixes_graphs) {
   if (options.ranks > kMaxCudaRanks)
     throw Error(ErrorCode::unsupported,
-                text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
+                text("wanted {} ranks on GPUs, at most {}", options.ranks, kMaxCudaRanks));
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   try {
@@ -201,7 +201,7 @@ void CudaRank::use_large_arena() {
   has_large_arena_ = true;  // Last: an exception above must not leave an arena without streams.
   if (has_lazy_arena())
     log(LogLevel::info, options_.rank,
-        text("arena for large calls: ", large_arena_->bytes() >> 20, " MiB of GPU ",
+        text("arena for large calls: {} MiB of GPU {}", large_arena_->bytes() >> 20,
              options_.device));
 }
 
@@ -215,7 +215,7 @@ std::string CudaRank::why_no_large_arena() const {
   const std::string failure = lazy_arena_->failure();
   return failure.empty()
              ? "it is not there yet on all ranks, and comes with calls outside captures"
-             : text(failure, "; free memory there: a later call outside a capture tries again");
+             : text("{}; free memory there: a later call outside a capture tries again", failure);
 }
 
 /// Returns the arena that holds the part once both tiers exist.
@@ -252,7 +252,7 @@ void CudaRank::prove_paths(const Exchange& exchange) {
   const std::string broken =
       broken_path(*side, exchange, options_.rank, options_.ranks, arena_->nonce());
   if (!broken.empty() && full_group_.through_host)
-    throw Error(ErrorCode::driver_error, text("in arenas in host memory, ", broken));
+    throw Error(ErrorCode::driver_error, text("in arenas in host memory, {}", broken));
   if (!broken.empty()) {
     PLAIT_CUDA_CALL(stream_synchronize, upload());
     arena_->leave_peers(exchange);
@@ -260,7 +260,7 @@ void CudaRank::prove_paths(const Exchange& exchange) {
   }
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   log(LogLevel::info, options_.rank,
-      text("paths between ", options_.ranks, " GPUs proved in ", took.count(), " ms"));
+      text("paths between {} GPUs proved in {} ms", options_.ranks, took.count()));
 }
 
 /// Adds the capabilities of rings to the group, and maps the flags through which GPUs and CPU cores
@@ -367,8 +367,8 @@ std::unique_ptr<PreparedCall> CudaRank::prepare(const Engine& engine, const Requ
   const std::string why = why_not(engine, request, tuning, group());
   if (!why.empty())
     throw Error(ErrorCode::unsupported,
-                text(engine.info().name, " does not take ", request.count, " ",
-                     name_of(request.type), " over ", request.ranks, " ranks: ", why));
+                text("{} does not take {} {} over {} ranks: {}", engine.info().name, request.count,
+                     name_of(request.type), request.ranks, why));
   const Current current(context_);
   return prepare_with_host_part(engine, request, tuning, *this);
 }
@@ -385,7 +385,7 @@ void CudaRank::messages(const std::vector<MessageEnd>& messages, Stream stream,
   if (!takes_messages())
     throw Error(
         ErrorCode::unsupported,
-        text("point-to-point messages have no slots on this communicator",
+        text("point-to-point messages have no slots on this communicator{}{}",
              full_group_.runs(kMessageKernels) ? "" : ": ", full_group_.lacks(kMessageKernels)));
   const MessageLaunchConfig config{
       message_channels(options_.ranks, full_group_.most_message_blocks), tuning,
@@ -421,11 +421,11 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
 std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   const Current current(context_);
   if (plan.request.ranks != options_.ranks)
-    throw Error(ErrorCode::mismatch, text("plan is for ", plan.request.ranks,
-                                          " ranks, the communicator has ", options_.ranks));
+    throw Error(ErrorCode::mismatch, text("plan is for {} ranks, the communicator has {}",
+                                          plan.request.ranks, options_.ranks));
   if (!full_group_.runs(kLaneKernels))
     throw Error(ErrorCode::unsupported,
-                text("plans do not run here: ", full_group_.lacks(kLaneKernels)));
+                text("plans do not run here: {}", full_group_.lacks(kLaneKernels)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, full_group_.sizes,
                                            options_.ring_bytes, options_.config, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
@@ -433,8 +433,9 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   std::size_t streams = 0;
   for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
   if (streams > kStreams)
-    throw Error(ErrorCode::unsupported, text("plan needs ", streams, " streams per rank; at most ",
-                                             kStreams, " run side by side on a GPU"));
+    throw Error(ErrorCode::unsupported,
+                text("plan needs {} streams per rank; at most {} run side by side on a GPU",
+                     streams, kStreams));
   return bound;
 }
 
@@ -494,9 +495,9 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
 
 bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const {
   if (copied_by == CopiedBy::copy_engines && options_.ranks > 2)
-    throw Error(ErrorCode::unsupported,
-                text("copy engines run plans of 2 ranks only, found ", options_.ranks,
-                     ": more were seen to hang; use one kernel"));
+    throw Error(ErrorCode::unsupported, text("copy engines run plans of 2 ranks only, found {}: "
+                                             "more were seen to hang; use one kernel",
+                                             options_.ranks));
   if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Copy engines of four and more GPUs have been seen to hang (E-0016).
@@ -593,7 +594,7 @@ void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream
 }
 
 std::string CudaRank::rank_name(std::size_t rank) const {
-  return options_.names.empty() ? text("rank ", rank) : options_.names[rank];
+  return options_.names.empty() ? text("rank {}", rank) : options_.names[rank];
 }
 
 void CudaRank::check() const {
@@ -605,17 +606,17 @@ void CudaRank::check() const {
   const std::string me = rank_name(static_cast<std::size_t>(options_.rank));
   const std::string peer = fault.peer == kNoPeer ? "a rank of another node" : rank_name(fault.peer);
   const std::string place =
-      fault.lane == ~0u ? text("a fused kernel") : text("lane ", fault.lane, " op ", fault.where);
+      fault.lane == ~0u ? text("a fused kernel") : text("lane {} op {}", fault.lane, fault.where);
   if (code == kFaultAborted)
-    throw Error(ErrorCode::aborted, text(me, " stopped waiting for ", peer, " in ", place));
+    throw Error(ErrorCode::aborted, text("{} stopped waiting for {} in {}", me, peer, place));
   constexpr const char* kNext =
       ". The call has no result, so its stream and this process's work on the GPU have failed: "
       "restart the program";
   if (code == kFaultLost)
     throw Error(ErrorCode::peer_lost,
-                text(me, " waited for ", peer, " in ", place, " when a rank was lost", kNext));
-  throw Error(ErrorCode::timeout, text(me, " waited ", options_.wait_s, " s for ", peer, " in ",
-                                       place, "; check that rank", kNext));
+                text("{} waited for {} in {} when a rank was lost{}", me, peer, place, kNext));
+  throw Error(ErrorCode::timeout, text("{} waited {} s for {} in {}; check that rank{}", me,
+                                       options_.wait_s, peer, place, kNext));
 }
 
 void CudaRank::abort() noexcept {
@@ -645,10 +646,10 @@ void CudaRank::break_off(Stream stream, const std::exception& error) noexcept {
 void CudaRank::throw_broken_off() const {
   throw Error(
       broken_code_,
-      text("a call of ", rank_name(static_cast<std::size_t>(options_.rank)),
-           " failed before all of its work was enqueued (", broken_reason_,
-           "). Peers count this call, so the communicator accepts no more calls and waiting "
-           "kernels fail: restart the program"));
+      text(
+          "a call of {} failed before all of its work was enqueued ({}). Peers count this call, so "
+          "the communicator accepts no more calls and waiting kernels fail: restart the program",
+          rank_name(static_cast<std::size_t>(options_.rank)), broken_reason_));
 }
 
 /// Also true if a capture of another thread forbids a query of the legacy stream.

@@ -74,9 +74,9 @@ std::vector<Request> requests_of(const Engine& engine, Collective collective, in
 
 std::string label_of(const Request& request, const std::string& setting, const Tuning& tuning) {
   std::string tuned;
-  for (const auto& [name, value] : params_of(tuning)) tuned += text(", ", name, " ", value);
-  return text(name_of(request), " of ", amount_of(request), " ", name_of(request.type), " on ",
-              request.ranks, " ranks, root ", request.root, ", ", setting, " arena", tuned);
+  for (const auto& [name, value] : params_of(tuning)) tuned += text(", {} {}", name, value);
+  return text("{} of {} {} on {} ranks, root {}, {} arena{}", name_of(request), amount_of(request),
+              name_of(request.type), request.ranks, request.root, setting, tuned);
 }
 
 Plan plan_or_refuse(const Engine& engine, const Request& request, const Tuning& tuning,
@@ -118,7 +118,7 @@ void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
     for (const EngineCase& second : calls)
       cases.push_back(
           {"in a row",
-           text(first.engine, ": ", first.label, "; then ", second.engine, ": ", second.label),
+           text("{}: {}; then {}: {}", first.engine, first.label, second.engine, second.label),
            {first.calls.front(), second.calls.front()},
            first.in_graphs && second.in_graphs});
 }
@@ -195,7 +195,7 @@ Group budget_group(int ranks) {
 
 Topology linked_machine(int gpus) {
   Topology machine;
-  machine.name = text("linked-", gpus);
+  machine.name = text("linked-{}", gpus);
   const auto both_ways = [&](LinkKind kind, int a, int b, double gb_per_s) {
     machine.links.push_back({kind, a, b, 1, gb_per_s, 1000.0, {}});
     machine.links.push_back({kind, b, a, 1, gb_per_s, 1000.0, {}});

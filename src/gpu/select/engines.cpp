@@ -31,7 +31,7 @@ const Engine* engine_named(const std::string& name, const Request& request) {
 std::string engine_names() {
   std::string names;
   for (const Engine* engine : engines())
-    names += text(names.empty() ? "" : ", ", engine->info().name);
+    names += text("{}{}", names.empty() ? "" : ", ", engine->info().name);
   return names;
 }
 
@@ -45,12 +45,12 @@ std::vector<std::string> engines_of(const Param& param) {
 std::string why_not(const Engine& engine, const Request& request, const Tuning& tuning,
                     const Group& group) {
   if (request.ranks != group.ranks)
-    return text("the request is for ", request.ranks, " ranks, the group has ", group.ranks);
+    return text("the request is for {} ranks, the group has {}", request.ranks, group.ranks);
   const std::vector<Collective>& served = engine.info().collectives;
   if (std::find(served.begin(), served.end(), request.collective) == served.end())
-    return text("it does not serve ", name_of(request.collective));
+    return text("it does not serve {}", name_of(request.collective));
   if (!request.counts.empty() && !engine.takes_counts())
-    return text("it serves blocks of one size, and not ", name_of(request));
+    return text("it serves blocks of one size, and not {}", name_of(request));
   const std::string why = why_no_host_part(engine, request, tuning, group);
   return why.empty() ? engine.why_not(request, tuning, group) : why;
 }

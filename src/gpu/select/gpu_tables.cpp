@@ -37,11 +37,11 @@ const std::vector<TuningTable>& gpu_tables() {
   static const std::vector<TuningTable> all = [] {
     std::vector<TuningTable> made;
     for (const ShippedFile& file : shipped_tuning()) {
-      const std::string place = text("tuning/", file.name, ".json");
+      const std::string place = text("tuning/{}.json", file.name);
       made.emplace_back(std::string_view(file.begin, file.end), place);
       if (made.back().name() != file.name)
         throw Error(ErrorCode::internal,
-                    text(place, ": name: wanted ", file.name, ", found ", made.back().name()));
+                    text("{}: name: wanted {}, found {}", place, file.name, made.back().name()));
     }
     return made;
   }();
@@ -52,7 +52,7 @@ const TuningTable& default_table() {
   static const TuningTable* const found =
       first([](const TuningTable& table) { return table.name() == kDefault; });
   if (found == nullptr)
-    throw Error(ErrorCode::internal, text("tuning/: wanted ", kDefault, ".json, found none"));
+    throw Error(ErrorCode::internal, text("tuning/: wanted {}.json, found none", kDefault));
   return *found;
 }
 
@@ -79,7 +79,7 @@ bool are_measured_models(const std::vector<std::string>& models, int ranks) {
 std::string measured_gpus() {
   std::string words;
   for (const TuningTable& table : gpu_tables())
-    words += text(words.empty() ? "" : " and ", "up to ", table.gpus().upto_ranks, " of ",
+    words += text("{}up to {} of {}", words.empty() ? "" : " and ", table.gpus().upto_ranks,
                   table.gpus().model);
   return words;
 }

@@ -36,7 +36,7 @@ const Engine* without_slots(const Request& request, const Group& group) {
 std::string params_in_words(const Tuning& tuning, const char* open, const char* next) {
   std::string words;
   for (const auto& [name, value] : params_of(tuning))
-    words += text(words.empty() ? open : next, name, "=", value);
+    words += text("{}{}={}", words.empty() ? open : next, name, value);
   return words.empty() ? words : words + ")";
 }
 
@@ -54,8 +54,8 @@ const char* whose_word(const EngineChoice& choice, bool as_measured) {
 
 /// "engine tiled (order=2, shift=1), as measured on such GPUs".
 std::string in_words(const EngineChoice& choice, bool as_measured) {
-  return text("engine ", choice.engine->info().name, params_in_words(choice.tuning, " (", ", "),
-              ", ", whose_word(choice, as_measured));
+  return text("engine {}{}, {}", choice.engine->info().name,
+              params_in_words(choice.tuning, " (", ", "), whose_word(choice, as_measured));
 }
 
 }  // namespace
@@ -152,7 +152,7 @@ EngineChoice Selector::by_caller(const Request& request, const EngineRequest& wa
       engine_named(wanted.engine, request), {}, EngineChoice::By::caller, std::nullopt};
   if (choice.engine == nullptr)
     throw Error(ErrorCode::invalid_argument,
-                text("engine: wanted one of ", engine_names(), ", found ", wanted.engine));
+                text("engine: wanted one of {}, found {}", engine_names(), wanted.engine));
   return choice;
 }
 
@@ -220,8 +220,8 @@ std::optional<EngineChoice> Selector::best(const Request& request,
   const std::string why = why_not(*choice->engine, request, choice->tuning, group_);
   if (!why.empty())
     throw Error(ErrorCode::unsupported,
-                text(name, " does not take ", name_of(request), " of ", amount_of(request), " ",
-                     name_of(request.type), " over ", request.ranks, " ranks: ", why,
+                text("{} does not take {} of {} {} over {} ranks: {}{}", name, name_of(request),
+                     amount_of(request), name_of(request.type), request.ranks, why,
                      wanted.engine.empty() ? "; leave params empty, or name a strategy"
                                            : "; leave strategy empty"));
   return choice;
@@ -252,14 +252,14 @@ bool wants_large_arena(const Selector& first, const Selector& whole, const Reque
 std::string Selector::explain(const Request& request, const EngineRequest& wanted) const {
   std::string lines;
   if (const std::optional<EngineChoice> choice = best(request, wanted))
-    lines = text("chosen: ", in_words(*choice, as_measured_), "\n");
+    lines = text("chosen: {}\n", in_words(*choice, as_measured_));
   else if (wanted.engine.empty() && prefers_plan(request))
     lines = "chosen: a plan, which is faster than each engine as simulated for this machine\n";
   if (differs_in_graphs(request, wanted))
-    lines += text("in graphs: ", in_words(*best(request, {"", {}, true}), as_measured_), "\n");
+    lines += text("in graphs: {}\n", in_words(*best(request, {"", {}, true}), as_measured_));
   for (const Engine* const engine : engines())
     if (const std::string why = why_not(*engine, request, {}, group_); !why.empty())
-      lines += text("  not ", engine->info().name, ": ", why, "\n");
+      lines += text("  not {}: {}\n", engine->info().name, why);
   return lines;
 }
 

@@ -40,7 +40,7 @@ Tuning tuning_at(const JsonPlace& place, const std::string& engine) {
   try {
     return tuning_from(engine, given);
   } catch (const Error& error) {
-    place.refuse(text("parameters that ", engine, " takes (", error.what(), ")"));
+    place.refuse(text("parameters that {} takes ({})", engine, error.what()));
   }
 }
 
@@ -49,10 +49,10 @@ const Engine* engine_at(const JsonPlace& place, const TuningRow& row) {
   request.collective = row.collective;
   request.ranks = row.upto_ranks;
   const Engine* const engine = engine_named(place.string(), request);
-  if (engine == nullptr) place.refuse(text("one of ", engine_names()));
+  if (engine == nullptr) place.refuse(text("one of {}", engine_names()));
   const std::vector<Collective>& served = engine->info().collectives;
   if (std::find(served.begin(), served.end(), row.collective) == served.end())
-    place.refuse(text("an engine that serves ", name_of(row.collective)));
+    place.refuse(text("an engine that serves {}", name_of(row.collective)));
   return engine;
 }
 
@@ -69,13 +69,13 @@ TuningRow row_at(const JsonPlace& place) {
   if (place.has("upto_blocks")) {
     if (row.when != RowUse::leaving_sms)
       place.at("upto_blocks")
-          .refuse(text("a row with \"when\": \"", name_of(RowUse::leaving_sms), "\""));
+          .refuse(text("a row with \"when\": \"{}\"", name_of(RowUse::leaving_sms)));
     row.upto_blocks = static_cast<unsigned>(place.at("upto_blocks").integer(1, kMostBlocks));
   }
   if (place.has("from_bytes")) row.from_bytes = size_at(place.at("from_bytes"));
   if (place.has("upto_bytes")) row.upto_bytes = size_at(place.at("upto_bytes"));
   if (row.upto_bytes < row.from_bytes)
-    place.at("upto_bytes").refuse(text("at least from_bytes, ", row.from_bytes));
+    place.at("upto_bytes").refuse(text("at least from_bytes, {}", row.from_bytes));
   if (place.has("type")) row.type = place.at("type").name_in<DataType>(kTypes);
   row.engine = engine_at(place.at("engine"), row);
   if (place.has("params")) row.tuning = tuning_at(place.at("params"), row.engine->info().name);
@@ -135,24 +135,24 @@ bool TuningRow::covers(const Request& request) const {
 
 bool MeasuredGpus::are(const std::string& kind) const {
   return std::any_of(links.begin(), links.end(), [&](const std::string& link) {
-    return matches(text(model, ", ", multiprocessors, " multiprocessors, ", link), kind);
+    return matches(text("{}, {} multiprocessors, {}", model, multiprocessors, link), kind);
   });
 }
 
 bool MeasuredGpus::are_model(const std::string& name) const { return matches(model, name); }
 
 std::string MeasuredGpus::kind() const {
-  return text(model, ", ", multiprocessors, " multiprocessors, ", links.front());
+  return text("{}, {} multiprocessors, {}", model, multiprocessors, links.front());
 }
 
 TuningTable::TuningTable(std::string_view json, const std::string& file) {
   if (json.empty()) return;
-  const std::string named = file.empty() ? kDocument : text(kDocument, " ", file);
+  const std::string named = file.empty() ? kDocument : text("{} {}", kDocument, file);
   const Json document = parse_json(json, named.c_str());
   const JsonPlace whole(document, "", named.c_str());
   const JsonPlace schema = whole.at("schema");
   if (schema.string() != kSchema)
-    schema.refuse(kSchema, text(schema.string(), ": run `plait tune` again"));
+    schema.refuse(kSchema, text("{}: run `plait tune` again", schema.string()));
   whole.object_of_some(
       {"schema", "name", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date", "rows"});
   name_ = whole.at("name").string();
@@ -189,7 +189,7 @@ std::string tuning_file(const Env& env, const std::string& fingerprint, int rank
     if (home.empty() || home[0] != '/') return "";
     folder = home + "/.cache";
   }
-  return text(folder, "/plait/tuning-", fingerprint, "-", ranks, ".json");
+  return text("{}/plait/tuning-{}-{}.json", folder, fingerprint, ranks);
 }
 
 std::string read_tuning(const Env& env, const std::string& file) {
@@ -217,7 +217,7 @@ std::string offered_tuning(const Env& env, const std::string& file, int rank) {
 std::string of_rank_0(const Exchange& exchange, const std::string& mine) {
   constexpr std::uint64_t kPieceBytes = 2048;
   const std::uint64_t bytes =
-      parse_integer("bytes of rank 0", exchange(text(mine.size()))[0], 0, kMaxJsonBytes);
+      parse_integer("bytes of rank 0", exchange(text("{}", mine.size()))[0], 0, kMaxJsonBytes);
   std::string whole;
   while (whole.size() < bytes)
     whole += exchange(mine.substr(std::min(whole.size(), mine.size()), kPieceBytes))[0];

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLeast = 80;  // device code is built from this compute capability on (docs/nccl.md)
 
-std::string number(int capability) { return text(capability / 10, ".", capability % 10); }
+std::string number(int capability) { return text("{}.{}", capability / 10, capability % 10); }
 
 /// Returns the kernel families that some model does not run. An unknown GPU runs all.
 FamilyLacks lacks_of(const std::vector<std::string>& models) {
@@ -24,18 +24,18 @@ FamilyLacks lacks_of(const std::vector<std::string>& models) {
     const GpuModel* const known = gpu_model(model);
     if (known == nullptr) continue;
     if (known->is_of_amd) {
-      lacks.add_all(text(model, " is a GPU of AMD, plait's device code runs on GPUs of NVIDIA"));
+      lacks.add_all(text("{} is a GPU of AMD, plait's device code runs on GPUs of NVIDIA", model));
       return lacks;
     }
     const int capability = known->capability;
-    const std::string found = text(model, " has compute capability ", number(capability));
+    const std::string found = text("{} has compute capability {}", model, number(capability));
     if (capability < kLeast) {
-      lacks.add_all(text(found, ", plait's device code wants ", number(kLeast), " or later"));
+      lacks.add_all(text("{}, plait's device code wants {} or later", found, number(kLeast)));
       return lacks;
     }
     for (const KernelFamily* const family : kernel_families())
       if (lacks.of(*family).empty() && (capability < family->from || capability >= family->below))
-        lacks.add(*family, text(found, ", ", family->wants));
+        lacks.add(*family, text("{}, {}", found, family->wants));
   }
   return lacks;
 }
@@ -126,7 +126,7 @@ Group usual_pair(int ranks, std::uint64_t memory_bytes, const std::vector<std::s
   const std::uint64_t bytes = usual_group(ranks, false, memory_bytes, 0, models).tiers.pair_bytes;
   if (bytes == 0)
     throw Error(ErrorCode::invalid_argument,
-                text("PLAIT_DEVICE_MEMORY leaves nothing for two of ", ranks, " ranks; raise it"));
+                text("PLAIT_DEVICE_MEMORY leaves nothing for two of {} ranks; raise it", ranks));
   Group group = usual_group(2, false, 0, 0, models);
   group.most_blocks = static_cast<unsigned>(pair_blocks(ranks));
   group.sizes = {};

@@ -80,8 +80,8 @@ void lay_slots(TiledArgs& shape, const TileWish& wish) {
   shape.part_rings = rings[0];
   shape.slot_bytes = whole(shape.block_bytes / (all * shape.window));
   if (shape.slot_bytes == 0)
-    throw Error(ErrorCode::internal, text("wanted ", kSlotGrainBytes, " bytes a slot, found ",
-                                          shape.block_bytes, " for ", all * shape.window));
+    throw Error(ErrorCode::internal, text("wanted {} bytes a slot, found {} for {}",
+                                          kSlotGrainBytes, shape.block_bytes, all * shape.window));
 }
 
 }  // namespace

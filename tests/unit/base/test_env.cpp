@@ -51,7 +51,7 @@ TEST_CASE("an empty value is as good as none") {
 }
 
 TEST_CASE("another tool's variable is set once, while other threads read") {
-  const auto name = [](int number) { return text("TEST_ENV_", number); };
+  const auto name = [](int number) { return text("TEST_ENV_{}", number); };
   std::atomic<int> reads{0};
   std::atomic<bool> are_set{false};
   std::thread reader([&] {

@@ -37,8 +37,8 @@ TEST_CASE("lines have the form host:pid:tid [rank] PLAIT LEVEL text") {
 TEST_CASE("lines go to a private file, up to the level asked for") {
   char folder[] = "/tmp/plait-test-log-XXXXXX";
   REQUIRE(mkdtemp(folder) != nullptr);
-  const std::string path = text(folder, "/log.", getpid());
-  set_log("INFO", text(folder, "/log.%p"));
+  const std::string path = text("{}/log.{}", folder, getpid());
+  set_log("INFO", text("{}/log.%p", folder));
   CHECK(log_enabled(LogLevel::info));
   CHECK(!log_enabled(LogLevel::explain));
   log(LogLevel::info, 1, "first");
@@ -56,7 +56,7 @@ TEST_CASE("lines go to a private file, up to the level asked for") {
   struct stat status{};
   REQUIRE(stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0600);
-  const std::string link = text(folder, "/link");
+  const std::string link = text("{}/link", folder);
   REQUIRE(symlink(path.c_str(), link.c_str()) == 0);
   CHECK_THROWS_AS(set_log("INFO", link), Error);
   unlink(link.c_str());
@@ -71,7 +71,7 @@ TEST_CASE("warnings that come unasked are on stderr, but for NONE") {
   dup2(file, STDERR_FILENO);
   for (const char* level : {"", "NONE", "VERSION", "WARN"}) {
     set_log(level, "");
-    warn_unasked(2, text("with '", level, "'"));
+    warn_unasked(2, text("with '{}'", level));
   }
   set_log("", "");
   dup2(before, STDERR_FILENO);

@@ -101,7 +101,7 @@ class RankProcesses {
     for (int peer = 1; peer < ranks; ++peer) {
       const bool mine = rank == 0 || rank == peer;
       const int end = pairs[peer - 1][rank == 0 ? 0 : 1];
-      if (mine) options.rendezvous += text(options.rendezvous.empty() ? "fd:" : ",", end);
+      if (mine) options.rendezvous += text("{}{}", options.rendezvous.empty() ? "fd:" : ",", end);
       if (rank != 0 || !mine) close(pairs[peer - 1][0]);
       if (rank == 0 || !mine) close(pairs[peer - 1][1]);
     }

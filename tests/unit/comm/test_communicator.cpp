@@ -44,7 +44,7 @@ void checked_sum(Communicator& comm, std::uint64_t count, const CallOptions& opt
     const float wanted = ranks * static_cast<float>(i % 1000) + ranks * (ranks - 1) / 2;
     if (output[i] != wanted)
       throw std::runtime_error(
-          text("element ", i, " of ", count, ": wanted ", wanted, ", found ", output[i]));
+          text("element {} of {}: wanted {}, found {}", i, count, wanted, output[i]));
   }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("pre-multiplied sums take every rank's own factor") {
     std::vector<float> output(100);
     comm.run(request, input.data(), output.data(), options);
     for (float value : output)
-      if (value != 12.0f) throw std::runtime_error(text("wanted 12, found ", value));
+      if (value != 12.0f) throw std::runtime_error(text("wanted 12, found {}", value));
   }));
 }
 
@@ -153,7 +153,7 @@ void send(Communicator& comm, int from, int to, std::uint64_t count) {
   std::vector<int> sent(count), got(count, -1);
   std::iota(sent.begin(), sent.end(), 1000 * from + to);
   pair.run(request, sends ? sent.data() : nullptr, sends ? nullptr : got.data());
-  if (!sends && got != sent) throw std::runtime_error(text("wrong from ", from, " to ", to));
+  if (!sends && got != sent) throw std::runtime_error(text("wrong from {} to {}", from, to));
 }
 
 TEST_CASE("two ranks send to each other while others do something else") {

@@ -117,7 +117,7 @@ TEST_CASE("long outputs that stop being writable are found") {
 }
 
 TEST_CASE("the limit of any group that this one lies in counts") {
-  const std::string root = text("/tmp/plait-test-groups-", ::getpid());
+  const std::string root = text("/tmp/plait-test-groups-{}", ::getpid());
   const auto group = [&](const std::string& name, const char* most, int used, int cache) {
     std::filesystem::create_directories(root + name);
     std::ofstream(root + name + "/memory.max") << most << '\n';

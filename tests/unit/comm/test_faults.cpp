@@ -26,7 +26,7 @@ struct FaultPoint {
   int victim;
   int step;
   std::string action;
-  std::string print() const { return text(step, ":", victim, ":", action); }
+  std::string print() const { return text("{}:{}:{}", step, victim, action); }
 };
 
 FaultPoint random_point(std::mt19937& random, const std::vector<std::string>& actions) {
@@ -79,13 +79,13 @@ class FaultTally {
  public:
   void add(const FaultPoint& point) {
     ++by_action_[point.action];
-    ++by_ranks_[text(point.ranks, " ranks")];
+    ++by_ranks_[text("{} ranks", point.ranks)];
     ++points_;
   }
   std::string print() const {
-    std::string line = text(points_, " points");
+    std::string line = text("{} points", points_);
     for (const auto* counts : {&by_action_, &by_ranks_})
-      for (const auto& [name, count] : *counts) line += text(", ", name, " ", count);
+      for (const auto& [name, count] : *counts) line += text(", {} {}", name, count);
     return line;
   }
 
@@ -125,7 +125,7 @@ TEST_CASE("a rank that ends itself at any step is named by every survivor") {
   FaultTally tally;
   for (int round = 0; round < plait_test::rounds(kPoints); ++round) {
     const FaultPoint point = random_point(random, {"kill", "kill", "abort", "exit"});
-    check_point(point, 30, ErrorCode::peer_lost, text("rank ", point.victim));
+    check_point(point, 30, ErrorCode::peer_lost, text("rank {}", point.victim));
     tally.add(point);
   }
   MESSAGE(tally.print());

@@ -87,7 +87,7 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
       CAPTURE(result.rank);
       CAPTURE(result.sentence);
       CHECK(result.code == static_cast<int>(ErrorCode::peer_lost));
-      CHECK(std::string(result.sentence).find(text("rank ", victim)) != std::string::npos);
+      CHECK(std::string(result.sentence).find(text("rank {}", victim)) != std::string::npos);
       CHECK(after_ms < kNoticedMs);
       in_calls += result.calls > 0 ? 1 : 0;
     }

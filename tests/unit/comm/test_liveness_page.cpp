@@ -18,9 +18,7 @@ using namespace plait;
 namespace {
 
 /// Text of show() for any descriptor of this process.
-std::string shown_as(int file, int place = 0) {
-  return text(getpid(), ' ', file, ' ', place, " 0");
-}
+std::string shown_as(int file, int place = 0) { return text("{} {} {} 0", getpid(), file, place); }
 
 }  // namespace
 

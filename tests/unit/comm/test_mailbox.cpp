@@ -226,8 +226,9 @@ TEST_CASE("a message of another size is an error that names both sizes, and is k
     Bytes small(12), found(bytes), next(4);
     const Posted out = send(group.at(0), 1, sent), behind = send(group.at(0), 1, other, 1);
     CHECK(failure_of(group.at(1), receive(group.at(1), 0, small)) ==
-          text("recv from rank 0 (tag 0): wanted 12 bytes, found a message of ", bytes,
-               " bytes from rank 0; receive into a tensor of that size and type"));
+          text("recv from rank 0 (tag 0): wanted 12 bytes, found a message of {} bytes from rank "
+               "0; receive into a tensor of that size and type",
+               bytes));
     arrives(group.at(0), out);
     arrives(group.at(1), receive(group.at(1), 0, next, 1));
     CHECK(next == other);
@@ -296,7 +297,7 @@ TEST_CASE("a shut-down names the message that nobody read") {
     send(group.at(0), 1, sent, 9);
     const auto late = group.at(0).shut_down("it was destroyed", 0.1);
     REQUIRE(late);
-    CHECK(late->what == text("the send of ", bytes, " bytes to rank 1 (tag 9)"));
+    CHECK(late->what == text("the send of {} bytes to rank 1 (tag 9)", bytes));
     CHECK(late->code == ErrorCode::timeout);
     CHECK(!group.at(0).shut_down("it was destroyed", 10));
   }
@@ -346,7 +347,7 @@ TEST_CASE("a killed rank is named within a second, in a wait and in the backgrou
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       CHECK(failure_of(mailbox, in) == "recv from rank 1 (tag 0): rank 1 has ended");
       CHECK(failure_of(mailbox, out) ==
-            text("send of ", large.size(), " bytes to rank 1 (tag 0): rank 1 has ended"));
+            text("send of {} bytes to rank 1 (tag 0): rank 1 has ended", large.size()));
     });
     CHECK(took > 0.15);
     CHECK(took < 1.2);

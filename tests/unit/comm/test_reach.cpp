@@ -62,7 +62,7 @@ TEST_CASE("two GPUs without their link have a plan for every size, in rank order
       request.ranks = 2;
       request.peer = 1;
       request.devices = devices;
-      CAPTURE(text(name_of(what), " of ", count));
+      CAPTURE(text("{} of {}", name_of(what), count));
       const auto chosen = chooser.plan_for(request, {});
       CHECK(chosen->plan.relay_devices.empty());
       CHECK(why_no_plan_memory(chosen->plan, memory) == "");

@@ -44,7 +44,7 @@ void allgather_twice(Rendezvous& rendezvous, int rank, int ranks) {
     for (int peer = 0; peer < ranks; ++peer) {
       if (all[peer].bytes != std::string(static_cast<std::size_t>(peer) * 40000,
                                          static_cast<char>('a' + peer + round)))
-        throw std::runtime_error(text("wrong bytes of rank ", peer));
+        throw std::runtime_error(text("wrong bytes of rank {}", peer));
       if (all[peer].fds.size() != 1 || (fcntl(all[peer].fds[0].get(), F_GETFD) & FD_CLOEXEC) == 0)
         throw std::runtime_error("descriptor missing or not close-on-exec");
     }
@@ -81,8 +81,8 @@ TEST_CASE("ranks join over inherited socket pairs, again and again") {
   for (auto& pair : pairs) REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
   for (int round = 0; round < 2; ++round) {
     const auto thrown = as_threads(3, [&](int rank) {
-      const std::string where =
-          rank == 0 ? text("fd:", pairs[0][0], ",", pairs[1][0]) : text("fd:", pairs[rank - 1][1]);
+      const std::string where = rank == 0 ? text("fd:{},{}", pairs[0][0], pairs[1][0])
+                                          : text("fd:{}", pairs[rank - 1][1]);
       const auto rendezvous = bootstrap(where, rank, 3, seconds(10));
       allgather_twice(*rendezvous, rank, 3);
     });
@@ -292,12 +292,12 @@ TEST_CASE("the other end's user is checked") {
 
 TEST_CASE("inherited descriptors must be Unix stream sockets, as many as there are other ranks") {
   Fd zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
-  CHECK_THROWS_AS(bootstrap(text("fd:", zero.get()), 1, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap(text("fd:{}", zero.get()), 1, 2, seconds(0.1)), Error);
   CHECK_THROWS_AS(bootstrap("fd:99999", 1, 2, seconds(0.1)), Error);
   CHECK_THROWS_AS(bootstrap("fd:x", 1, 2, seconds(0.1)), Error);
   int pair[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-  CHECK_THROWS_AS(bootstrap(text("fd:", pair[0]), 0, 3, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap(text("fd:{}", pair[0]), 0, 3, seconds(0.1)), Error);
   close(pair[0]), close(pair[1]);
 }
 
@@ -391,7 +391,7 @@ TEST_CASE("it warns over inherited sockets too, and about a slow rank that has j
   const auto thrown = as_threads(2, [&](int rank) {
     const auto late = [&] { std::this_thread::sleep_for(std::chrono::seconds(rank)); };
     late();
-    const auto rendezvous = bootstrap(text("fd:", ends[rank]), rank, 2, seconds(20), 0.2);
+    const auto rendezvous = bootstrap(text("fd:{}", ends[rank]), rank, 2, seconds(20), 0.2);
     for (int round = 0; round < 2; ++round) {
       late();
       rendezvous->allgather("x", {}, seconds(20));

@@ -113,8 +113,8 @@ std::vector<ArenaUse> uses() {
 }
 
 std::string text_of(const ArenaUse& use, std::uint64_t budget) {
-  return text(use.ranks, " ranks, ", use.floats_only ? "drop-in" : "library",
-              use.moves_only ? ", pair" : "", use.two_tiers ? ", grows" : "", ", ",
+  return text("{} ranks, {}{}{}, {}", use.ranks, use.floats_only ? "drop-in" : "library",
+              use.moves_only ? ", pair" : "", use.two_tiers ? ", grows" : "",
               byte_count_text(budget));
 }
 

@@ -63,8 +63,9 @@ TEST_CASE("an exchange covers its message once, and no slot is used before it is
                 if (bytes / std::min<std::uint64_t>(inbox, std::max<std::uint64_t>(piece, 65536)) >
                     200)
                   continue;
-                CAPTURE(text(bytes, " bytes, inbox ", inbox, ", pieces ", piece, ", ring ", ring,
-                             ", host ", permille, ", cuts ", cuts, ", borrowed ", borrowed));
+                CAPTURE(
+                    text("{} bytes, inbox {}, pieces {}, ring {}, host {}, cuts {}, borrowed {}",
+                         bytes, inbox, piece, ring, permille, cuts, borrowed));
                 const ExchangeSpace room{inbox, ring, piece, permille, cuts, borrowed};
                 const ExchangeCut cut = cut_exchange(bytes, room);
                 check_pieces(cut, room);

@@ -34,11 +34,11 @@ void on_ranks(int ranks, const Work& work) {
 /// Cards of two rounds, each to be gathered from all ranks.
 void allocate_arena(const LazyArena::Exchange& exchange, int rank, int ranks) {
   for (const char* const round : {"record", "mapped"}) {
-    const std::vector<std::string> records = exchange(text(round, ' ', rank));
+    const std::vector<std::string> records = exchange(text("{} {}", round, rank));
     if (records.size() != static_cast<std::size_t>(ranks))
       throw Error(ErrorCode::internal, "wanted one record a rank");
     for (int peer = 0; peer < ranks; ++peer)
-      if (records[static_cast<std::size_t>(peer)] != text(round, ' ', peer))
+      if (records[static_cast<std::size_t>(peer)] != text("{} {}", round, peer))
         throw Error(ErrorCode::internal, "record of another rank");
   }
 }
@@ -138,7 +138,7 @@ TEST_CASE("ranks that lack memory for a while: a later call starts again, and al
       const auto fail = [&](unsigned at) {
         if (lacking <= 0 || random() % 3 != at) return;
         --lacking;
-        throw Error(ErrorCode::out_of_memory, text("rank ", rank, " is full"));
+        throw Error(ErrorCode::out_of_memory, text("rank {} is full", rank));
       };
       LazyArena lazy_arena(
           *page, rank, ranks, 0,

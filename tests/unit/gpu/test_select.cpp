@@ -52,7 +52,7 @@ Request request_of(DataType type, std::uint64_t bytes, int ranks = 8) {
 
 std::string said(const EngineChoice& choice) {
   std::string words = choice.engine->info().name;
-  for (const auto& [name, value] : params_of(choice.tuning)) words += text(" ", name, "=", value);
+  for (const auto& [name, value] : params_of(choice.tuning)) words += text(" {}={}", name, value);
   return words + (choice.beats_nccl.value_or(false) ? ", ahead" : "");
 }
 
@@ -65,7 +65,8 @@ std::string chosen(const Request& request) {
 }
 
 std::string tuned(const std::string& more) {
-  return text(R"({"schema":"plait.tuning/4","name":"m","gpu":{"model":"g","multiprocessors":132,)",
+  return text("{}{}{}{}{}{}",
+              R"({"schema":"plait.tuning/4","name":"m","gpu":{"model":"g","multiprocessors":132,)",
               R"("links":["no NVLink"],"upto_ranks":8},"nccl":"","rows":[{"when":"alone",)",
               R"("collective":"all_reduce","type":"fp32","from_ranks":8,"upto_ranks":8,)",
               R"("upto_bytes":"1G","engine":"tiled",)", more, R"("source":"plait tune"}]})");

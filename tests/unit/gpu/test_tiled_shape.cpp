@@ -22,7 +22,7 @@ TEST_CASE("tiles cover the parts and fit their slots, for any size") {
           const TileWish wish{
               .most_blocks = blocks, .tile_units = wished, .slot_memory_bytes = 72ull << 20};
           CHECK(spread_tiles(shape, wish) == shape.blocks);
-          CAPTURE(text(ranks, " ranks, count ", count, ", blocks ", blocks, ", tile ", wished));
+          CAPTURE(text("{} ranks, count {}, blocks {}, tile {}", ranks, count, blocks, wished));
           CHECK(shape.blocks >= 1);
           CHECK(shape.blocks <= blocks);
           CHECK(std::uint64_t{shape.block_bytes} * kTileBlocks <= 72ull << 20);

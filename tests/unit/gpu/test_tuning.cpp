@@ -52,10 +52,11 @@ TEST_CASE("a parameter that an engine does not use is refused, with the known on
 TEST_CASE("a removed schedule of tiled is refused with what to do") {
   for (const char* name : {"fold", "ring", "pull", "under_way_kib", "copied_results"}) {
     CAPTURE(name);
-    CHECK(refusal("tiled", {{"shift", 1}, {name, 1}}) ==
-          text("invalid argument: ", name,
-               "=1 of tiled: removed in 0.2.0, since no measured row chose this schedule: leave it "
-               "out, and write a tuning table that has it anew by `plait tune`"));
+    CHECK(
+        refusal("tiled", {{"shift", 1}, {name, 1}}) ==
+        text("invalid argument: {}=1 of tiled: removed in 0.2.0, since no measured row chose this "
+             "schedule: leave it out, and write a tuning table that has it anew by `plait tune`",
+             name));
     CHECK(refusal("scatter_ring", {{name, 1}}).find("wanted one of") != std::string::npos);
   }
   for (const char* engine : {"tiled", "scatter_ring"}) {

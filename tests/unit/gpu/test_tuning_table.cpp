@@ -18,15 +18,17 @@ namespace {
 std::string row(const std::string& collective, const std::string& type, std::uint64_t upto_bytes,
                 const std::string& engine, int blocks = 0, const std::string& when = "alone",
                 const std::string& more = "") {
-  return text("{\"when\":\"", when, "\",\"collective\":\"", collective, "\",\"type\":\"", type,
-              "\",\"upto_ranks\":2,\"upto_bytes\":\"", upto_bytes, "\",\"engine\":\"", engine,
-              "\",\"params\":{\"blocks\":", blocks, "},", more, "\"source\":\"plait tune\"}");
+  return text(
+      "{{\"when\":\"{}\",\"collective\":\"{}\",\"type\":\"{}\",\"upto_ranks\":2,\"upto_bytes\":\"{}"
+      "\",\"engine\":\"{}\",\"params\":{{\"blocks\":{}}},{}\"source\":\"plait tune\"}}",
+      when, collective, type, upto_bytes, engine, blocks, more);
 }
 
 std::string table(const std::string& rows) {
-  return text(R"({"schema":"plait.tuning/4","name":"m","fingerprint":"f","gpu":{"model":"g",)",
+  return text("{}{}{}{}]}}",
+              R"({"schema":"plait.tuning/4","name":"m","fingerprint":"f","gpu":{"model":"g",)",
               R"("multiprocessors":132,"links":["no NVLink"],"upto_ranks":2},"cuda_driver":13000,)",
-              R"("nccl":"2.28.9","plait":"0","date":"d","rows":[)", rows, "]}");
+              R"("nccl":"2.28.9","plait":"0","date":"d","rows":[)", rows);
 }
 
 std::string refusal(const std::string& json) {
@@ -120,7 +122,7 @@ TEST_CASE("rows of overlap_compute do not serve calls alone, and vice versa") {
 
 TEST_CASE("a row covers a range of ranks and bytes") {
   const auto with = [](const std::string& ranks, const std::string& bytes) {
-    return TuningTable(table(text(R"({"collective":"all_reduce",)", ranks, bytes,
+    return TuningTable(table(text("{}{}{}{}", R"({"collective":"all_reduce",)", ranks, bytes,
                                   R"("engine":"tiled","source":"guess"})")));
   };
   const TuningTable ranks = with(R"("from_ranks":3,"upto_ranks":5,)", "");

@@ -109,7 +109,7 @@ class PlanRunner {
     if (in_place_ && region.space == Space::input && output_bytes(plan_.request, region.rank) == 0)
       offset += input_offset(region.rank);
     if (offset + region.bytes > held->size()) {
-      wrong_ = text("out of bounds: ", name_of(region.space), " of ", region.rank);
+      wrong_ = text("out of bounds: {} of {}", name_of(region.space), region.rank);
       return nullptr;
     }
     return held->data() + offset;
@@ -117,7 +117,7 @@ class PlanRunner {
   bool is_private(const Lane& lane, const Region& region) {
     const bool is_users = region.space == Space::input || region.space == Space::output;
     if (is_users && region.rank != lane.rank && !plan_.symmetric)
-      wrong_ = text("rank ", lane.rank, " touches ", name_of(region.space), " of ", region.rank);
+      wrong_ = text("rank {} touches {} of {}", lane.rank, name_of(region.space), region.rank);
     return wrong_.empty();
   }
   bool step(const Lane& lane, const Op& op) {
@@ -153,7 +153,7 @@ class PlanRunner {
     std::string out;
     for (std::size_t lane = 0; lane < next.size(); ++lane)
       if (next[lane] != plan_.lanes[lane].ops.size())
-        out += text(" r", plan_.lanes[lane].rank, ".", plan_.lanes[lane].name, "@", next[lane]);
+        out += text(" r{}.{}@{}", plan_.lanes[lane].rank, plan_.lanes[lane].name, next[lane]);
     return out;
   }
   std::uint8_t expected(int rank, std::uint64_t i) const {
@@ -190,7 +190,7 @@ class PlanRunner {
       if (data == nullptr) return wrong_;
       for (std::uint64_t i = 0; i < out; ++i)
         if (data[i] != expected(rank, i))
-          return text("rank ", rank, " byte ", i, ": wanted ", int{expected(rank, i)}, ", found ",
+          return text("rank {} byte {}: wanted {}, found {}", rank, i, int{expected(rank, i)},
                       int{data[i]});
     }
     return "";

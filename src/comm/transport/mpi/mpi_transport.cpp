@@ -50,7 +50,8 @@ MpiFunctions functions_of(const mpi::LoadedMpi& loaded) {
 #define PLAIT_MPI_FUNCTION(name, parameters)                                                \
   found.name = reinterpret_cast<int(*) parameters>(::dlsym(loaded.library, "PMPI_" #name)); \
   if (found.name == nullptr)                                                                \
-    throw Error(ErrorCode::unsupported, text(loaded.path, " has no MPI_" #name ": wanted MPI 3"));
+    throw Error(ErrorCode::unsupported,                                                     \
+                text("{}{}", loaded.path, " has no MPI_" #name ": wanted MPI 3"));
 #include "comm/transport/mpi/node_functions.def"
 #undef PLAIT_MPI_FUNCTION
   return found;
@@ -86,7 +87,7 @@ class MpiTransport : public Transport {
       mpi_.Comm_free(&comm_);
   }
   int ranks() const override { return ranks_; }
-  std::string name() const override { return text("MPI, ", loaded_.path); }
+  std::string name() const override { return text("MPI, {}", loaded_.path); }
 
   std::uint64_t send(int peer, int tag, const void* src, std::size_t bytes) override {
     return start([&](Handle* request) {
@@ -162,7 +163,7 @@ class MpiTransport : public Transport {
     int length = 0;
     if (mpi_.Error_string(result, said.data(), &length) != 0) length = 0;
     throw Error(ErrorCode::peer_lost,
-                text(what, " returned ", result, ": ", said.data(), " (", loaded_.path, ")"));
+                text("{} returned {}: {} ({})", what, result, said.data(), loaded_.path));
   }
   template <class Begin>
   std::uint64_t start(const Begin& begin) {
@@ -215,13 +216,15 @@ class MpiTransport : public Transport {
     for (int peer = 0; peer < ranks_; ++peer) {
       bool has_come = peer == rank_ || has_given_up(peer);
       for (; !has_come && now_ns() < deadline_ns; has_come = has_given_up(peer)) ::usleep(500);
-      if (!has_come) missing += text(missing.empty() ? "" : ", ", peer);
+      if (!has_come) missing += text("{}{}", missing.empty() ? "" : ", ", peer);
       if (has_come && peer != rank_) consume_gave_up(peer);
     }
     return missing.empty()
-               ? text("ranks came later than arrive_s (", arrive_s, "  s) after each other")
-               : text("wanted all ranks of MPI_COMM_WORLD to make this communicator; after ",
-                      arrive_s, " s (arrive_s) there is no rank ", missing);
+               ? text("ranks came later than arrive_s ({}  s) after each other", arrive_s)
+               : text(
+                     "wanted all ranks of MPI_COMM_WORLD to make this communicator; after {} s "
+                     "(arrive_s) there is no rank {}",
+                     arrive_s, missing);
   }
 
   /// Receives the message, so that a later communicator does not read it.
@@ -271,9 +274,10 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
                         functions.Comm_size(loaded.abi.world, &its_ranks) == 0;
   if (has_rank && may_be_some && its_ranks != ranks) return nullptr;
   if (!has_rank || its_rank != rank || its_ranks != ranks) {
-    const Error wrong(ErrorCode::mismatch,
-                      text("this is rank ", rank, " of ", ranks, "; MPI_COMM_WORLD says ", its_rank,
-                           " of ", its_ranks, ": both must be the same"));
+    const Error wrong(
+        ErrorCode::mismatch,
+        text("this is rank {} of {}; MPI_COMM_WORLD says {} of {}: both must be the same", rank,
+             ranks, its_rank, its_ranks));
     if (its_ranks == ranks) {  // the peers wait for this rank
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);

@@ -128,7 +128,7 @@ NativeNccl* load() {
 #include "comm/transport/nccl/functions.def"
 #undef PLAIT_NCCL_NATIVE
   if (!missing.empty()) {
-    table->why_absent = text(found.path, " lacks", missing);
+    table->why_absent = text("{} lacks{}", found.path, missing);
     return table;
   }
   find_code(*table, reinterpret_cast<const void*>(table->async_error));

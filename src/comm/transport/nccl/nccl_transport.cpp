@@ -18,7 +18,7 @@ namespace {
 void require(Result result, const char* what) {
   if (result != ncclSuccess)
     throw Error(ErrorCode::peer_lost,
-                text(what, " between nodes returned ", static_cast<int>(result)));
+                text("{} between nodes returned {}", what, static_cast<int>(result)));
 }
 
 /// NCCL's type number, and NCCL elements per element: calls that only move data may move bytes.
@@ -71,14 +71,14 @@ std::string why_no_call(const Request& request) {
   if (!is_called(request.collective))
     return native().send != nullptr && native().receive != nullptr
                ? ""
-               : text("ncclSend: ", native().path, " has none");
+               : text("ncclSend: {} has none", native().path);
   if (!reduces(request.collective)) return "";
-  if (nccl_type(request.type) < 0) return text(kBetween, "reduces no ", name_of(request.type));
+  if (nccl_type(request.type) < 0) return text("{}reduces no {}", kBetween, name_of(request.type));
   if (nccl_op(request.op) >= 0) return "";
   if (!is_scaled || native().make_scaled_sum == nullptr)
-    return text(kBetween, "has no reduction ", name_of(request.op));
+    return text("{}has no reduction {}", kBetween, name_of(request.op));
   if (request.type == DataType::fp32 || request.type == DataType::fp64) return "";
-  return text("factors of ", name_of(request.type), " between nodes: wanted fp32 or fp64");
+  return text("factors of {} between nodes: wanted fp32 or fp64", name_of(request.type));
 }
 
 class NcclTransport::Caller {
@@ -230,7 +230,7 @@ std::optional<Error> NcclTransport::failure() {
     if (status == ncclSuccess && (comm_error == ncclSuccess || comm_error == ncclInProgress))
       continue;
     return Error(ErrorCode::peer_lost,
-                 text("NCCL between nodes: error ",
+                 text("NCCL between nodes: error {}",
                       static_cast<int>(status == ncclSuccess ? comm_error : status)));
   }
   return std::nullopt;
@@ -250,7 +250,7 @@ void NcclTransport::abort() noexcept {
       ended->store(true);
     }).detach();
   } catch (const std::exception& error) {
-    log(LogLevel::warn, -1, text("NCCL's communicators between nodes stay: ", error.what()));
+    log(LogLevel::warn, -1, text("NCCL's communicators between nodes stay: {}", error.what()));
     ended_->store(true);
   }
 }
