@@ -77,7 +77,7 @@ deps: $(VENV)/tools
 $(VENV)/tools: tools/fetch_doctest.sh pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q "scikit-build-core>=0.11" "nanobind>=2.9" "nlohmann-json>=3.11" cmake ninja
+	$(BIN)/python -m pip install -q "scikit-build-core>=0.11" "nanobind>=2.9" "nlohmann-json>=3.11" "nvidia-nvtx>=13" cmake ninja
 	$(BIN)/python -m pip install -q --no-deps "cmeel-fmt>=12"
 	tools/fetch_doctest.sh
 	@touch $@

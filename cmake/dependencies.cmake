@@ -1,10 +1,10 @@
-# Finds foreign headers: nlohmann/json and {fmt} (core), doctest (tests). Order: .deps, the build Python's
-# site-packages (PyPI's nlohmann-json and cmeel-fmt wheels), the system.
+# Finds foreign headers: nlohmann/json, {fmt} and nvtx3 (core), doctest (tests). Order: .deps, the build Python's
+# site-packages (PyPI's nlohmann-json, cmeel-fmt and nvidia-nvtx wheels), a CUDA toolkit, the system.
 find_package(Python 3.9 COMPONENTS Interpreter Development.Module)
 set(PLAIT_HINTS ${PROJECT_SOURCE_DIR}/.deps/include ${PROJECT_SOURCE_DIR}/.deps/usr/include)
 if(Python_Interpreter_FOUND)
   execute_process(COMMAND ${Python_EXECUTABLE} -c
-    "import sys,os;print(';'.join(p+s for p in sys.path if p for s in ('/nlohmann_json/include','/cmeel.prefix/include','/../../../include','/include')))"
+    "import sys,os;print(';'.join(p+s for p in sys.path if p for s in ('/nlohmann_json/include','/cmeel.prefix/include','/nvidia/cu13/include','/../../../include','/include')))"
     OUTPUT_VARIABLE PLAIT_PYTHON_HINTS OUTPUT_STRIP_TRAILING_WHITESPACE)
   list(APPEND PLAIT_HINTS ${PLAIT_PYTHON_HINTS})
 endif()
@@ -17,6 +17,12 @@ if(NOT PLAIT_FMT_INCLUDE)
   message(FATAL_ERROR "wanted fmt/base.h of {fmt} 11 or later, found none: run `make deps`, or `pip install --no-deps cmeel-fmt`")
 endif()
 target_include_directories(plait_flags SYSTEM INTERFACE ${PLAIT_FMT_INCLUDE})
+find_path(PLAIT_NVTX_INCLUDE nvtx3/nvToolsExt.h HINTS ${PLAIT_HINTS} PATHS /usr/local/cuda/include)
+if(NOT PLAIT_NVTX_INCLUDE)
+  message(FATAL_ERROR "wanted nvtx3/nvToolsExt.h of NVTX 3, found none: run `make deps`, or `pip install nvidia-nvtx`")
+endif()
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/comm/trace/nvtx.cpp PROPERTIES COMPILE_OPTIONS
+  "-isystem;${PLAIT_NVTX_INCLUDE}")
 add_library(plait_json INTERFACE)
 target_include_directories(plait_json SYSTEM INTERFACE ${PLAIT_JSON_INCLUDE})
 if(PLAIT_TESTS)

@@ -1,4 +1,4 @@
-"""Compares plait's declarations of the CUDA driver, NVML and NVTX with NVIDIA's headers.
+"""Compares plait's declarations of the CUDA driver and NVML with NVIDIA's headers.
 
 A compiler checks constants, layouts and arguments of each function. The headers come with the
 packages of `pip install '.[test]'`, with toolkits, and from CUDA_HEADERS; each set is compared.
@@ -265,36 +265,3 @@ def test_nvmls_constants_layouts_and_functions(tmp_path):
         source += _holds(both, f"{symbol} takes what {field} is given")
     for folder in _folders("nvml.h"):
         assert _compile(source + "}\n", folder, tmp_path) == "", folder
-
-
-def test_nvtxs_structure_and_functions(tmp_path):
-    fields = {
-        "version": "version",
-        "size": "size",
-        "payload_type": "payloadType",
-        "payload": "payload",
-        "message_type": "messageType",
-        "message": "message",
-    }
-    source = "#include <cstddef>\n#include <nvtx3/nvToolsExt.h>\n" + ALIKE
-    source += '#include "comm/trace/nvtx.cpp"\nnamespace plait {\n'
-    source += "constexpr NvtxEventAttributes kOurs;\n"
-    ours = "NvtxEventAttributes"
-    source += _holds(f"sizeof({ours}) == NVTX_EVENT_ATTRIB_STRUCT_SIZE", "the sizes are equal")
-    for field, there in fields.items():
-        both = f"offsetof({ours}, {field}) == offsetof(nvtxEventAttributes_t, {there})"
-        source += _holds(both, f"{field} is {there}")
-    for field, value in {
-        "version": "NVTX_VERSION",
-        "size": "NVTX_EVENT_ATTRIB_STRUCT_SIZE",
-        "payload_type": "NVTX_PAYLOAD_TYPE_UNSIGNED_INT64",
-        "message_type": "NVTX_MESSAGE_TYPE_ASCII",
-    }.items():
-        source += _holds(f"(int)kOurs.{field} == (int){value}", f"{field} is {value}")
-    for field, symbol in {"push": "nvtxDomainRangePushEx", "pop": "nvtxDomainRangePop"}.items():
-        both = f"Alike<decltype(Tools::{field}), decltype(&::{symbol})>::value"
-        source += _holds(both, f"{symbol} takes what {field} is given")
-    for folder in _folders("nvtx3/nvToolsExt.h"):
-        assert _compile(source + "}\n", folder, tmp_path) == "", folder
-    wrong = source + _holds("(int)kOurs.version == 2", "a wrong one") + "}\n"
-    assert "a wrong one" in _compile(wrong, folder, tmp_path)

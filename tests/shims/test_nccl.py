@@ -525,9 +525,8 @@ def test_threads_are_not_taken_as_nodes(run_case):
 def test_nvtx_ranges_where_a_tool_listens(run_case, built, tmp_path):
     record = tmp_path / "ranges"
     env = {
-        "LD_LIBRARY_PATH": str(built / "standin"),
         "NVTX_RECORD": str(record),
-        "NVTX_INJECTION64_PATH": "a tool",
+        "NVTX_INJECTION64_PATH": str(built / "standin" / "libstandin_nvtx.so"),
     }
     run_case("others", 2, env=env)
     lines = record.read_text().splitlines()

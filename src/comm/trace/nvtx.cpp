@@ -1,73 +1,40 @@
-// NVTX through libnvtx3interop or the older libnvToolsExt, whichever is installed. Tools set
-// NVTX_INJECTION64_PATH for the programs they start. The structures are NVTX 3's.
+// Makes the ranges by NVIDIA's nvtx3 headers, which load the tool that NVTX_INJECTION64_PATH names.
 #include "comm/trace/nvtx.hpp"
 
-#include <dlfcn.h>
-
-#include <string>
+#include <nvtx3/nvToolsExt.h>
 
 #include "base/env.hpp"
 
 namespace plait {
 namespace {
 
-struct NvtxEventAttributes {
-  std::uint16_t version = 3;
-  std::uint16_t size = 48;
-  std::uint32_t category = 0;
-  std::int32_t color_type = 0, color = 0;
-  std::int32_t payload_type = 1;  // unsigned, 64 bits
-  std::int32_t reserved = 0;
-  std::uint64_t payload = 0;
-  std::int32_t message_type = 1;  // ASCII
-  std::int32_t pad = 0;
-  const char* message = nullptr;
-};
-static_assert(sizeof(NvtxEventAttributes) == 48);
-
-struct Tools {
-  void* domain = nullptr;
-  int (*push)(void* domain, const NvtxEventAttributes* attributes) = nullptr;
-  int (*pop)(void* domain) = nullptr;
-};
-
-Tools load() {
-  Tools tools;
-  if (foreign_env("NVTX_INJECTION64_PATH").empty()) return tools;
-  for (const char* name : {"libnvtx3interop.so.1", "libnvToolsExt.so.1"}) {
-    void* library = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr) continue;
-    const auto create =
-        reinterpret_cast<void* (*)(const char*)>(::dlsym(library, "nvtxDomainCreateA"));
-    tools.push = reinterpret_cast<decltype(tools.push)>(::dlsym(library, "nvtxDomainRangePushEx"));
-    tools.pop = reinterpret_cast<decltype(tools.pop)>(::dlsym(library, "nvtxDomainRangePop"));
-    if (create != nullptr && tools.push != nullptr && tools.pop != nullptr)
-      tools.domain = create("plait");
-    if (tools.domain != nullptr) return tools;
-  }
-  return Tools{};
-}
-
-const Tools& tools() {
-  static const Tools found = load();
-  return found;
+/// The domain "plait", or nullptr if no tool listens. The headers read the environment without a
+/// lock, so they are asked only if a tool has set the variable.
+nvtxDomainHandle_t domain() {
+  static const nvtxDomainHandle_t made = foreign_env("NVTX_INJECTION64_PATH").empty()
+                                             ? nullptr
+                                             : nvtxDomainCreateA("plait");
+  return made;
 }
 
 }  // namespace
 
-bool NvtxRange::is_listened_to() { return tools().domain != nullptr; }
+bool NvtxRange::is_listened_to() { return domain() != nullptr; }
 
 NvtxRange::NvtxRange(const char* name, std::uint64_t bytes) {
-  const Tools& there = tools();
-  if (there.domain == nullptr) return;
-  NvtxEventAttributes attributes;
-  attributes.message = name;
-  attributes.payload = bytes;
-  open_ = there.push(there.domain, &attributes) >= 0;
+  if (!is_listened_to()) return;
+  nvtxEventAttributes_t attributes{};
+  attributes.version = NVTX_VERSION;
+  attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  attributes.message.ascii = name;
+  attributes.payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
+  attributes.payload.ullValue = bytes;
+  open_ = nvtxDomainRangePushEx(domain(), &attributes) >= 0;
 }
 
 NvtxRange::~NvtxRange() {
-  if (open_) tools().pop(tools().domain);
+  if (open_) nvtxDomainRangePop(domain());
 }
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Ranges in NVTX domain "plait" for Nsight and other tools: a range per call, with the bytes. The
-// NVTX library is opened only if a tool has announced itself; otherwise a range costs a test.
+// Ranges in NVTX domain "plait" for Nsight and other tools: a range per call, with the bytes. A
+// range costs a test if no tool has set NVTX_INJECTION64_PATH.
 #pragma once
 #include <cstdint>
 

@@ -1,19 +1,12 @@
-// Stand-in libnvtx3interop.so.1: writes name and bytes of each range to the file NVTX_RECORD.
+// Stand-in tool of NVTX, for NVTX_INJECTION64_PATH: writes name and bytes of each range to the file
+// NVTX_RECORD.
+#include <nvtx3/nvToolsExt.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 namespace {
-
-struct NvtxAttributes {
-  std::uint16_t version, size;
-  std::uint32_t category;
-  std::int32_t color_type, color, payload_type, reserved;
-  std::uint64_t payload;
-  std::int32_t message_type;
-  const char* message;
-};
 
 void write(const char* what, const char* name, std::uint64_t bytes) {
   const char* path = std::getenv("NVTX_RECORD");
@@ -23,25 +16,42 @@ void write(const char* what, const char* name, std::uint64_t bytes) {
   std::fclose(file);
 }
 
-int domain = 0;
+int the_domain = 0;
 
-}  // namespace
-
-extern "C" {
-
-[[gnu::visibility("default")]] void* nvtxDomainCreateA(const char* name) {
+nvtxDomainHandle_t create(const char* name) {
   write("domain", name, 0);
-  return &domain;
+  return reinterpret_cast<nvtxDomainHandle_t>(&the_domain);
 }
 
-[[gnu::visibility("default")]] int nvtxDomainRangePushEx(void*, const NvtxAttributes* attributes) {
-  write("push", attributes->message, attributes->payload);
+int push(nvtxDomainHandle_t, const nvtxEventAttributes_t* attributes) {
+  const bool is_whole = attributes->version == NVTX_VERSION &&
+                        attributes->size == NVTX_EVENT_ATTRIB_STRUCT_SIZE &&
+                        attributes->messageType == NVTX_MESSAGE_TYPE_ASCII &&
+                        attributes->payloadType == NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
+  write(is_whole ? "push" : "wrong", attributes->message.ascii, attributes->payload.ullValue);
   return 0;
 }
 
-[[gnu::visibility("default")]] int nvtxDomainRangePop(void*) {
+int pop(nvtxDomainHandle_t) {
   write("pop", "-", 0);
   return 0;
 }
 
-}  // extern "C"
+}  // namespace
+
+/// Puts this tool's functions into NVTX's table. Returns 1, as NVTX wants, or 0 if there is none.
+extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(
+    NvtxGetExportTableFunc_t table_of) {
+  const auto* const callbacks =
+      static_cast<const NvtxExportTableCallbacks*>(table_of(NVTX_ETID_CALLBACKS));
+  NvtxFunctionTable table = nullptr;
+  unsigned int size = 0;
+  if (callbacks == nullptr ||
+      callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &table, &size) == 0 ||
+      size < NVTX_CBID_CORE2_SIZE)
+    return 0;
+  *table[NVTX_CBID_CORE2_DomainCreateA] = reinterpret_cast<NvtxFunctionPointer>(create);
+  *table[NVTX_CBID_CORE2_DomainRangePushEx] = reinterpret_cast<NvtxFunctionPointer>(push);
+  *table[NVTX_CBID_CORE2_DomainRangePop] = reinterpret_cast<NvtxFunctionPointer>(pop);
+  return 1;
+}
