@@ -5,13 +5,17 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/env.hpp"
 #include "bind.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
-#include "gpu/select/tuning_table.hpp"
+#include "comm/gpu/first_start.hpp"
+#include "gpu/device/gpu_kind.hpp"
+#include "gpu/select/tuning_file.hpp"
+#include "gpu/select/tuning_rows.hpp"
 #include "plait/communicator.hpp"
 
 using namespace plait;
@@ -50,6 +54,45 @@ void bind_ranked(nb::module_& module) {
 
 nb::bytes as_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
+/// Files of tuning tables, for `plait tune`, `plait plan` and `plait doctor`.
+void bind_tuning(nb::module_& module) {
+  module.def(
+      "tuning_file",
+      [](const std::string& machine, int ranks, const std::string& nccl) {
+        return cuda::tuning_file(read_env(), {machine, ranks, cuda::cuda_driver_version(), nccl});
+      },
+      nb::arg("machine"), nb::arg("ranks"), nb::arg("nccl") = "",
+      "Path of the tuning table that communicators read, or the drop-in under an NCCL of this "
+      "version; empty = none.");
+  module.def(
+      "autotunes", [] { return read_env().autotune; },
+      "True if GPUs without a table are measured at the first start (PLAIT_AUTOTUNE).");
+  module.def(
+      "tuning_machine",
+      [](const Topology& topology, int ranks) {
+        std::vector<int> devices = rank_devices(topology);
+        devices.resize(std::min(devices.size(), static_cast<std::size_t>(std::max(ranks, 0))));
+        return tuning_machine(topology, devices);
+      },
+      nb::arg("topology"), nb::arg("ranks"),
+      "The machine of tuning_file() for the first GPUs of a topology.");
+  module.def("table_of_calls",
+             nb::overload_cast<std::string_view, std::string_view>(&cuda::table_of_calls),
+             nb::arg("facts"), nb::arg("calls"),
+             "Text of the tuning table of measured calls (src/gpu/select/tuning_rows.hpp).");
+  module.def("tuning_text", &cuda::tuning_text, nb::arg("json"),
+             "Text of a tuning table as files have it.");
+  module.def("merged_tuning", &cuda::merged_tuning, nb::arg("older"), nb::arg("newer"),
+             "The newer table with the older one's rows of other calls.");
+  module.def("write_tuning", &cuda::write_tuning, nb::arg("file"), nb::arg("json"),
+             "Writes a tuning table at once or not at all.");
+  module.def(
+      "check_tuning", [](const std::string& json) { static_cast<void>(cuda::TuningTable(json)); },
+      nb::arg("json"), "Raises ParseError if this is no tuning table.");
+  module.def("beats_nccl", &cuda::beats_nccl, nb::arg("us"), nb::arg("nccl_us"),
+             "Whether plait serves a call by its tuning table; None if NCCL was not measured.");
+}
+
 void bind_options(nb::module_& module) {
   nb::class_<CommunicatorOptions>(module, "CommunicatorOptions", "How a communicator is made.")
       .def(nb::init<>())
@@ -83,18 +126,6 @@ void bind_options(nb::module_& module) {
   module.def("unique_id", &unique_id,
              "Text that identifies a new communicator: made on one rank, sent by the program to "
              "the others, passed to plait.init(unique_id=) on all.");
-  module.def(
-      "tuning_file",
-      [](const std::string& fingerprint, int ranks) {
-        return cuda::tuning_file(read_env(), fingerprint, ranks);
-      },
-      nb::arg("fingerprint"), nb::arg("ranks"),
-      "Path of the tuning table that communicators read; empty = none.");
-  module.def(
-      "check_tuning", [](const std::string& json) { static_cast<void>(cuda::TuningTable(json)); },
-      nb::arg("json"), "Raises ParseError if this is no tuning table.");
-  module.def("beats_nccl", &cuda::beats_nccl, nb::arg("us"), nb::arg("nccl_us"),
-             "Whether plait serves a call by its tuning table; None if NCCL was not measured.");
   nb::class_<Counters>(module, "Counters", "Counts of calls, and bytes sent by path.")
       .def_ro("calls", &Counters::calls)
       .def_ro("calls_of", &Counters::calls_of)
@@ -182,6 +213,7 @@ void bind_communicator(nb::module_& module) {
   bind_transport(module);
   module.attr("MOST_RANKS") = kMostRanks;
   bind_options(module);
+  bind_tuning(module);
   bind_ranked(module);
   nb::class_<Communicator> type(module, "Communicator", "Ranks that run collectives together.");
   bind_device(type);

@@ -60,7 +60,7 @@ class Runs:
 
 def tuning_table(machine: plait.Topology, ranks: int) -> str:
     """Returns the tuning table that communicators on this machine read; empty = none."""
-    file = _core.tuning_file(machine.fingerprint(), ranks)
+    file = _core.tuning_file(_core.tuning_machine(machine, ranks), ranks)
     return Path(file).read_text() if file and Path(file).exists() else ""
 
 

@@ -20,9 +20,11 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/multinode_choice.hpp"
+#include "comm/gpu/first_start.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "plait/error.hpp"
+#include "shims/nccl/beside.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/log_once.hpp"
 #include "shims/nccl/never_free.hpp"
@@ -196,8 +198,10 @@ std::unique_ptr<CommEngine> make_engine(CommState& state, const Nodes& nodes,
   if (nodes.size() * nodes.count() != state.ranks)
     throw Error(ErrorCode::internal, text("an engine of {} nodes of {} for {} ranks", nodes.count(),
                                           nodes.size(), state.ranks));
+  const BenchSource source{[&state] { return nccl_beside(state); },
+                           [&state] { require_not_cancelled(state); }};
   std::unique_ptr<CommEngine> inside =
-      platform().engine(engine_options(state, nodes, agreed), in_node);
+      platform().engine(engine_options(state, nodes, agreed), in_node, source);
   if (nodes.count() == 1) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, state.across.stored());
 }
@@ -347,15 +351,24 @@ void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
 }
 
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
-                           const Exchange& exchange) {
+                           const Exchange& exchange,
+                           const std::function<std::unique_ptr<CallBench>()>& bench,
+                           double budget_s) {
   const std::string why_no_table = !options.knows_links ? "tuning tables are for one node"
                                    : options.rank.most_blocks != 0
                                        ? "tuning tables are for calls without a budget"
                                        : "";
   const int now = native().version;
-  if (why_no_table.empty())
-    load_tuning(group, exchange, settings().env,
-                text("{}.{}.{}", now / 10000, now / 100 % 100, now % 100));
+  FirstStart first;
+  first.nccl = text("{}.{}.{}", now / 10000, now / 100 % 100, now % 100);
+  first.why_not = options.bitwise             ? "PLAIT_BITWISE is 1"
+                  : group.has_broken_paths    ? "NCCL may hang on a broken path"
+                  : !group.in_processes       ? "several ranks in one process"
+                  : native().split == nullptr ? "NCCL has no ncclCommSplit"
+                                              : group.reach.why_no_kernels;
+  first.budget_s = budget_s;
+  first.bench = bench;
+  if (why_no_table.empty()) learn_tuning(group, exchange, settings().env, first);
   if (!options.bitwise && !group.has_broken_paths) require_measured(group, why_no_table);
 }
 

@@ -54,10 +54,11 @@ GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) 
 
 class CudaEngine : public CommEngine {
  public:
-  CudaEngine(const GpuCallsOptions& wanted, const Exchange& exchange)
+  CudaEngine(const GpuCallsOptions& wanted, const Exchange& exchange, const BenchSource& source)
       : primary_(wanted.rank.device) {
     make_with_arenas(agreed_group(wanted, exchange), wanted, exchange, [&](GpuGroup group) {
-      learn_what_beats_nccl(group, wanted, exchange);
+      learn_what_beats_nccl(group, wanted, exchange,
+                            [&] { return gpu_bench(group, wanted, exchange, source); });
       GpuCallsOptions options = wanted;
       if (group.has_broken_paths) {  // NCCL may hang, also while the large arena is allocated.
         options.beats_nccl = options.has_lazy_arena = false;
@@ -192,9 +193,9 @@ class CudaPlatform : public Platform {
                                            std::uint64_t record_bytes) override {
     return std::make_unique<CudaStaging>(device, ranks, record_bytes);
   }
-  std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options,
-                                     const Exchange& exchange) override {
-    return std::make_unique<CudaEngine>(options, exchange);
+  std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options, const Exchange& exchange,
+                                     const BenchSource& source) override {
+    return std::make_unique<CudaEngine>(options, exchange, source);
   }
   std::unique_ptr<Marker> marker(int device) override {
     return std::make_unique<cuda::EventMarker>(device);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/gpu/first_start.hpp"
+#include "comm/gpu/gpu_bench.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/transport/nccl/abi.hpp"
 #include "comm/transport/nccl/side_stream.hpp"
@@ -120,9 +122,10 @@ class Platform {
   virtual bool addresses(const std::string& device, const std::string& other) = 0;
   virtual std::unique_ptr<ExchangeStaging> staging(int device, int ranks,
                                                    std::uint64_t record_bytes) = 0;
-  /// Makes an engine. Collective.
+  /// Makes an engine. Collective. source: for the measurement of GPUs without a table.
   virtual std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options,
-                                             const Exchange& exchange) = 0;
+                                             const Exchange& exchange,
+                                             const BenchSource& source) = 0;
   virtual std::unique_ptr<Marker> marker(int device) = 0;
   virtual std::unique_ptr<SideStream> side_stream(int device) = 0;
 };
@@ -134,9 +137,11 @@ Platform& platform();
 void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
                       const Exchange& exchange, const std::function<void(GpuGroup)>& make);
 /// For platforms: fills group.tuning. By this table engines decide when to forward a call to NCCL.
-/// Throws Error(unsupported) without a table, unless paths are broken on which NCCL may hang.
-/// Collective.
+/// Without a table, calls are measured on a bench. Throws Error(unsupported) if there is no table
+/// then, unless paths are broken on which NCCL may hang. Collective.
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
-                           const Exchange& exchange);
+                           const Exchange& exchange,
+                           const std::function<std::unique_ptr<CallBench>()>& bench,
+                           double budget_s = kFirstStartS);
 
 }  // namespace plait::nccl

@@ -48,8 +48,7 @@ void require(Result result, const char* call) {
 /// Returns NCCL's state of the communicator. Does not ask after a cancellation, since the canceller
 /// may destroy the communicator next.
 Result poll_nccl(const CommState& state) {
-  if (state.cancelled.load())
-    throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
+  require_not_cancelled(state);
   Result error = ncclSuccess;
   require(native().async_error(state.comm, &error), "ncclCommGetAsyncError");
   require(error, "ncclCommGetAsyncError");
@@ -84,6 +83,11 @@ void barrier(const std::string& name, int count, const std::function<void()>& gi
 }
 
 }  // namespace
+
+void require_not_cancelled(const CommState& state) {
+  if (state.cancelled.load())
+    throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
+}
 
 void wait_ready(CommState& state) {
   const std::int64_t until_ns = deadline_in(kRoundSeconds);

@@ -14,6 +14,8 @@ inline constexpr std::size_t kSetupBytes = 4096;
 /// Throws if NCCL failed, the wait is cancelled, or the time is over. One thread at a time per
 /// communicator.
 void wait_ready(CommState& state);
+/// Throws Error(aborted) if the program ends the communicator while plait attaches.
+void require_not_cancelled(const CommState& state);
 
 class SetupExchange {
  public:

@@ -104,4 +104,8 @@ void warn_unasked(int rank, const std::string& message) {
   if (!is_silent || log_enabled(LogLevel::warn)) write_line(LogLevel::warn, rank, message);
 }
 
+void tell_unasked(int rank, const std::string& message) {
+  if (!is_silent) write_line(LogLevel::info, rank, message);
+}
+
 }  // namespace plait

@@ -20,6 +20,8 @@ bool log_enabled(LogLevel level);
 void log(LogLevel level, int rank, const std::string& message);
 /// Writes a warning also if PLAIT_DEBUG is unset, to stderr. Nothing with NONE.
 void warn_unasked(int rank, const std::string& message);
+/// The same for news that are no warning.
+void tell_unasked(int rank, const std::string& message);
 /// Returns the line without a newline.
 std::string log_line(LogLevel level, int rank, const std::string& message);
 

@@ -20,7 +20,7 @@ namespace plait_test {
 namespace cuda = plait::cuda;
 
 struct FakeWork {
-  enum class TaskKind { copy, fill, record, wait } kind;
+  enum class TaskKind { copy, fill, record, wait, busy } kind;
   char* dst = nullptr;
   const char* src = nullptr;
   std::size_t bytes = 0;
@@ -29,6 +29,7 @@ struct FakeWork {
   int generation = 0;
   std::size_t number = 0;  // in order of the calls
   cuda::Stream stream = nullptr;
+  double ns = 0.0;  // of busy work: kernels, graphs
 };
 
 class FakeMachine {
@@ -52,7 +53,7 @@ class FakeMachine {
   std::map<cuda::Event, double> done_ns;       // time of the last record
   std::map<cuda::Stream, double> clock_ns;     // by stream, as if all ran at once
   double link_gb_per_s = 395.0, host_gb_per_s = 55.0, copy_ns = 4600.0;
-  bool moves_bytes = true;  // false: copies only take their time
+  bool moves_bytes = true;  // false: copies only take their time, and nothing is filled
   static inline thread_local std::vector<cuda::Context> contexts;  // the stack of current contexts
   std::set<void*> allocated;
   std::map<void*, std::size_t> pinned;
@@ -100,7 +101,9 @@ class FakeMachine {
       now_ns +=
           copy_ns + static_cast<double>(work.bytes) / (by_host ? host_gb_per_s : link_gb_per_s);
     }
-    if (work.kind == FakeWork::TaskKind::fill) std::memset(work.dst, work.value, work.bytes);
+    if (work.kind == FakeWork::TaskKind::busy) now_ns += work.ns;
+    if (work.kind == FakeWork::TaskKind::fill && moves_bytes)
+      std::memset(work.dst, work.value, work.bytes);
     if (work.kind == FakeWork::TaskKind::wait) now_ns = std::max(now_ns, done_ns[work.event]);
     if (work.kind != FakeWork::TaskKind::record) return;
     done.insert({work.event, work.generation});

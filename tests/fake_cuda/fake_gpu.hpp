@@ -131,6 +131,8 @@ struct FakeCuda {
   std::vector<FakeLaunch> launches;
   /// If set, called for every launch with kernel, blocks, threads and arguments.
   std::function<void(const std::string&, unsigned, unsigned, const void*)> on_launch;
+  /// If set, the time of a launch in ns, by kernel; streams and graphs take it up.
+  std::function<double(const std::string&)> launch_ns;
   std::vector<std::string> kernels;  ///< By handle - 1.
   FakeNccl nccl;
   FakeStill still;

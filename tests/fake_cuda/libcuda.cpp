@@ -107,6 +107,56 @@ int blocks_of(int threads, std::size_t shared_bytes) {
                    gpu.multiprocessor_bytes / bytes});
 }
 
+/// Graphs that take as long as the launches captured, by stream while captured.
+struct FakeGraphs {
+  std::mutex guard;
+  std::map<Stream, double> captured_ns;
+  std::map<GraphExec, double> ns;
+  std::map<Graph, double> made_ns;
+};
+FakeGraphs& graphs() {
+  static FakeGraphs all;
+  return all;
+}
+
+/// Makes the stream, or the graph that it captures, take the time.
+void spend(Stream stream, double ns) {
+  const std::lock_guard<std::mutex> hold(graphs().guard);
+  const auto capture = graphs().captured_ns.find(stream);
+  if (capture != graphs().captured_ns.end())
+    capture->second += ns;
+  else if (ns > 0)
+    machine().put(stream, {.kind = FakeWork::TaskKind::busy, .ns = ns});
+}
+
+void emulate_graphs(Api& api) {
+  api.stream_begin_capture = [](Stream stream, int) {
+    const std::lock_guard<std::mutex> hold(graphs().guard);
+    return graphs().captured_ns[stream] = 0, kSuccess;
+  };
+  api.stream_end_capture = [](Stream stream, Graph* graph) {
+    const std::lock_guard<std::mutex> hold(graphs().guard);
+    *graph = machine().make<Graph>();
+    graphs().made_ns[*graph] = graphs().captured_ns[stream];
+    graphs().captured_ns.erase(stream);
+    return kSuccess;
+  };
+  api.graph_instantiate = [](GraphExec* exec, Graph graph, unsigned long long) {
+    const std::lock_guard<std::mutex> hold(graphs().guard);
+    *exec = machine().make<GraphExec>();
+    graphs().ns[*exec] = graphs().made_ns[graph];
+    return kSuccess;
+  };
+  api.graph_launch = [](GraphExec exec, Stream stream) {
+    double ns = 0;
+    {
+      const std::lock_guard<std::mutex> hold(graphs().guard);
+      ns = graphs().ns[exec];
+    }
+    return spend(stream, ns), kSuccess;
+  };
+}
+
 void emulate_kernels(Api& api) {
   api.library_load = [](Library* library, const void*, int*, void**, unsigned, int*, void**,
                         unsigned) {
@@ -133,6 +183,7 @@ void emulate_kernels(Api& api) {
     fake_cuda().notes.add({kernel_of(function), config->stream});
     if (fake_cuda().on_launch)
       fake_cuda().on_launch(kernel_of(function), config->grid_x, config->block_x, args[0]);
+    if (fake_cuda().launch_ns) spend(config->stream, fake_cuda().launch_ns(kernel_of(function)));
     if (kernel_of(function) == "plait_path_check") begin_proof(*static_cast<PathArgs*>(args[0]));
     if (fake_cuda().fault != 0 && kernel_of(function) == "plait_fail_if_peer_lost")
       static_cast<PeerLostArgs*>(args[0])->stop_page->fault = {fake_cuda().fault.exchange(0),
@@ -336,6 +387,8 @@ Api emulated() {
   fake_work(api);
   emulate_device(api);
   emulate_kernels(api);
+  emulate_graphs(api);
+  machine().moves_bytes = false;  // memory is address space
   emulate_memory(api);
   note_events(api);
   emulate_batches(api);

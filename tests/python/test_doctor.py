@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -212,12 +213,26 @@ def test_the_nccl_that_comparisons_find(monkeypatch, tmp_path):
 def test_the_tuning_table_in_use(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(gpu, "count", lambda: 2)
+    monkeypatch.setenv("PLAIT_AUTOTUNE", "1")
     check = doctor._tuning()
-    assert (check.state, check.advice) == ("missing", "plait tune measures one")
+    said = "the first start measures one, plait tune measures more"
+    assert (check.state, check.advice) == ("missing", said)
+    monkeypatch.setenv("PLAIT_AUTOTUNE", "0")
+    said = "plait tune measures one, or PLAIT_AUTOTUNE=1 at the next start"
+    assert doctor._tuning().advice == said
     file = Path(_core.tuning_file(plait.discover().fingerprint(), 2))
     file.parent.mkdir()
     file.write_text((RESULTS.parents[1] / "tuning" / "hgx-h200.json").read_text())
     assert doctor._tuning() == doctor.Check("tuning table", "ok", str(file))
+    mark = file.with_name(file.name + ".measuring")
+    mark.write_text("process 7 began and did not end\n")
+    check = doctor._tuning()
+    assert check.state == "broken" and check.found.endswith("process 7 began and did not end")
+    assert str(mark) in check.advice
+    with mark.open() as held:  # a process that measures now
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert doctor._tuning().state == "ok"
+    mark.unlink()
     file.write_text(json.dumps({"schema": "plait.tuning/9"}))
     assert doctor._tuning().state == "broken"
     monkeypatch.setenv("PLAIT_TUNING", "none")

@@ -574,7 +574,10 @@ def test_where_the_table_lies(monkeypatch, tmp_path):
     monkeypatch.delenv("PLAIT_TUNING", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = _core.tuning_file("abc", 4)
-    assert file == str(tmp_path / "plait" / "tuning-abc-4.json")
+    driver = _core.cuda_driver_version() if gpu.count() else 0
+    assert file == str(tmp_path / "plait" / f"tuning-abc-cuda{driver}-4.json")
+    beside = _core.tuning_file("abc", 4, "2.28.9")
+    assert beside == file.replace("-4.json", "-nccl2.28.9-4.json")
     tune.write(file, TABLE)
     facts = Path(file).stat()
     assert facts.st_mode & 0o777 == 0o600 and list(Path(file).parent.iterdir()) == [Path(file)]

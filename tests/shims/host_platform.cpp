@@ -22,6 +22,7 @@
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/settings.hpp"
+#include "tests/shims/host_bench.hpp"
 #include "tests/shims/host_paths.hpp"
 #include "tests/shims/standin/segment.hpp"
 #include "tests/shims/standin/streams.hpp"
@@ -172,10 +173,10 @@ void move_all(TaskState& shared, const std::vector<MessageEnd>& messages,
 
 class HostEngine : public CommEngine {
  public:
-  HostEngine(const GpuCallsOptions& options, const Exchange& exchange) {
+  HostEngine(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source) {
     make_with_arenas(group_of(options, exchange), options, exchange, [&](GpuGroup group) {
       group_ = std::move(group);
-      open(options, exchange);
+      open(options, exchange, source);
     });
   }
   bool wants_large_arena(const Request& request) const override {
@@ -271,9 +272,13 @@ class HostEngine : public CommEngine {
     group.topology = machine();
     return group;
   }
-  void open(const GpuCallsOptions& options, const Exchange& exchange) {
+  void open(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source) {
     shared_ = std::make_shared<TaskState>();
-    learn_what_beats_nccl(group_, options, exchange);
+    const std::vector<std::string> processes = exchange(text("{}", ::getpid()));
+    group_.in_processes = std::set(processes.begin(), processes.end()).size() == processes.size();
+    learn_what_beats_nccl(
+        group_, options, exchange, [&] { return host_bench(options.rank.rank, source); },
+        host_bench_seconds());
     if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
     if (wished("STANDIN_FAIL_EARLY", options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
@@ -459,9 +464,9 @@ class HostPlatform : public Platform {
   std::unique_ptr<ExchangeStaging> staging(int, int, std::uint64_t) override {
     return std::make_unique<HostStaging>();
   }
-  std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options,
-                                     const Exchange& exchange) override {
-    return std::make_unique<HostEngine>(options, exchange);
+  std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options, const Exchange& exchange,
+                                     const BenchSource& source) override {
+    return std::make_unique<HostEngine>(options, exchange, source);
   }
   std::unique_ptr<Marker> marker(int) override { return std::make_unique<HostMarker>(); }
   std::unique_ptr<SideStream> side_stream(int) override {

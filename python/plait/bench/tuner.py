@@ -1,8 +1,9 @@
 """`plait tune`: times every kernel for each collective and size, and keeps the fastest.
 
 It measures two settings: alone, and as under NCCL (calls leave multiprocessors to computation, and
-NCCL is timed too). The table goes to the user's cache folder (PLAIT_TUNING) with machine, driver,
-date and all figures. New communicators with GPUs and the drop-in under NCCL read the table.
+NCCL is timed too). Tables go to the user's cache folder (PLAIT_TUNING) with machine, driver, date
+and all figures: one for new communicators with GPUs, and one for the drop-in under this version of
+NCCL. These are the files that a first start writes (src/comm/gpu/first_start.hpp).
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import json
 import os
 import time
 from functools import partial
-from itertools import groupby, zip_longest
-from math import isqrt
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import plait
 from plait import gpu
 from plait._core import beats_nccl
-from plait.bench import engines, nccl, tuning_tables
+from plait.bench import engines, nccl
 from plait.bench.gpu_ranks import BenchRank, Call
 from plait.bench.oracle import Oracle
 from plait.bench.reductions import REDUCING
@@ -46,7 +46,7 @@ RULED_OUT = 2.0  # times the fastest time at the previous size
 # A choice other than the untuned one must be this much faster: noise must not decide.
 MARGIN = 0.97
 NOISE = 0.99  # among choices this near to the fastest, the first wins
-WITHOUT_END = 1 << 60
+SOURCE = "plait tune"
 # Variants of an engine for large calls of more than two ranks, tried with the engine.
 SCHEDULES = {"tiled": ("tiled:order=2,shift=1",)}
 SCHEDULES_FROM = 64 << 20
@@ -190,11 +190,11 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         for rank in range(request.ranks)
     )
     bench = _bench_without_table(task, most)
-    file = plait._core.tuning_file(bench.topology.fingerprint(), bench.ranks)
     if bench.rank == 0:
         version = bench.nccl.version if bench.nccl is not None else ""
         facts = {"kind": gpu.kind(bench.device), **provenance(bench.topology)}
-        emit({"total": len(wanted), "file": file, "nccl": version, **facts})
+        where = plait._core.tuning_machine(bench.topology, bench.ranks)
+        emit({"total": len(wanted), "where": where, "nccl": version, **facts})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
         before_us: dict[Candidate, float] = {}
@@ -252,102 +252,51 @@ def _tuned(
 
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the table for communicators; neighbouring rows of the same engine are merged."""
-    retained: list[dict[str, Any]] = []
-    for setting in SIZES:
-        measured = [row for row in rows if row["setting"] == setting and row["kernel"]]
-        for _, group in groupby(measured, key=lambda row: (row["collective"], row["type"])):
-            series = list(group)
-            for row, following in zip_longest(series, series[1:]):
-                entry = _entry(row, _upto(row, following))
-                if retained and _alike(retained[-1]) == _alike(entry):
-                    retained.pop()
-                retained.append(entry)
-    ranks = max((row["upto_ranks"] for row in retained), default=2)
-    names = ("fingerprint", "cuda_driver", "nccl", "plait", "date")
-    return {
-        "schema": tuning_tables.SCHEMA,
-        "name": facts["machine"],
-        "gpu": tuning_tables.gpus_of(facts["kind"], ranks),
-        **{name: facts[name] for name in names},
-        "rows": retained,
-    }
+    names = ("fingerprint", "kind", "cuda_driver", "nccl", "plait", "date")
+    said = {"name": facts["machine"], **{name: facts[name] for name in names}}
+    calls = [
+        _call(row)
+        for setting in SIZES
+        for row in rows
+        if row["setting"] == setting and row["kernel"]
+    ]
+    text = plait._core.table_of_calls(json.dumps(said | {"source": SOURCE}), json.dumps(calls))
+    content: dict[str, Any] = json.loads(text)
+    return content
 
 
-def _entry(row: dict[str, Any], upto: int) -> dict[str, Any]:
-    """Returns the table's row of a measured request."""
+def _call(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a measured request as the core's table_of_calls() takes it."""
     engine, params = engines.parted(row["kernel"])
     params |= {"blocks": row["blocks"]} if row["blocks"] else {}
-    ahead = beats_nccl(row["us"], row["nccl_us"])
     return {
-        "collective": row["collective"],
-        "from_ranks": row["ranks"],
-        "upto_ranks": row["ranks"],
         "when": row["setting"],
-        **({} if upto == WITHOUT_END else {"upto_bytes": tuning_tables.size_text(upto)}),
-        "type": row["type"],
+        "bytes": row["size"],
         "engine": engine,
-        **({"params": params} if params else {}),
-        **({} if ahead is None else {"ahead_of_nccl": ahead}),
-        "us": row["us"],
-        "nccl_us": row["nccl_us"],
-        "source": "plait tune",
+        "params": params,
+        **{name: row[name] for name in ("collective", "type", "ranks", "us", "nccl_us")},
     }
 
 
-def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
-    """Returns the last size of a row in bytes: the geometric mean with the next measured size.
-
-    If NCCL is faster at either size, NCCL counts as faster in between. The largest row has no end
-    unless time was up.
-    """
-    size: int = row["size"]
-    if following is None:
-        last = SIZES[row["setting"]][-1]
-        return WITHOUT_END if size * 2 > last else size * 2
-    here, there = (beats_nccl(one["us"], one["nccl_us"]) for one in (row, following))
-    if (here, there) == (True, False):
-        return size
-    if (here, there) == (False, True):
-        return int(following["size"]) - 1
-    return isqrt(size * following["size"])
-
-
-def _alike(row: dict[str, Any]) -> list[Any]:
-    """Returns the fields that two rows must share to be merged."""
-    names = ("when", "collective", "type", "engine", "params", "ahead_of_nccl")
-    return [row.get(name) for name in names]
+def of_plait_alone(content: dict[str, Any]) -> dict[str, Any]:
+    """Returns the table without comparisons with NCCL, for communicators of plait's own."""
+    left_out = ("ahead_of_nccl", "nccl_us")
+    rows = [
+        {key: value for key, value in row.items() if key not in left_out} for row in content["rows"]
+    ]
+    return content | {"nccl": "", "rows": rows}
 
 
 def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Returns the table with rows of an earlier run for other collectives and types."""
+    """Returns the table with rows of an earlier measurement of other collectives and types."""
     try:
-        older = json.loads(Path(file).read_text())
-        plait._core.check_tuning(json.dumps(older))
-    except (OSError, ValueError, plait.Error):
+        older = Path(file).read_text()
+    except (OSError, ValueError):
         return content  # no table, or an unreadable table
-    same = ("fingerprint", "gpu", "cuda_driver", "nccl", "plait")
-    if any(older.get(name) != content[name] for name in same):
-        return content
-    names = ("when", "collective", "type", "upto_ranks")
-    measured = [[row[name] for name in names] for row in content["rows"]]
-    retained = [row for row in older["rows"] if [row.get(name) for name in names] not in measured]
-    return content | {"rows": content["rows"] + retained}
+    both: dict[str, Any] = json.loads(plait._core.merged_tuning(older, json.dumps(content)))
+    return both
 
 
 def write(file: str, content: dict[str, Any]) -> None:
-    """Writes the table atomically, with mode 0600."""
-    target = Path(file)
-    text = tuning_tables.text_of(content)
-    try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.{os.getpid()}")
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        try:
-            with os.fdopen(fd, "w") as stream:
-                stream.write(text)
-            partial.replace(target)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise plait.FileError(f"wanted to write the tuning table {file}: {error}") from None
+    """Writes the table atomically, with mode 0600. Later starts may measure again."""
+    plait._core.write_tuning(file, json.dumps(content))

@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import plait
 from plait.bench.sizes import parse_bytes
 
-SCHEMA = "plait.tuning/4"
 Row = dict[str, Any]
 Table = dict[str, Any]
 
@@ -43,17 +43,6 @@ def covers(row: Mapping[str, Any], collective: str, ranks: int, size: int) -> bo
     )
 
 
-def gpus_of(kind: str, ranks: int) -> dict[str, Any]:
-    """Returns the `gpu` of a table for GPUs of a kind, as plait.gpu.kind() spells the kind."""
-    model, multiprocessors, links = kind.rsplit(", ", 2)
-    return {
-        "model": model,
-        "multiprocessors": int(multiprocessors.split()[0]),
-        "links": [links],
-        "upto_ranks": ranks,
-    }
-
-
 def kinds_of(table: Table) -> list[str]:
     """Returns the kinds of GPUs that a table was measured on."""
     gpus = table["gpu"]
@@ -63,7 +52,5 @@ def kinds_of(table: Table) -> list[str]:
 
 def text_of(table: Table) -> str:
     """Returns the file's text, a line for each row."""
-    head = [f" {json.dumps(key)}: {json.dumps(table[key])}" for key in table if key != "rows"]
-    rows = ",\n".join(f"  {json.dumps(row)}" for row in table["rows"])
-    body = f"[\n{rows}\n ]" if rows else "[]"
-    return "{\n" + ",\n".join([*head, f' "rows": {body}']) + "\n}\n"
+    text: str = plait._core.tuning_text(json.dumps(table))
+    return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import importlib.util
 import json
 import os
@@ -14,6 +15,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -281,17 +283,24 @@ def _nccl_settings() -> Check:
 
 
 def _tuning() -> Check:
-    """Checks the tuning tables that new communicators read."""
+    """Checks the tuning tables that new communicators and the drop-in read."""
     what, named = "tuning table", os.environ.get("PLAIT_TUNING", "")
     if named == "none":
         return Check(what, "ok", "none, as PLAIT_TUNING says")
     try:
-        files = [named] if named else _existing(machine().fingerprint(), gpu.count())
+        files = [named] if named else _existing(machine().fingerprint(), ".json")
+        marks = [] if named else _failed(_existing(machine().fingerprint(), ".json.measuring"))
     except plait.Error:
         return Check(what, "missing", "the machine is not known", "see topology")
+    if marks:
+        advice = f"remove {marks[0][0]} to measure at the next start, or run plait tune"
+        return Check(what, "broken", f"measuring did not end well: {marks[0][1]}", advice)
     if not files:
         wanted = gpu.count() > 1
-        advice = "plait tune measures one" if wanted else ""
+        by_itself = "the first start measures one, plait tune measures more"
+        by_hand = "plait tune measures one, or PLAIT_AUTOTUNE=1 at the next start"
+        advice = by_itself if plait._core.autotunes() else by_hand
+        advice = advice if wanted else ""
         return Check(what, "missing" if wanted else "ok", "none: built-in choices", advice)
     try:
         for file in files:
@@ -301,10 +310,20 @@ def _tuning() -> Check:
     return Check(what, "ok", ", ".join(files))
 
 
-def _existing(fingerprint: str, most_ranks: int) -> list[str]:
-    """Returns the existing tables of this machine, at most a table per number of ranks."""
-    names = [plait._core.tuning_file(fingerprint, ranks) for ranks in range(2, most_ranks + 1)]
-    return [name for name in names if name and Path(name).exists()]
+def _existing(fingerprint: str, suffix: str) -> list[str]:
+    """Returns this machine's files of tables, of any number of ranks and version of NCCL."""
+    one = plait._core.tuning_file(fingerprint, 2)
+    return sorted(str(file) for file in Path(one).parent.glob(f"tuning-{fingerprint}*{suffix}"))
+
+
+def _failed(marks: list[str]) -> list[tuple[str, str]]:
+    """Returns marks of measurements that did not end, with their text: no process holds them."""
+    found = []
+    for mark in marks:
+        with suppress(OSError), open(mark) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append((mark, file.read().strip()))
+    return [(mark, text) for mark, text in found if text]
 
 
 def _nics() -> Check:

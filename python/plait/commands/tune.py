@@ -50,13 +50,8 @@ def tune(
     }
     facts, rows = _measured(task, seconds)
     content = tuner.table(facts, rows)
-    file = write or facts["file"]
-    keeps = file not in ("", "none")
-    if keeps:
-        content = tuner.merged(file, content)
-    plait._core.check_tuning(json.dumps(content))
-    if keeps:
-        tuner.write(file, content)
+    for file, part in files_of(facts, content, count, write):
+        tuner.write(file, tuner.merged(file, part))
         err.print(f"wrote {file}", markup=False)
     if as_json:
         out.print(json.dumps(content | {"measured": rows}, indent=1), markup=False)
@@ -65,6 +60,18 @@ def tune(
         _print_budgets(count)
     if len(rows) < facts["total"]:
         err.print(f"time was up after {len(rows)} of {facts['total']} sizes; see --seconds")
+
+
+def files_of(
+    facts: dict[str, Any], content: dict[str, Any], ranks: int, named: str
+) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the files to write and the table for each. named: --write."""
+    if named:
+        return [] if named == "none" else [(named, content)]
+    files = [(plait._core.tuning_file(facts["where"], ranks), tuner.of_plait_alone(content))]
+    if facts["nccl"]:
+        files.append((plait._core.tuning_file(facts["where"], ranks, facts["nccl"]), content))
+    return [(file, part) for file, part in dict(files).items() if file not in ("", "none")]
 
 
 def _finds_nccl() -> bool:

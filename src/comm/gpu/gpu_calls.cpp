@@ -207,7 +207,6 @@ void GpuCalls::bind_plan(GpuCall& call, const CallOptions& options) {
   call.bound = cuda_->bind(counted.plan->plan);
 }
 
-/// Returns the predicted time of the plan that serves the request if no engine does.
 double GpuCalls::plan_us(const Request& request) const {
   const RequestKey key = request_key(request);
   const std::lock_guard lock(plan_us_guard_);

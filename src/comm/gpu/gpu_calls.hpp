@@ -93,6 +93,8 @@ class GpuCalls {
   std::string explain(const Request& request);
   /// Returns the first line of explain(): the choice and the source.
   std::string choice_of(const Request& request);
+  /// Predicted time of the plan that serves the request if no engine does, in us. Any thread.
+  double plan_us(const Request& request) const;
 
  private:
   /// Arena tier of a call: the only arena, or either of two.
@@ -158,7 +160,6 @@ class GpuCalls {
                                            const CallOptions& wanted, Launch launch) const;
   void bind_plan(GpuCall& call, const CallOptions& options);
   Request placed(const Request& request) const;
-  double plan_us(const Request& request) const;
   const CallOptions& wanted_by(const CallOptions& options) const;
   void drop(const std::shared_ptr<CallRecord>& counted);
   void find_paths(CallRecord& call, Launch launch) const;

@@ -149,40 +149,24 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
   group.reach = reach_of(group.topology, group.devices_of_ranks(), masks);
 }
 
-void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
-                 const std::string& nccl) {
-  std::string table;
-  if (group.rank == 0) {
-    // A machine with an unknown topology has no tuning table of its own, only the table named by
-    // PLAIT_TUNING. Direct access and host memory have tables of their own.
-    const bool is_known = !group.topology.devices.empty();
-    const std::string machine = text("{}{}", is_known ? fingerprint(group.topology) : "unknown",
-                                     group.through_host.empty() ? "" : "-host");
-    const std::string file = cuda::tuning_file(env, machine, group.ranks);
-    table = cuda::offered_tuning(env, file, group.rank);
-    if (!file.empty())
-      log(LogLevel::info, group.rank,
-          table.empty() ? text("no tuning table {}: by what is built in", file)
-                        : text("by the tuning table {}", file));
-  }
-  group.tuning = cuda::TuningTable(cuda::of_rank_0(exchange, table));
-  const std::string& measured_with = group.tuning.nccl();
-  if (group.rank == 0 && !nccl.empty() && !measured_with.empty() && measured_with != nccl)
-    log(LogLevel::warn, group.rank,
-        text(
-            "the tuning table was measured beside NCCL {}, this is NCCL {}: run `plait tune` again",
-            measured_with, nccl));
-}
-
 void require_measured(const GpuGroup& group, const std::string& why_no_table) {
-  if (group.tuning.has(cuda::RowUse::overlap_compute, group.ranks) ||
-      cuda::is_measured(group.kind, group.ranks))
-    return;
-  throw Error(ErrorCode::unsupported,
-              text("plait was measured beside NCCL on {}, not on {}{}; {}", cuda::measured_gpus(),
-                   group.kind.empty() ? "unlike GPUs" : text("{} of {}", group.ranks, group.kind),
-                   group.through_host.empty() ? "" : text(" ({})", group.through_host),
-                   why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
+  if (cuda::is_measured(group.kind, group.ranks)) return;
+  const std::vector<cuda::TuningRow>& rows = group.tuning.rows();
+  if (group.tuning.has(cuda::RowUse::overlap_compute, group.ranks)) {
+    const bool is_ahead = std::any_of(rows.begin(), rows.end(), [](const cuda::TuningRow& row) {
+      return row.ahead_of_nccl == true;
+    });
+    if (is_ahead) return;
+    throw Error(ErrorCode::unsupported, "NCCL was faster at every size measured on this machine");
+  }
+  throw Error(
+      ErrorCode::unsupported,
+      text("plait was measured beside NCCL on {}, not on {}{}; {}", cuda::measured_gpus(),
+           group.kind.empty() ? "unlike GPUs" : text("{} of {}", group.ranks, group.kind),
+           group.through_host.empty() ? "" : text(" ({})", group.through_host),
+           why_no_table.empty()
+               ? "`plait tune`, or PLAIT_AUTOTUNE=1 at the next start, measures this machine"
+               : why_no_table));
 }
 
 Topology discovered() {

@@ -60,12 +60,9 @@ void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
 /// topology is an error only with masks, since kernels need no topology.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
                     const std::function<Topology()>& look, const std::vector<std::string>& masks);
-/// Loads rank 0's tuning table for all ranks; called by all ranks together. nccl: the running
-/// version, if known; rank 0 warns about a table measured with another version.
-void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
-                 const std::string& nccl = "");
-/// Throws Error(unsupported), alike on all ranks, without data on calls that beat NCCL: no tuning
-/// table, and GPUs of an unmeasured model. why_no_table: empty = `plait tune` can make a table.
+/// Throws Error(unsupported), alike on all ranks, without data on calls that beat NCCL: GPUs of an
+/// unmeasured model, and no tuning table, or one in which NCCL is always faster. why_no_table:
+/// empty = `plait tune` can make a table.
 void require_measured(const GpuGroup& group, const std::string& why_no_table);
 /// Returns this machine's GPUs and links, discovered once per process.
 Topology discovered();

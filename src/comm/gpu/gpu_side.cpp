@@ -13,6 +13,7 @@
 #include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/gpu/gpu_bench.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/device/device_code.hpp"
 #include "plait/error.hpp"
@@ -122,15 +123,17 @@ void GpuSide::set_up(const cuda::Exchange& exchange, const Deadline& deadline) {
       group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
       masks_of(requested_masks(options_.masks, env), false));
   log(LogLevel::info, options_.rank, text("GPU {} of {}", ordinal_, group.topology.name));
-  const std::string why_in_host =
-      pair_through_host_.empty() ? why_no_direct_access(group, env) : pair_through_host_;
-  make_with_arenas(group, exchange, env, why_in_host, [&](GpuGroup agreed) {
-    load_tuning(agreed, exchange, env);
+  const std::string& of_pair = pair_through_host_;
+  const std::string why = of_pair.empty() ? why_no_direct_access(group, env) : of_pair;
+  make_with_arenas(group, exchange, env, why, [&](GpuGroup agreed) {
     GpuCallsOptions wanted = calls_options(env, agreed);
     wanted.share_memory = [&](std::uint64_t bytes) {
-      return share_memory(*host_.joined().rendezvous, options_.rank, options_.ranks, bytes,
-                          deadline);
+      const CommunicatorOptions& mine = options_;
+      return share_memory(*host_.joined().rendezvous, mine.rank, mine.ranks, bytes, deadline);
     };
+    const bool is_pair = pair_bytes_.has_value();
+    learn_tuning(agreed, exchange, env,
+                 own_first_start(agreed, wanted, is_pair, exchange, deadline.check));
     calls_ = std::make_unique<GpuCalls>(std::move(agreed), wanted, exchange);
   });
 }

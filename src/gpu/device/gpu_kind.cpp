@@ -56,6 +56,12 @@ std::string gpu_kind(int ordinal) {
   return found != known->end() ? found->second : (*known)[ordinal] = ask(ordinal);
 }
 
+int cuda_driver_version() {
+  int version = 0;
+  if (!why_no_cuda().empty() || api().driver_version(&version) != kSuccess) return 0;
+  return version;
+}
+
 std::string common_kind(const std::vector<std::string>& kinds) {
   const bool alike = std::all_of(kinds.begin(), kinds.end(),
                                  [&](const std::string& kind) { return kind == kinds.front(); });

@@ -13,6 +13,8 @@ namespace plait::cuda {
 std::string gpu_kind(const std::string& model, int multiprocessors, const GpuFacts* facts);
 /// Kind of a GPU of this process, by CUDA ordinal; cached.
 std::string gpu_kind(int ordinal);
+/// CUDA version of the driver: 13000 = 13.0; 0 without a driver.
+int cuda_driver_version();
 /// Kind shared by all ranks' GPUs; empty if kinds differ.
 std::string common_kind(const std::vector<std::string>& kinds);
 

@@ -11,11 +11,14 @@ namespace plait::cuda {
 const std::vector<TuningTable>& gpu_tables();
 /// The table whose rows are a guess for GPUs without a table of their own.
 const TuningTable& default_table();
+/// Tables whose rows are guesses for GPUs of this kind, the default table first.
+std::vector<const TuningTable*> guesses_for(const std::string& kind);
 /// The table of a kind of GPU (gpu_kind.hpp), or the default table.
 const TuningTable& table_of(const std::string& kind);
 /// The table of GPU models with any links; the default table for unlike GPUs and unknown models.
 const TuningTable& table_of_models(const std::vector<std::string>& models);
 /// True if `ranks` GPUs of this kind were measured. Elsewhere no comparison with NCCL is known.
+/// PLAIT_TEST_HIDE_TABLES=1: never.
 bool is_measured(const std::string& kind, int ranks);
 /// The same for GPU models with any links.
 bool are_measured_models(const std::vector<std::string>& models, int ranks);

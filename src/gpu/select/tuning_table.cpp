@@ -1,5 +1,4 @@
-// Reads a tuning table, a strict JSON file, and looks up rows. A user's file must be writable by
-// that user alone.
+// Reads a tuning table, strict JSON, and looks up rows.
 #include "gpu/select/tuning_table.hpp"
 
 #include <fnmatch.h>
@@ -8,17 +7,15 @@
 #include <limits>
 #include <map>
 
+#include "base/env.hpp"
 #include "base/json_place.hpp"
-#include "base/log.hpp"
 #include "base/text.hpp"
-#include "base/whole_file.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
 
 constexpr const char* kDocument = "tuning table";
-constexpr const char* kSchema = "plait.tuning/4";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
 constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
 constexpr int kMostBlocks = 4096;
@@ -151,8 +148,8 @@ TuningTable::TuningTable(std::string_view json, const std::string& file) {
   const Json document = parse_json(json, named.c_str());
   const JsonPlace whole(document, "", named.c_str());
   const JsonPlace schema = whole.at("schema");
-  if (schema.string() != kSchema)
-    schema.refuse(kSchema, text("{}: run `plait tune` again", schema.string()));
+  if (schema.string() != kTuningSchema)
+    schema.refuse(kTuningSchema, text("{}: run `plait tune` again", schema.string()));
   whole.object_of_some(
       {"schema", "name", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date", "rows"});
   name_ = whole.at("name").string();
@@ -178,40 +175,6 @@ bool TuningTable::has(RowUse use, int ranks) const {
     return (row.when == RowUse::any || row.when == use) && row.from_ranks <= ranks &&
            ranks <= row.upto_ranks;
   });
-}
-
-std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks) {
-  if (env.tuning == "none") return "";
-  if (!env.tuning.empty()) return env.tuning;
-  std::string folder = foreign_env("XDG_CACHE_HOME");
-  if (folder.empty() || folder[0] != '/') {
-    const std::string home = foreign_env("HOME");
-    if (home.empty() || home[0] != '/') return "";
-    folder = home + "/.cache";
-  }
-  return text("{}/plait/tuning-{}-{}.json", folder, fingerprint, ranks);
-}
-
-std::string read_tuning(const Env& env, const std::string& file) {
-  if (file.empty()) return "";
-  const FileTerms terms{.what = kDocument,
-                        .most_bytes = 1 << 20,
-                        .writers = Writers::this_user_alone,
-                        .advice = "correct that, or remove it and run `plait tune`",
-                        .may_be_missing = env.tuning.empty()};
-  return read_whole_file(file, terms).value_or("");
-}
-
-std::string offered_tuning(const Env& env, const std::string& file, int rank) {
-  try {
-    std::string table = read_tuning(env, file);
-    static_cast<void>(TuningTable(table, file));
-    return table;
-  } catch (const Error& error) {
-    if (!env.tuning.empty()) throw;
-    log(LogLevel::warn, rank, error.what());
-    return "";
-  }
 }
 
 std::string of_rank_0(const Exchange& exchange, const std::string& mine) {

@@ -8,11 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/env.hpp"
 #include "gpu/select/engines.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
+
+inline constexpr const char* kTuningSchema = "plait.tuning/4";
 
 /// Calls that a row is for: all, calls that may use the whole GPU, calls with `overlap_compute` and
 /// no budget, calls that leave SMs to other work for either reason, captured calls that may use the
@@ -89,15 +90,6 @@ class TuningTable {
   std::string nccl_;
 };
 
-/// Path of the user's tuning file: PLAIT_TUNING, or tuning-FINGERPRINT-RANKS.json in
-/// XDG_CACHE_HOME/plait or ~/.cache/plait. Empty if tuning is off ("none") or no home is set.
-std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks);
-/// Reads the file; empty if a file at the default path does not exist. Error(permission) if other
-/// users may write the file, io_error if the file cannot be read.
-std::string read_tuning(const Env& env, const std::string& file);
-/// Text that a rank offers its peers, checked to be a table. An invalid file throws if PLAIT_TUNING
-/// names the file, and is ignored with a warning otherwise.
-std::string offered_tuning(const Env& env, const std::string& file, int rank);
 /// Rank 0's text on every rank, sent in exchanges of at most 2 KiB per rank.
 std::string of_rank_0(const Exchange& exchange, const std::string& mine);
 

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/text.hpp"
+#include "gpu/select/tuning_file.hpp"
 #include "gpu/select/tuning_table.hpp"
 #include "plait/error.hpp"
 #include "unit/folder.hpp"

@@ -1,0 +1,325 @@
+// Rank 0 decides and tells all ranks: use a table, measure, or neither. A rank that measures holds
+// the lock of the table's mark (tuning_file.hpp); other jobs wait for the table a moment.
+#include "comm/gpu/first_start.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/error_reason.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/bootstrap/host_name.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "comm/gpu/measurement.hpp"
+#include "gpu/arena/arena.hpp"
+#include "gpu/device/gpu_kind.hpp"
+#include "gpu/select/gpu_tables.hpp"
+#include "gpu/select/tuning_file.hpp"
+#include "gpu/select/tuning_rows.hpp"
+#include "plait/error.hpp"
+#include "topo/names.hpp"
+
+namespace plait {
+namespace {
+
+constexpr double kEndS = 0.4;       // of the budget, to free everything
+constexpr double kProgressS = 1.0;  // until rank 0 says what takes so long
+constexpr double kOtherJobS = 6.0;  // longest wait for the table of a job that measures
+constexpr const char* kSwitch = "PLAIT_AUTOTUNE=0 turns this off";
+
+/// What this process has measured, by file: a table, or why there is none. For folders that cannot
+/// be written, and failures.
+class Remembered {
+ public:
+  struct Outcome {
+    std::string table, reason;
+  };
+  static std::optional<Outcome> of(const std::string& key) {
+    const std::lock_guard lock(guard());
+    const auto found = all().find(key);
+    return found == all().end() ? std::nullopt : std::optional(found->second);
+  }
+  static void add(const std::string& key, Outcome outcome) {
+    const std::lock_guard lock(guard());
+    all()[key] = std::move(outcome);
+  }
+
+ private:
+  static std::mutex& guard() {
+    static std::mutex one;
+    return one;
+  }
+  static std::map<std::string, Outcome>& all() {
+    static std::map<std::string, Outcome> one;
+    return one;
+  }
+};
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char words[32];
+  std::strftime(words, sizeof words, "%Y-%m-%dT%H:%M:%S+00:00", &utc);
+  return words;
+}
+
+/// Rank 0's decision.
+struct Decision {
+  std::string table;      ///< text; empty = none
+  bool measures = false;  ///< all ranks measure
+  std::string key;        ///< names the outcome in Remembered
+};
+
+/// Rank 0's part: the file, and the mark while measuring.
+class Lead {
+ public:
+  Lead(const GpuGroup& group, const Env& env, const FirstStart& first)
+      : group_(group), env_(env), first_(first) {
+    const bool is_known = !group.topology.devices.empty();
+    std::string machine =
+        is_known ? tuning_machine(group.topology, group.devices_of_ranks()) : "unknown";
+    if (!group.through_host.empty()) machine += "-host";
+    const cuda::TuningKey key{machine, group.ranks, cuda::cuda_driver_version(), first.nccl};
+    file_ = cuda::tuning_file(env, key);
+    // An unknown machine has no table of its own, only the table named by PLAIT_TUNING.
+    keeps_ = is_known && !file_.empty();
+    key_ = text("{} {} {} {}", machine, first.nccl, group.ranks, group.kind);
+  }
+
+  Decision decide() {
+    Decision made{cuda::offered_tuning(env_, file_, 0), false, key_};
+    if (!file_.empty())
+      log(LogLevel::info, 0,
+          made.table.empty() ? text("no tuning table {}: by what is built in", file_)
+                             : text("by the tuning table {}", file_));
+    if (!made.table.empty() || !wants_table()) return made;
+    if (const auto known = Remembered::of(key_)) {
+      made.table = known->table;
+      return made;
+    }
+    made.measures = keeps_ ? may_measure(made.table) : true;
+    return made;
+  }
+
+  /// Keeps the table, if there is a folder to keep it in.
+  void keep(const std::string& table) {
+    if (mark_ == nullptr) return;
+    try {
+      cuda::write_tuning(file_, table);
+      log(LogLevel::info, 0, text("keeps the tuning table {}", file_));
+    } catch (const Error& error) {
+      log(LogLevel::info, 0, text("{}; this process alone has the table", error.what()));
+      mark_->remove();
+    }
+    mark_.reset();
+  }
+
+  /// Nothing was measured, and a later start may measure.
+  void drop() {
+    if (mark_ != nullptr) mark_->remove();
+  }
+
+  /// Says what went wrong, here and to later starts. A program that ended its communicator
+  /// meanwhile is no failure.
+  void failed(const Error& error) {
+    const std::string reason = reason_of(error);
+    if (error.code() == ErrorCode::aborted) return drop();
+    if (mark_ != nullptr) mark_->write(text("{} {}", date_now(), reason));
+    warn_unasked(0, text("measuring this machine failed: {}; {}{}", reason, without(), retry()));
+  }
+
+ private:
+  bool wants_table() const {
+    if (!env_.tuning.empty() || cuda::is_measured(group_.kind, group_.ranks)) return false;
+    const std::string why = !env_.autotune ? "PLAIT_AUTOTUNE is 0" : first_.why_not;
+    if (!why.empty()) log(LogLevel::info, 0, text("does not measure this machine: {}", why));
+    return why.empty();
+  }
+
+  /// Takes the mark. While another job measures, waits for its table.
+  bool may_measure(std::string& table) {
+    mark_ = std::make_unique<cuda::MeasuringMark>(file_);
+    const std::int64_t until_ns = deadline_in(kOtherJobS);
+    cuda::MeasuringMark::Taken taken = mark_->take();
+    while (taken == cuda::MeasuringMark::Taken::by_another && now_ns() < until_ns) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      taken = mark_->take();
+    }
+    if (taken == cuda::MeasuringMark::Taken::by_another) {
+      log(LogLevel::info, 0, text("{}: another job measures still", mark_->file()));
+      mark_.reset();
+      return false;
+    }
+    if (taken == cuda::MeasuringMark::Taken::no_folder) {
+      log(LogLevel::info, 0,
+          text("{} cannot be written: this process alone will have the measured table", file_));
+      mark_.reset();
+      return true;
+    }
+    table = cuda::offered_tuning(env_, file_, 0);  // may be there by now
+    if (!table.empty()) {
+      mark_->remove();
+      mark_.reset();
+      return false;
+    }
+    if (!mark_->former().empty()) {
+      warn_unasked(0,
+                   text("an earlier start that measured this machine did not end well ({}): {}{}",
+                        mark_->former(), without(), retry()));
+      Remembered::add(key_, {"", mark_->former()});
+      mark_.reset();
+      return false;
+    }
+    mark_->write(
+        text("{} process {} of {} began and did not end", date_now(), ::getpid(), host_name()));
+    return true;
+  }
+
+  std::string without() const {
+    return first_.nccl.empty() ? "the simulator chooses engines" : "calls stay on NCCL";
+  }
+  std::string retry() const {
+    if (!keeps_) return "; `plait tune` measures by hand";
+    return text("; remove {}.measuring to measure again, or run `plait tune`", file_);
+  }
+
+  const GpuGroup& group_;
+  const Env& env_;
+  const FirstStart& first_;
+  std::string file_, key_;
+  bool keeps_ = false;
+  std::unique_ptr<cuda::MeasuringMark> mark_;
+};
+
+/// Measures with all ranks; returns the table's text.
+std::string measured(const GpuGroup& group, const cuda::Exchange& exchange,
+                     const FirstStart& first) {
+  const std::int64_t began_ns = now_ns();
+  const auto elapsed_s = [began_ns] { return static_cast<double>(now_ns() - began_ns) / 1e9; };
+  bool has_told = false;
+  MeasuringTerms terms;
+  terms.rank = group.rank;
+  terms.when = first.when;
+  terms.budget_s = first.budget_s - kEndS;
+  terms.elapsed_s = elapsed_s;
+  terms.progress = [&](std::size_t done, std::size_t all) {
+    if (has_told || elapsed_s() < kProgressS) return;
+    has_told = true;
+    tell_unasked(
+        0,
+        text("measures this machine once, for at most {} s: {} of {} sizes of calls are timed; {}",
+             first.budget_s, done, all, kSwitch));
+  };
+  const std::unique_ptr<CallBench> bench = first.bench();
+  Measurement measurement(*bench, exchange, std::move(terms));
+  std::vector<cuda::MeasuredCall> calls;
+  try {
+    calls = measurement.run(requests_by_use(group.ranks, !first.nccl.empty()));
+  } catch (const MeasuringFailed&) {
+    bench->close();
+    throw;
+  }
+  bench->close();
+  if (group.rank == 0)
+    log(LogLevel::info, 0,
+        text("measured {} sizes of calls in {} s; {} are left out", calls.size(), elapsed_s(),
+             measurement.left_out()));
+  return cuda::table_of_calls({.name = group.topology.name,
+                               .fingerprint = fingerprint(group.topology),
+                               .kind = group.kind,
+                               .cuda_driver = cuda::cuda_driver_version(),
+                               .nccl = first.nccl,
+                               .plait = PLAIT_VERSION,
+                               .date = date_now(),
+                               .source = "first start"},
+                              calls);
+}
+
+/// Links of the ranks' GPUs by rank, with the numbers of devices and shared lanes in the order in
+/// which they appear: equal for GPUs that are linked alike.
+std::string shape_of(const Topology& topology, const std::vector<int>& devices) {
+  std::map<int, std::size_t> devices_seen, lanes_seen;
+  const auto number = [](std::map<int, std::size_t>& seen, int one) {
+    return seen.emplace(one, seen.size()).first->second;
+  };
+  std::string words;
+  for (const int device : devices)
+    words += text("{}|{};", topology.devices[static_cast<std::size_t>(device)].model,
+                  number(devices_seen, device));
+  for (const Link& link : topology.links) {
+    const auto is_of_rank = [&](int end) {
+      return std::find(devices.begin(), devices.end(), end) != devices.end();
+    };
+    const auto is_other_gpu = [&](int end) {
+      return !is_of_rank(end) &&
+             topology.devices[static_cast<std::size_t>(end)].kind == DeviceKind::gpu;
+    };
+    if (!(is_of_rank(link.src) || is_of_rank(link.dst)) || is_other_gpu(link.src) ||
+        is_other_gpu(link.dst))
+      continue;
+    words += text("{}|{}|{}|{}", name_of(link.kind), number(devices_seen, link.src),
+                  number(devices_seen, link.dst), link.width);
+    for (const int lanes : link.resources) words += text("|{}", number(lanes_seen, lanes));
+    words += ';';
+  }
+  return words;
+}
+
+}  // namespace
+
+std::string tuning_machine(const Topology& topology, const std::vector<int>& devices) {
+  const std::string whole = fingerprint(topology);
+  if (devices.size() >= rank_devices(topology).size()) return whole;
+  const std::string shape = shape_of(topology, devices);
+  return text("{}-{}", whole, hex(hash_bytes(shape.data(), shape.size())).substr(0, 8));
+}
+
+void learn_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
+                  const FirstStart& first) {
+  std::unique_ptr<Lead> lead;
+  Decision decision;
+  if (group.rank == 0) {
+    lead = std::make_unique<Lead>(group, env, first);
+    decision = lead->decide();
+  }
+  const std::vector<std::string> told = unpack(cuda::of_rank_0(
+      exchange, pack({decision.table, decision.measures ? "measure" : "", decision.key})));
+  if (told.size() != 3) throw Error(ErrorCode::parse_error, "rank 0 sent no tuning table");
+  std::string table = told[0];
+  if (!told[1].empty()) {
+    std::string reason;
+    try {
+      table = measured(group, exchange, first);
+    } catch (const MeasuringFailed& error) {
+      reason = reason_of(error);
+      if (lead != nullptr) lead->failed(error);
+    } catch (const cuda::NoDirectAccess&) {  // all ranks try again through host memory
+      if (lead != nullptr) lead->drop();
+      throw;
+    } catch (const Error& error) {
+      if (lead != nullptr) lead->failed(error);
+      throw;
+    }
+    if (lead != nullptr && reason.empty()) lead->keep(table);
+    table = cuda::of_rank_0(exchange, table);
+    Remembered::add(told[2], {table, reason});
+  }
+  group.tuning = cuda::TuningTable(table);
+  const std::string& beside = group.tuning.nccl();
+  if (group.rank == 0 && !first.nccl.empty() && !beside.empty() && beside != first.nccl)
+    log(LogLevel::warn, 0,
+        text(
+            "the tuning table was measured beside NCCL {}, this is NCCL {}: run `plait tune` again",
+            beside, first.nccl));
+}
+
+}  // namespace plait

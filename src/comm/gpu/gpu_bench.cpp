@@ -1,0 +1,389 @@
+// A call is timed by events around several calls on one stream, in a graph and (large calls) one by
+// one. Launches of all ways lie behind each other on the stream, so that ranks enter each one at
+// nearly the same time.
+#include "comm/gpu/gpu_bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/text.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "comm/bootstrap/vote.hpp"
+#include "comm/choose/what_runs.hpp"
+#include "comm/gpu/measurement.hpp"
+#include "driver/cuda/api.hpp"
+#include "gpu/select/gpu_tables.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 1ull << 30;  // of a message
+constexpr std::uint64_t kMemoryShare = 8;         // buffers take at most this part of free memory
+constexpr std::uint64_t kEagerFrom = 1 << 20;     // smaller calls are bound by the host
+constexpr std::uint64_t kCopyEnginesFrom = 4 << 20;  // smaller copies are bound by the driver
+constexpr double kDeadlineS = 5.0;                   // calls that take longer never end
+constexpr std::uint64_t kLongFrom = 64ull << 20;     // calls long enough to be timed once
+constexpr int kTurns = 3;                            // timed launches of a way; the median counts
+
+/// Calls of a launch: several of a small message, so that the launch itself does not count.
+int calls_of(std::uint64_t bytes) {
+  if (bytes <= 1 << 20) return 10;
+  return bytes <= 16 << 20 ? 4 : 1;
+}
+
+/// A graph that is ready to launch; null = none.
+class Graph {
+ public:
+  Graph() = default;
+  explicit Graph(cuda::GraphExec exec) : exec_(exec) {}
+  Graph(Graph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(exec_, other.exec_);
+    return *this;
+  }
+  ~Graph() {
+    if (exec_ != nullptr) cuda::api().graph_exec_destroy(exec_);
+  }
+  void launch(cuda::Stream stream) const { PLAIT_CUDA_CALL(graph_launch, exec_, stream); }
+
+ private:
+  cuda::GraphExec exec_ = nullptr;
+};
+
+/// Captures the work into a graph. The capture is relaxed, since other threads of the program may
+/// capture or allocate meanwhile.
+Graph captured(cuda::Stream stream, const std::function<void()>& work) {
+  PLAIT_CUDA_CALL(stream_begin_capture, stream, cuda::kCaptureRelaxed);
+  cuda::Graph graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    if (cuda::api().stream_end_capture(stream, &graph) == cuda::kSuccess && graph != nullptr)
+      cuda::api().graph_destroy(graph);
+    throw;
+  }
+  PLAIT_CUDA_CALL(stream_end_capture, stream, &graph);
+  cuda::GraphExec exec = nullptr;
+  const cuda::Result made = cuda::api().graph_instantiate(&exec, graph, 0);
+  if (graph != nullptr) cuda::api().graph_destroy(graph);
+  cuda::require(made, "cuGraphInstantiateWithFlags");
+  Graph ready(exec);
+  PLAIT_CUDA_CALL(graph_upload, exec, stream);
+  return ready;
+}
+
+class GpuBench : public CallBench {
+ public:
+  GpuBench(const GpuGroup& group, const GpuCallsOptions& options, const cuda::Exchange& exchange,
+           const BenchSource& source)
+      : exchange_(exchange), source_(source) {
+    GpuCallsOptions wanted = options;
+    wanted.beats_nccl = false;
+    wanted.has_lazy_arena = false;
+    wanted.forced = {};
+    GpuGroup untuned = group;
+    untuned.tuning = {};
+    calls_ = std::make_unique<GpuCalls>(std::move(untuned), wanted, exchange);
+    try {
+      open();
+    } catch (const MeasuringFailed&) {  // on all ranks together
+      close();
+      free();
+      throw;
+    } catch (...) {
+      free();
+      throw;
+    }
+  }
+  ~GpuBench() override { free(); }
+
+  std::uint64_t most_bytes() const override { return most_bytes_; }
+
+  std::vector<CallWay> ways(const Request& request) override {
+    std::vector<CallWay> all;
+    const auto add = [&](const CallWay& way) {
+      if (std::find(all.begin(), all.end(), way) == all.end()) all.push_back(way);
+    };
+    for (const cuda::Selector& guess : guesses_)
+      if (const auto choice = guess.best(request))
+        add({choice->engine, choice->tuning});
+      else if (beside_ == nullptr && guess.prefers_plan(request))
+        add({});
+    for (const cuda::Engine* const engine : cuda::engines()) {
+      if (goes_by_copy_engines(*engine) && message_bytes(request) < kCopyEnginesFrom) continue;
+      if (cuda::why_not(*engine, request, {}, calls_->rank().full_group()).empty())
+        add({engine, {}});
+    }
+    return all;
+  }
+
+  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways) override {
+    const cuda::Current current(calls_->rank().context());
+    drop_prepared();
+    request_ = request;
+    if (beside_ != nullptr && beside_->takes(request)) {
+      nccl_.eager = [this] { beside_->enqueue(request_, input(), output(), stream_); };
+      nccl_.eager();  // connects the ranks
+      nccl_.graph = graph_of(nccl_.eager);
+    }
+    std::vector<bool> ready;
+    for (const CallWay& way : ways) {
+      prepared_.emplace_back();
+      try {
+        make_ready(prepared_.back(), way);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw;
+        prepared_.back() = {};
+      }
+      ready.push_back(prepared_.back().eager != nullptr);
+    }
+    return ready;
+  }
+
+  std::vector<CallTimes> run(const std::vector<bool>& ready) override {
+    const cuda::Current current(calls_->rank().context());
+    std::vector<Timing> timings;
+    try {
+      timings = enqueue_all(ready);
+      await();
+      calls_->rank().check();
+    } catch (...) {
+      end_calls();  // so that the GPU stays usable
+      throw;
+    }
+    std::vector<CallTimes> found;
+    for (const Timing& timing : timings)
+      found.push_back({us_of(timing.captured), us_of(timing.eager)});
+    return found;
+  }
+
+  void close() override {
+    {
+      const cuda::Current current(calls_->rank().context());
+      if (stream_ != nullptr) cuda::api().stream_synchronize(stream_);
+      drop_prepared();
+    }
+    exchange_("calls have ended");
+    calls_->rank().unmap_peers();
+    exchange_("memory is unmapped");
+    is_closed_ = true;
+  }
+
+ private:
+  /// A call that can be made, and a graph of several.
+  struct Prepared {
+    std::unique_ptr<cuda::PreparedCall> call;
+    std::function<void()> eager;
+    Graph graph;
+  };
+  /// Events around the launches of a way: indices of the first.
+  struct Launches {
+    std::size_t first = 0;
+    int count = 0;
+  };
+  struct Timing {
+    Launches captured, eager;
+  };
+
+  void* input() const { return reinterpret_cast<void*>(input_); }
+  void* output() const { return reinterpret_cast<void*>(output_); }
+
+  void open() {
+    std::string most;
+    const auto failure = attempt([&] {
+      const cuda::Current current(calls_->rank().context());
+      if (source_.beside) beside_ = source_.beside();
+      most = text("{}", allocate());
+    });
+    for (const std::string& other : agreed_step(exchange_, failure, most))
+      most_bytes_ = std::min(most_bytes_, static_cast<std::uint64_t>(parse_integer(
+                                              "bytes of a bench", other, 0, 1ll << 40)));
+    make_guesses();
+  }
+
+  void free() noexcept {
+    if (cuda::api().context_push(calls_->rank().context()) != cuda::kSuccess) return;
+    if (!is_closed_) end_calls();
+    drop_prepared();
+    beside_.reset();
+    for (cuda::Event event : events_) cuda::api().event_destroy(event);
+    if (stream_ != nullptr) cuda::api().stream_destroy(stream_);
+    for (const cuda::DevicePointer buffer : {input_, output_})
+      if (buffer != 0) cuda::api().memory_free(buffer);
+    cuda::Context popped = nullptr;
+    cuda::api().context_pop(&popped);
+  }
+
+  /// Allocates the stream and both buffers; returns the bytes of a buffer.
+  std::uint64_t allocate() {
+    std::size_t free_bytes = 0, total = 0;
+    if (cuda::api().memory_info(&free_bytes, &total) != cuda::kSuccess) free_bytes = 0;
+    std::uint64_t bytes = kMostBytes;
+    while (free_bytes != 0 && bytes > free_bytes / kMemoryShare && bytes > 1 << 20) bytes /= 2;
+    PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
+    PLAIT_CUDA_CALL(memory_alloc, &input_, bytes);
+    PLAIT_CUDA_CALL(memory_alloc, &output_, bytes);
+    for (const cuda::DevicePointer buffer : {input_, output_})
+      PLAIT_CUDA_CALL(memory_set_async, buffer, 0, bytes, stream_);
+    return bytes;
+  }
+
+  /// Choices without a measurement: the simulator's, then what is fastest on other kinds of GPU.
+  void make_guesses() {
+    const GpuGroup& group = calls_->group();
+    const cuda::Group& full = calls_->rank().full_group();
+    if (group.why_no_topology.empty() && beside_ == nullptr)
+      guesses_.emplace_back(full, cuda::TuningTable(), false,
+                            predictor(group.topology, full, group.devices), cuda::default_table(),
+                            [this](const Request& request) { return calls_->plan_us(request); });
+    for (const cuda::TuningTable* const table : cuda::guesses_for(group.kind))
+      guesses_.emplace_back(full, cuda::TuningTable(), false, nullptr, *table);
+  }
+
+  static bool goes_by_copy_engines(const cuda::Engine& engine) {
+    return engine.info().name.rfind("copy_", 0) == 0;
+  }
+
+  void make_ready(Prepared& made, const CallWay& way) {
+    if (way.engine == nullptr) {
+      made.eager = [this] { calls_->enqueue(request_, input(), output(), stream_, {}); };
+    } else {
+      made.call = calls_->rank().prepare(*way.engine, request_, way.tuning);
+      made.eager = [this, &call = *made.call] {
+        calls_->rank().run(call, request_, {input(), output(), {}}, stream_);
+      };
+    }
+    made.graph = graph_of(made.eager);
+  }
+
+  Graph graph_of(const std::function<void()>& call) {
+    const int calls = calls_of(message_bytes(request_));
+    return captured(stream_, [&] {
+      for (int i = 0; i < calls; ++i) call();
+    });
+  }
+
+  cuda::Event next_event() {
+    if (used_events_ == events_.size()) {
+      cuda::Event made = nullptr;
+      PLAIT_CUDA_CALL(event_create, &made, 0);
+      events_.push_back(made);
+    }
+    return events_[used_events_++];
+  }
+
+  Launches launches(const std::function<void()>& launch) {
+    Launches made{used_events_, message_bytes(request_) > kLongFrom ? 1 : kTurns};
+    launch();  // a first one that does not count: ranks meet here
+    PLAIT_CUDA_CALL(event_record, next_event(), stream_);
+    for (int turn = 0; turn < made.count; ++turn) {
+      launch();
+      PLAIT_CUDA_CALL(event_record, next_event(), stream_);
+    }
+    return made;
+  }
+
+  Timing enqueue(const Prepared& ready) {
+    Timing made;
+    made.captured = launches([&] { ready.graph.launch(stream_); });
+    const int calls = calls_of(message_bytes(request_));
+    if (message_bytes(request_) >= kEagerFrom)
+      made.eager = launches([&] {
+        for (int i = 0; i < calls; ++i) ready.eager();
+      });
+    return made;
+  }
+
+  std::vector<Timing> enqueue_all(const std::vector<bool>& ready) {
+    used_events_ = 0;
+    std::vector<Timing> timings;
+    for (std::size_t i = 0; i < prepared_.size(); ++i)
+      timings.push_back(ready[i] ? enqueue(prepared_[i]) : Timing{});
+    timings.push_back(nccl_.eager != nullptr ? enqueue(nccl_) : Timing{});
+    return timings;
+  }
+
+  /// us a call: the median of the launches; 0 without launches.
+  double us_of(const Launches& launches) const {
+    if (launches.count == 0) return 0;
+    std::vector<double> us;
+    for (int turn = 0; turn < launches.count; ++turn) {
+      const std::size_t at = launches.first + static_cast<std::size_t>(turn);
+      float ms = 0;
+      PLAIT_CUDA_CALL(event_elapsed, &ms, events_[at], events_[at + 1]);
+      us.push_back(1e3 * static_cast<double>(ms) / calls_of(message_bytes(request_)));
+    }
+    std::sort(us.begin(), us.end());
+    return us[us.size() / 2];
+  }
+
+  /// Waits for the calls. Throws Error(timeout) if they do not end.
+  void await() {
+    const std::int64_t until_ns = deadline_in(kDeadlineS);
+    cuda::Result result = cuda::kNotReady;
+    while ((result = cuda::api().stream_query(stream_)) == cuda::kNotReady) {
+      source_.give_up();
+      if (now_ns() > until_ns)
+        throw Error(ErrorCode::timeout,
+                    text("calls of {} of {} bytes did not end within {} s",
+                         name_of(request_.collective), message_bytes(request_), kDeadlineS));
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    cuda::require(result, "cuStreamQuery");
+    if (used_events_ != 0) PLAIT_CUDA_CALL(event_synchronize, events_[used_events_ - 1]);
+  }
+
+  /// Ends kernels that wait for peers.
+  void end_calls() noexcept {
+    calls_->rank().abort();
+    if (beside_ != nullptr) beside_->abort();
+  }
+
+  void drop_prepared() {
+    prepared_.clear();
+    nccl_ = {};
+  }
+
+  const cuda::Exchange exchange_;
+  const BenchSource source_;
+  std::unique_ptr<GpuCalls> calls_;
+  std::unique_ptr<BesideLibrary> beside_;
+  std::vector<cuda::Selector> guesses_;
+  cuda::Stream stream_ = nullptr;
+  cuda::DevicePointer input_ = 0, output_ = 0;
+  std::uint64_t most_bytes_ = kMostBytes;
+  Request request_;
+  std::vector<Prepared> prepared_;
+  Prepared nccl_;
+  std::vector<cuda::Event> events_;
+  std::size_t used_events_ = 0;
+  bool is_closed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<CallBench> gpu_bench(const GpuGroup& group, const GpuCallsOptions& options,
+                                     const cuda::Exchange& exchange, const BenchSource& source) {
+  return std::make_unique<GpuBench>(group, options, exchange, source);
+}
+
+FirstStart own_first_start(const GpuGroup& group, const GpuCallsOptions& options, bool is_pair,
+                           const cuda::Exchange& exchange, const std::function<void()>& give_up) {
+  FirstStart first;
+  first.when = options.rank.overlap_compute ? cuda::RowUse::overlap_compute : cuda::RowUse::alone;
+  first.why_not = is_pair                         ? "a pair of ranks"
+                  : group.ranks < 2               ? "one rank"
+                  : !group.in_processes           ? "several ranks in one process"
+                  : options.rank.most_blocks != 0 ? "calls have a budget of SMs"
+                                                  : group.reach.why_no_kernels;
+  first.bench = [&group, options, &exchange, give_up] {
+    BenchSource source;
+    if (give_up) source.give_up = give_up;
+    return gpu_bench(group, options, exchange, source);
+  };
+  return first;
+}
+
+}  // namespace plait

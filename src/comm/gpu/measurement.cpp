@@ -1,0 +1,295 @@
+// A request takes two exchanges: which ways are ready on all ranks, then the times. Between the
+// two, calls run on the GPUs; before and behind them, no call is under way, so that preparing and
+// freeing may wait for the GPU.
+#include "comm/gpu/measurement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/env.hpp"
+#include "base/error_reason.hpp"
+#include "base/text.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "comm/bootstrap/vote.hpp"
+
+namespace plait {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+// A way other than the one that runs without a measurement must be this much faster: noise must
+// not decide.
+constexpr double kMargin = 0.97;
+constexpr double kNoise = 0.99;  // among ways this near to the fastest, the first wins
+// A way this far behind at a size is not tried at the next one.
+constexpr double kFarBehind = 2.5, kBehind = 1.5;
+constexpr std::uint64_t kNear = 16,
+                        kClose = 4;  // ratios of sizes that tell of a size in between, beside
+constexpr double kUnknownS = 0.05;   // expected time of the first request
+
+struct Timed {
+  Collective collective;
+  DataType type;
+};
+
+std::vector<Timed> most_used() {
+  return {{Collective::all_reduce, DataType::bf16},
+          {Collective::all_gather, DataType::bf16},
+          {Collective::reduce_scatter, DataType::bf16},
+          {Collective::all_reduce, DataType::fp32},
+          {Collective::reduce_scatter, DataType::fp32}};
+}
+
+std::vector<Timed> next_used() {
+  return {{Collective::broadcast, DataType::bf16},
+          {Collective::all_to_all, DataType::bf16},
+          {Collective::reduce, DataType::bf16},
+          {Collective::reduce, DataType::fp32}};
+}
+
+std::vector<Timed> least_used(bool beside_nccl) {
+  std::vector<Timed> found{{Collective::gather, DataType::bf16},
+                           {Collective::scatter, DataType::bf16}};
+  if (!beside_nccl) found.push_back({Collective::send_recv, DataType::bf16});
+  return found;
+}
+
+// Sizes as powers of two, in order of use.
+const std::vector<int> kFirst{16, 20, 24, 12}, kAround{26, 22, 18, 14, 10, 28, 30},
+    kBetween{23, 25, 21, 27, 19, 17, 15, 13, 11, 29};
+
+void add_requests(std::vector<Request>& all, const std::vector<Timed>& timed,
+                  const std::vector<int>& sizes, int ranks) {
+  for (const int size : sizes)
+    for (const Timed& one : timed) {
+      Request request;
+      request.collective = one.collective;
+      request.type = one.type;
+      request.ranks = ranks;
+      request.count = 1;
+      // Elements that make up a message of this size, as nccl-tests counts bytes.
+      request.count =
+          std::max<std::uint64_t>(1, (std::uint64_t{1} << size) / message_bytes(request));
+      request.peer = 1;
+      all.push_back(request);
+    }
+}
+
+double value_of(const CallTimes& times, const CallTimes& nccl) {
+  if (times.captured_us <= 0) return kNever;
+  if (nccl.captured_us <= 0) return times.captured_us + times.eager_us;
+  const double captured = times.captured_us / nccl.captured_us;
+  return nccl.eager_us <= 0 ? captured : std::max(captured, times.eager_us / nccl.eager_us);
+}
+
+/// Index of the fastest way; none if no way was timed.
+std::optional<std::size_t> fastest(const std::vector<double>& values) {
+  const double least = *std::min_element(values.begin(), values.end());
+  if (least == kNever) return std::nullopt;
+  if (values[0] * kMargin <= least) return 0;
+  return static_cast<std::size_t>(
+      std::find_if(values.begin(), values.end(),
+                   [&](double value) { return value * kNoise <= least; }) -
+      values.begin());
+}
+
+std::string pack_times(const std::vector<CallTimes>& times, std::size_t next) {
+  std::vector<std::string> fields{text("{}", next)};
+  for (const CallTimes& one : times) {
+    fields.push_back(text("{}", std::llround(one.captured_us * 1000)));
+    fields.push_back(text("{}", std::llround(one.eager_us * 1000)));
+  }
+  return pack(fields);
+}
+
+double us_of(const std::string& field) {
+  return static_cast<double>(parse_integer("ns of a call", field, 0, 1ll << 50)) / 1000;
+}
+
+/// The slowest rank's times; 0 if any rank has none.
+std::vector<CallTimes> slowest(const std::vector<std::vector<std::string>>& records,
+                               std::size_t ways) {
+  std::vector<CallTimes> all(ways + 1);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto most = [&](std::size_t field) {
+      double us = 0;
+      for (const std::vector<std::string>& record : records) {
+        const double mine = us_of(record[field]);
+        if (mine <= 0) return 0.0;
+        us = std::max(us, mine);
+      }
+      return us;
+    };
+    all[i] = {most(1 + 2 * i), most(2 + 2 * i)};
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string label(const CallWay& way) {
+  if (way.engine == nullptr) return "";
+  std::string words = way.engine->info().name;
+  for (const auto& [name, value] : cuda::params_of(way.tuning))
+    words += text(":{}={}", name, value);
+  return words;
+}
+
+std::vector<Request> requests_by_use(int ranks, bool beside_nccl) {
+  std::vector<Request> all;
+  const std::vector<Timed> least = least_used(beside_nccl);
+  add_requests(all, most_used(), kFirst, ranks);
+  add_requests(all, next_used(), kFirst, ranks);
+  add_requests(all, most_used(), kAround, ranks);
+  add_requests(all, next_used(), kAround, ranks);
+  add_requests(all, most_used(), kBetween, ranks);
+  add_requests(all, next_used(), kBetween, ranks);
+  add_requests(all, least, kFirst, ranks);
+  add_requests(all, least, kAround, ranks);
+  return all;
+}
+
+std::vector<std::string> agreed_step(const cuda::Exchange& exchange,
+                                     const std::optional<Error>& failure, const std::string& mine) {
+  constexpr std::size_t kMostReason = 512;
+  const std::string code = failure ? text("{}", static_cast<int>(failure->code())) : "";
+  const std::string reason = failure ? reason_of(*failure).substr(0, kMostReason) : "";
+  std::vector<std::string> bodies;
+  std::optional<MeasuringFailed> first;
+  const std::vector<std::string> records = exchange(pack({code, reason, mine}));
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    const std::vector<std::string> fields = unpack(records[rank]);
+    if (fields.size() != 3)
+      throw Error(ErrorCode::parse_error, "record of a measurement: wanted 3 fields");
+    if (!fields[0].empty() && !first)
+      first =
+          MeasuringFailed(static_cast<ErrorCode>(parse_integer("error code", fields[0], 0, 1000)),
+                          text("rank {}: {}", rank, fields[1]));
+    bodies.push_back(fields[2]);
+  }
+  if (first) throw MeasuringFailed(*first);
+  return bodies;
+}
+
+Measurement::Measurement(CallBench& bench, const cuda::Exchange& exchange, MeasuringTerms terms)
+    : bench_(bench), exchange_(exchange), terms_(std::move(terms)) {}
+
+std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) {
+  std::erase_if(requests, [this](const Request& request) {
+    return message_bytes(request) > bench_.most_bytes();
+  });
+  // The time before the first request is the same on no two ranks: rank 0's decides.
+  const bool is_first = terms_.rank == 0;
+  const std::size_t first = is_first ? next_of(requests, 0) : 0;
+  at_ = static_cast<std::size_t>(parse_integer(
+      "first request", agreed_step(exchange_, std::nullopt, text("{}", first))[0], 0, 1 << 20));
+  while (at_ < requests.size()) {
+    if (is_first && terms_.progress) terms_.progress(done_, requests.size());
+    const std::size_t here = at_;
+    time_request(requests[here], [&] { return next_of(requests, here + 1); });
+    ++done_;
+  }
+  left_out_ = requests.size() - done_;
+  return std::move(found_);
+}
+
+void Measurement::time_request(const Request& request, const std::function<std::size_t()>& next) {
+  const double began_s = terms_.elapsed_s();
+  const std::vector<CallWay> ways = likely(request);
+  std::vector<bool> ready;
+  const auto unready = attempt([&] { ready = bench_.prepare(request, ways); });
+  std::string bits;
+  for (const bool one : ready) bits += one ? '1' : '0';
+  for (const std::string& others : agreed_step(exchange_, unready, bits))
+    for (std::size_t i = 0; i < ready.size(); ++i)
+      ready[i] = ready[i] && i < others.size() && others[i] == '1';
+  std::vector<CallTimes> times(ways.size() + 1);
+  const auto failure = attempt([&] { times = bench_.run(ready); });
+  took_s_[request.collective][message_bytes(request)] = terms_.elapsed_s() - began_s;
+  const std::size_t then = terms_.rank == 0 ? next() : 0;
+  std::vector<std::vector<std::string>> records;
+  for (const std::string& record : agreed_step(exchange_, failure, pack_times(times, then))) {
+    records.push_back(unpack(record));
+    if (records.back().size() != 2 * ways.size() + 3)
+      throw Error(ErrorCode::parse_error, "times of another rank: wanted two a way, and NCCL's");
+  }
+  at_ = static_cast<std::size_t>(parse_integer("next request", records[0][0], 0, 1 << 20));
+  keep(request, ways, slowest(records, ways.size()));
+}
+
+/// Leaves out ways that were far behind at sizes near this one.
+std::vector<CallWay> Measurement::likely(const Request& request) const {
+  std::vector<CallWay> all = bench_.ways(request);
+  const auto series = timed_.find({request.collective, request.type});
+  if (series == timed_.end() || all.empty()) return all;
+  const std::uint64_t bytes = message_bytes(request);
+  const auto above = series->second.lower_bound(bytes);
+  const bool has_above = above != series->second.end(), has_below = above != series->second.begin();
+  const auto ratio = [&](const TimesByWay& times, const CallWay& way) {
+    const auto found = times.find(label(way));
+    return found == times.end() ? 1.0 : found->second;
+  };
+  // One size alone says less: a way may fall behind or catch up within a few doublings.
+  const auto is_behind = [&](const CallWay& way) {
+    if (has_above && has_below && above->first <= kNear * std::prev(above)->first)
+      return ratio(above->second, way) > kBehind && ratio(std::prev(above)->second, way) > kBehind;
+    return (has_above && above->first <= kClose * bytes &&
+            ratio(above->second, way) > kFarBehind) ||
+           (has_below && bytes <= kClose * std::prev(above)->first &&
+            ratio(std::prev(above)->second, way) > kFarBehind);
+  };
+  all.erase(std::remove_if(all.begin() + 1, all.end(), is_behind), all.end());
+  return all;
+}
+
+void Measurement::keep(const Request& request, const std::vector<CallWay>& ways,
+                       const std::vector<CallTimes>& times) {
+  const CallTimes& nccl = times.back();
+  std::vector<double> values;
+  for (std::size_t i = 0; i < ways.size(); ++i) values.push_back(value_of(times[i], nccl));
+  const std::optional<std::size_t> best = values.empty() ? std::nullopt : fastest(values);
+  if (!best) return;
+  const double least = *std::min_element(values.begin(), values.end());
+  TimesByWay& by_way = timed_[{request.collective, request.type}][message_bytes(request)];
+  for (std::size_t i = 0; i < ways.size(); ++i)
+    if (values[i] != kNever) by_way[label(ways[i])] = values[i] / least;
+  const CallWay& way = ways[*best];
+  const CallTimes& mine = times[*best];
+  const bool by_eager =
+      nccl.eager_us > 0 && mine.eager_us / nccl.eager_us > mine.captured_us / nccl.captured_us;
+  found_.push_back({.when = terms_.when,
+                    .collective = request.collective,
+                    .type = request.type,
+                    .ranks = request.ranks,
+                    .bytes = message_bytes(request),
+                    .engine = way.engine == nullptr ? "" : way.engine->info().name,
+                    .params = cuda::params_of(way.tuning),
+                    .us = by_eager ? mine.eager_us : mine.captured_us,
+                    .nccl_us = by_eager ? nccl.eager_us : nccl.captured_us});
+}
+
+/// Index of the next request that can end in time; the number of requests if none can.
+std::size_t Measurement::next_of(const std::vector<Request>& requests, std::size_t from) const {
+  const double left_s = terms_.budget_s - terms_.elapsed_s();
+  for (std::size_t i = from; i < requests.size() && left_s > 0; ++i)
+    if (expected_s(requests[i]) <= left_s) return i;
+  return requests.size();
+}
+
+/// Time that the request is expected to take, from requests of near size.
+double Measurement::expected_s(const Request& request) const {
+  const std::uint64_t bytes = message_bytes(request);
+  const auto scaled = [bytes](const std::map<std::uint64_t, double>& took) {
+    auto near = took.lower_bound(bytes);
+    if (near == took.end()) near = std::prev(near);
+    const double ratio = static_cast<double>(bytes) / static_cast<double>(near->first);
+    return near->second * std::max(1.0, ratio);
+  };
+  if (const auto same = took_s_.find(request.collective); same != took_s_.end())
+    return scaled(same->second);
+  double most = took_s_.empty() ? kUnknownS : 0.0;
+  for (const auto& [collective, took] : took_s_) most = std::max(most, scaled(took));
+  return most;
+}
+
+}  // namespace plait

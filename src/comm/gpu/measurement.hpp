@@ -1,0 +1,72 @@
+// Times calls on all ranks together, in the order in which programs use them, until time is up.
+// Rank 0's clock decides what is timed next, and the slowest rank's times count, so that all ranks
+// measure the same.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/gpu/call_bench.hpp"
+#include "gpu/select/tuning_rows.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+
+/// Requests that a measurement times, the most used first: all_reduce, all_gather and
+/// reduce_scatter from 4 KiB to 16 MiB by factors of 16, then sizes around and between these, and
+/// other collectives behind. beside_nccl: without send_recv, which NCCL's entry points do not have.
+std::vector<Request> requests_by_use(int ranks, bool beside_nccl);
+
+/// A measurement ended early by a failure of a rank. All ranks throw this together.
+class MeasuringFailed : public Error {
+ public:
+  using Error::Error;
+};
+/// Exchanges bytes of a step. failure: of this rank's step; if any rank has one, all throw
+/// MeasuringFailed.
+std::vector<std::string> agreed_step(const cuda::Exchange& exchange,
+                                     const std::optional<Error>& failure, const std::string& mine);
+
+struct MeasuringTerms {
+  int rank = 0;
+  cuda::RowUse when = cuda::RowUse::alone;
+  double budget_s = 3.0;
+  std::function<double()> elapsed_s;  ///< since the measurement began
+  /// Called on rank 0 before each request: how many are done, of how many.
+  std::function<void(std::size_t, std::size_t)> progress;
+};
+
+class Measurement {
+ public:
+  Measurement(CallBench& bench, const cuda::Exchange& exchange, MeasuringTerms terms);
+  /// Returns the fastest way of each request timed. Throws MeasuringFailed alike on all ranks, or
+  /// what the exchange throws.
+  std::vector<cuda::MeasuredCall> run(std::vector<Request> requests);
+  /// Requests that were left out, since time was up.
+  std::size_t left_out() const { return left_out_; }
+
+ private:
+  /// Times of ways at a size, by label.
+  using TimesByWay = std::map<std::string, double>;
+  using Series = std::pair<Collective, DataType>;
+
+  std::vector<CallWay> likely(const Request& request) const;
+  void time_request(const Request& request, const std::function<std::size_t()>& next);
+  void keep(const Request& request, const std::vector<CallWay>& ways,
+            const std::vector<CallTimes>& times);
+  std::size_t next_of(const std::vector<Request>& requests, std::size_t from) const;
+  double expected_s(const Request& request) const;
+
+  CallBench& bench_;
+  const cuda::Exchange& exchange_;
+  const MeasuringTerms terms_;
+  std::map<Series, std::map<std::uint64_t, TimesByWay>> timed_;
+  std::map<Collective, std::map<std::uint64_t, double>> took_s_;  ///< of a request, by bytes
+  std::vector<cuda::MeasuredCall> found_;
+  std::size_t at_ = 0, done_ = 0, left_out_ = 0;
+};
+
+}  // namespace plait

@@ -1,0 +1,259 @@
+// The measurement at the first start over a fake driver: two processes, a GPU each whose kernels
+// take a time that the test chooses.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "base/text.hpp"
+#include "comm/bootstrap/vote.hpp"
+#include "comm/gpu/first_start.hpp"
+#include "comm/gpu/gpu_bench.hpp"
+#include "comm/gpu/measurement.hpp"
+#include "fake_cuda/fake_gpu.hpp"
+#include "plait/communicator.hpp"
+#include "plait/error.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait_test::fake_cuda;
+
+namespace {
+
+constexpr int kRanks = 2;
+constexpr const char* kKind = "Some GPU, 132 multiprocessors, no NVLink";
+
+/// Fails the test by an exception, because doctest's output does not reach the parent process.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+/// A cache folder that is removed with the object.
+struct CacheFolder {
+  CacheFolder() {
+    char name[] = "/tmp/plait-first-XXXXXX";
+    require(::mkdtemp(name) != nullptr, "no folder");
+    path = name;
+    ::setenv("XDG_CACHE_HOME", name, 1);
+  }
+  ~CacheFolder() {
+    ::unsetenv("XDG_CACHE_HOME");
+    std::filesystem::remove_all(path);
+  }
+  /// Files of tables and marks.
+  std::vector<std::string> files() const {
+    std::vector<std::string> found;
+    if (std::filesystem::exists(path / "plait"))
+      for (const auto& one : std::filesystem::directory_iterator(path / "plait"))
+        found.push_back(one.path());
+    return found;
+  }
+  std::filesystem::path path;
+};
+
+Env measuring() {
+  Env env;
+  env.autotune = true;
+  return env;
+}
+
+GpuGroup group_of(int rank) {
+  GpuGroup group;
+  group.rank = rank;
+  group.ranks = kRanks;
+  group.ordinals.assign(kRanks, 0);
+  group.kind = kKind;
+  group.in_processes = true;
+  group.topology = load_topology("l40s-x4");
+  return group;
+}
+
+GpuCallsOptions options_of() {
+  GpuCallsOptions options;
+  options.rank.proves_paths = false;  // No kernel runs here.
+  options.checks = load_topology("l40s-x4");
+  options.rank.memory.plans = true;
+  return options;
+}
+
+/// Kernels of LL packets take 2 us, all other kernels 8 us.
+void choose_times() {
+  fake_cuda().launch_ns = [](const std::string& kernel) {
+    return kernel.find("tiled") == std::string::npos ? 2000.0 : 8000.0;
+  };
+}
+
+using Body = std::function<void(int rank, const cuda::Exchange& exchange)>;
+
+void on_ranks(const Body& body) {
+  bench::Board* const board = bench::make_board(kRanks);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          choose_times();
+          const auto bytes = fake_cuda().memory.bytes;  // of earlier tests of this program
+          const int streams = fake_cuda().streams;
+          body(rank, [&](const std::string& mine) { return board->exchange(rank, mine); });
+          require(fake_cuda().memory.bytes == bytes, "memory of the GPU was kept");
+          require(fake_cuda().streams == streams, "a stream was kept");
+          board->barrier();
+        }) == 0);
+}
+
+Request all_reduce(std::uint64_t bytes) {
+  Request request;
+  request.ranks = kRanks;
+  request.count = bytes / bytes_of(request.type);
+  return request;
+}
+
+/// Events give times in float ms.
+bool are_near(double one, double other) { return std::abs(one - other) < 0.001; }
+
+FirstStart first_start(const GpuGroup& group, const cuda::Exchange& exchange, int& benches) {
+  FirstStart first;
+  first.when = cuda::RowUse::alone;
+  first.budget_s = 60;  // machines of tests are busy
+  first.bench = [&group, &exchange, &benches] {
+    ++benches;
+    return gpu_bench(group, options_of(), exchange, {});
+  };
+  return first;
+}
+
+}  // namespace
+
+TEST_CASE("a bench times each way by its kernels, and frees everything") {
+  on_ranks([](int rank, const cuda::Exchange& exchange) {
+    const std::unique_ptr<CallBench> bench = gpu_bench(group_of(rank), options_of(), exchange, {});
+    require(bench->most_bytes() > 0, "no room");
+    for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{4} << 20}) {
+      const std::vector<CallWay> ways = bench->ways(all_reduce(bytes));
+      require(ways.size() >= 3, "few ways");
+      const std::vector<bool> ready = bench->prepare(all_reduce(bytes), ways);
+      exchange("prepared");
+      const std::vector<CallTimes> times = bench->run(ready);
+      require(times.size() == ways.size() + 1, "a time each");
+      require(times.back().captured_us == 0, "NCCL is not there");
+      bool has_ll = false;
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        if (label(ways[i]) != "two_shot") continue;
+        has_ll = true;
+        const double eager_us = bytes > 4096 ? 2.0 : 0.0;
+        require(ready[i] && are_near(times[i].captured_us, 2.0),
+                text("us {}", times[i].captured_us));
+        require(are_near(times[i].eager_us, eager_us), text("us {}", times[i].eager_us));
+      }
+      require(has_ll, "no two_shot");
+    }
+    bench->close();
+  });
+}
+
+TEST_CASE("the first start keeps a table, the second one reads it") {
+  const CacheFolder cache;
+  on_ranks([&](int rank, const cuda::Exchange& exchange) {
+    GpuGroup group = group_of(rank), again = group_of(rank);
+    int benches = 0;
+    learn_tuning(group, exchange, measuring(), first_start(group, exchange, benches));
+    require(benches == 1 && !group.tuning.rows().empty(), "nothing was measured");
+    require(cache.files().size() == 1, "files");
+    require(group.tuning.find(all_reduce(4096), cuda::RowUse::alone) != nullptr, "no row");
+    learn_tuning(again, exchange, measuring(), first_start(again, exchange, benches));
+    require(benches == 1, "measured again");
+    require(again.tuning.rows().size() == group.tuning.rows().size(), "another table");
+  });
+}
+
+TEST_CASE("nothing is measured if the program or the entry point says so") {
+  const CacheFolder cache;
+  on_ranks([&](int rank, const cuda::Exchange& exchange) {
+    GpuGroup group = group_of(rank);
+    int benches = 0;
+    Env off;
+    off.autotune = rank != 0;  // rank 0 decides
+    learn_tuning(group, exchange, off, first_start(group, exchange, benches));
+    FirstStart refused = first_start(group, exchange, benches);
+    refused.why_not = "a pair of ranks";
+    learn_tuning(group, exchange, measuring(), refused);
+    group.kind = "NVIDIA H200, 132 multiprocessors, 18 NVLinks to switches";
+    learn_tuning(group, exchange, measuring(), first_start(group, exchange, benches));
+    require(benches == 0 && group.tuning.rows().empty() && cache.files().empty(), "measured");
+  });
+}
+
+TEST_CASE("while the program captures, the bench stays on streams of its own") {
+  on_ranks([](int rank, const cuda::Exchange& exchange) {
+    fake_cuda().is_capturing = true;
+    {
+      const std::unique_ptr<CallBench> bench =
+          gpu_bench(group_of(rank), options_of(), exchange, {});
+      fake_cuda().notes.clear();
+      const Request request = all_reduce(4096);
+      const std::vector<bool> ready = bench->prepare(request, bench->ways(request));
+      exchange("prepared");
+      static_cast<void>(bench->run(ready));
+      for (const plait_test::FakeNote& note : fake_cuda().notes.all())
+        require(note.stream != nullptr, "work on a stream of the program: " + note.what);
+      bench->close();
+    }
+    fake_cuda().is_capturing = false;
+  });
+}
+
+TEST_CASE("a rank that cannot capture leaves all ranks without a table") {
+  const CacheFolder cache;
+  on_ranks([&](int rank, const cuda::Exchange& exchange) {
+    GpuGroup group = group_of(rank);
+    int benches = 0;
+    FirstStart first = first_start(group, exchange, benches);
+    first.bench = [&, bench = first.bench] {
+      if (rank == 1) fake_cuda().refuses.of("stream_begin_capture", 1);
+      return bench();
+    };
+    learn_tuning(group, exchange, measuring(), first);
+    fake_cuda().refuses.none();
+    require(group.tuning.rows().empty(), "a table");
+    exchange("learnt");
+    const std::vector<std::string> files = cache.files();
+    require(files.size() == 1 && files[0].find(".measuring") != std::string::npos, "the mark");
+    learn_tuning(group, exchange, measuring(), first_start(group, exchange, benches));
+    require(benches == 1, "measured again");
+  });
+}
+
+TEST_CASE("a communicator with GPUs measures once, and takes no more memory than without") {
+  const CacheFolder cache;
+  fake_cuda().gpu = {};
+  fake_cuda().gpu.name = "Some GPU";
+  const std::string ids[] = {unique_id(), unique_id(), unique_id()};
+  bench::Board* const board = bench::make_board(kRanks);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          choose_times();
+          fake_cuda().gpu.number = static_cast<char>(rank);
+          CommunicatorOptions options;
+          options.rank = rank;
+          options.ranks = kRanks;
+          options.device = 0;
+          options.topology = "l40s-x4";
+          options.arrive_s = 30;
+          std::size_t bytes[3] = {}, launches[3] = {};
+          for (int turn = 0; turn < 3; ++turn) {  // without measuring, measuring, with the table
+            ::setenv("PLAIT_AUTOTUNE", turn == 0 ? "0" : "1", 1);
+            options.unique_id = ids[turn];
+            fake_cuda().launches.clear();
+            const std::unique_ptr<Communicator> comm = Communicator::create(options);
+            bytes[turn] = fake_cuda().memory.bytes;
+            launches[turn] = fake_cuda().launches.size();
+            board->barrier();
+          }
+          require(bytes[1] == bytes[0] && bytes[2] == bytes[0], "memory");
+          require(launches[1] > launches[0] + 100, "few launches");
+          require(launches[2] == launches[0], "the table was not read");
+          require(cache.files().size() == 1, "files");
+        }) == 0);
+  fake_cuda().gpu = {};
+}

@@ -1,0 +1,272 @@
+// Measurements on benches with made-up times: order, budget, agreement of ranks, choice, failures.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "base/text.hpp"
+#include "comm/gpu/first_start.hpp"
+#include "comm/gpu/measurement.hpp"
+#include "gpu/select/engines.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+/// Exchanges of ranks that are threads.
+class Table {
+ public:
+  explicit Table(int ranks) : records_(static_cast<std::size_t>(ranks)) {}
+  std::vector<std::string> exchange(int rank, const std::string& mine) {
+    std::unique_lock<std::mutex> hold(guard_);
+    all_left_.wait(hold, [&] { return left_ == 0; });
+    records_[static_cast<std::size_t>(rank)] = mine;
+    if (++arrived_ == records_.size())
+      left_ = arrived_, arrived_ = 0, all_came_.notify_all();
+    else
+      all_came_.wait(hold, [&] { return left_ != 0; });
+    std::vector<std::string> all = records_;
+    if (--left_ == 0) all_left_.notify_all();
+    return all;
+  }
+
+ private:
+  std::mutex guard_;
+  std::condition_variable all_came_, all_left_;
+  std::vector<std::string> records_;
+  std::size_t arrived_ = 0, left_ = 0;
+};
+
+/// Times of a rank's bench, by engine: captured and eager us; "" = NCCL.
+struct MadeUp {
+  std::map<std::string, CallTimes> times;
+  double request_s = 0.001;  ///< by the test's clock
+  int fails_at = -1;
+  std::set<std::string> cannot;  ///< on this rank
+};
+
+class MadeUpBench : public CallBench {
+ public:
+  MadeUpBench(const MadeUp& said, double& clock_s) : said_(said), clock_s_(clock_s) {}
+  std::uint64_t most_bytes() const override { return 64 << 20; }
+  std::vector<CallWay> ways(const Request&) override {
+    return {{&cuda::tiled_engine(), {}},
+            {&cuda::two_shot_engine(), {}},
+            {&cuda::direct_ll_engine(), {}}};
+  }
+  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways) override {
+    asked.push_back(request);
+    tried.push_back({});
+    ways_ = ways;
+    std::vector<bool> ready;
+    for (const CallWay& way : ways) {
+      tried.back().insert(label(way));
+      ready.push_back(!said_.cannot.contains(label(way)));
+    }
+    return ready;
+  }
+  std::vector<CallTimes> run(const std::vector<bool>& ready) override {
+    clock_s_ += said_.request_s;
+    if (static_cast<int>(asked.size()) == said_.fails_at)
+      throw Error(ErrorCode::timeout, "the test wants a failure");
+    std::vector<CallTimes> found;
+    for (std::size_t i = 0; i < ways_.size(); ++i)
+      found.push_back(ready[i] ? said_.times.at(label(ways_[i])) : CallTimes{});
+    found.push_back(said_.times.at(""));
+    return found;
+  }
+  std::vector<Request> asked;
+  std::vector<std::set<std::string>> tried;
+
+ private:
+  const MadeUp said_;
+  double& clock_s_;
+  std::vector<CallWay> ways_;
+};
+
+struct Outcome {
+  std::vector<cuda::MeasuredCall> calls;
+  std::vector<Request> asked;
+  std::vector<std::set<std::string>> tried;
+  std::optional<MeasuringFailed> failed;
+  std::size_t left_out = 0;
+};
+
+/// Measures on a thread per rank.
+std::vector<Outcome> measured(const std::vector<MadeUp>& ranks, std::vector<Request> requests) {
+  Table table(static_cast<int>(ranks.size()));
+  std::vector<Outcome> all(ranks.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      double clock_s = 0;
+      MadeUpBench bench(ranks[rank], clock_s);
+      const cuda::Exchange exchange = [&](const std::string& mine) {
+        return table.exchange(static_cast<int>(rank), mine);
+      };
+      MeasuringTerms terms;
+      terms.rank = static_cast<int>(rank);
+      terms.elapsed_s = [&] { return clock_s; };
+      Measurement measurement(bench, exchange, terms);
+      try {
+        all[rank].calls = measurement.run(requests);
+      } catch (const MeasuringFailed& error) {
+        all[rank].failed = error;
+      }
+      all[rank].left_out = measurement.left_out();
+      all[rank].asked = bench.asked;
+      all[rank].tried = bench.tried;
+    });
+  for (std::thread& thread : threads) thread.join();
+  return all;
+}
+
+MadeUp made_up(double tiled, double two_shot, double direct_ll, double nccl) {
+  return {.times = {{"tiled", {tiled, tiled}},
+                    {"two_shot", {two_shot, two_shot}},
+                    {"direct_ll", {direct_ll, direct_ll}},
+                    {"", {nccl, nccl}}},
+          .cannot = {}};
+}
+
+std::vector<Request> first_requests(std::size_t count) {
+  std::vector<Request> all = requests_by_use(2, true);
+  all.resize(count);
+  return all;
+}
+
+bool are_same(const std::vector<Request>& one, const std::vector<Request>& other) {
+  if (one.size() != other.size()) return false;
+  for (std::size_t i = 0; i < one.size(); ++i)
+    if (one[i].collective != other[i].collective || one[i].type != other[i].type ||
+        message_bytes(one[i]) != message_bytes(other[i]))
+      return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("the most used collectives come first, and each request once") {
+  const std::vector<Request> all = requests_by_use(4, true);
+  CHECK(all[0].collective == Collective::all_reduce);
+  CHECK(all[1].collective == Collective::all_gather);
+  CHECK(all[2].collective == Collective::reduce_scatter);
+  std::set<std::string> seen;
+  for (const Request& request : all) {
+    CHECK(seen.insert(text("{}{}{}", name_of(request.collective), name_of(request.type),
+                           message_bytes(request)))
+              .second);
+    CHECK(request.collective != Collective::send_recv);
+    CHECK(message_bytes(request) % 1024 == 0);
+  }
+  CHECK(requests_by_use(4, false).back().collective == Collective::send_recv);
+  CHECK(requests_by_use(3, true).size() == all.size());
+}
+
+TEST_CASE("the slowest rank's time counts, and the fastest way is kept") {
+  const std::vector<Outcome> all =
+      measured({made_up(9, 6, 8, 10), made_up(9, 12, 7, 10)}, first_requests(1));
+  for (const Outcome& one : all) {
+    REQUIRE(one.calls.size() == 1);
+    CHECK(one.calls[0].engine == "direct_ll");
+    CHECK(one.calls[0].us == 8);
+    CHECK(one.calls[0].nccl_us == 10);
+  }
+}
+
+TEST_CASE("what runs without a measurement stays unless another way is 3 % faster") {
+  CHECK(measured({made_up(10, 9.8, 9.9, 20), made_up(1, 1, 1, 1)}, first_requests(1))[1]
+            .calls[0]
+            .engine == "tiled");
+  CHECK(measured({made_up(10, 9.6, 9.62, 20), made_up(1, 1, 1, 1)}, first_requests(1))[0]
+            .calls[0]
+            .engine == "two_shot");
+}
+
+TEST_CASE("a way must be ahead in graphs and enqueued one by one") {
+  MadeUp said = made_up(9, 20, 20, 10);
+  said.times["tiled"] = {9, 11};
+  const std::vector<Outcome> all = measured({said, said}, first_requests(1));
+  CHECK(all[0].calls[0].us == 11);
+  CHECK(all[0].calls[0].nccl_us == 10);
+}
+
+TEST_CASE("a way that one rank cannot go is timed on none") {
+  MadeUp lacks = made_up(9, 2, 8, 10);
+  lacks.cannot = {"two_shot"};
+  const std::vector<Outcome> all = measured({made_up(9, 2, 8, 10), lacks}, first_requests(1));
+  CHECK(all[0].calls[0].engine == "direct_ll");
+  MadeUp cannot = lacks;
+  cannot.cannot = {"two_shot", "tiled", "direct_ll"};
+  CHECK(measured({lacks, cannot}, first_requests(1))[0].calls.empty());
+}
+
+TEST_CASE("rank 0's clock ends the measurement of all ranks after the same request") {
+  MadeUp quick = made_up(9, 8, 7, 10), slow = quick;
+  quick.request_s = 0.1;
+  slow.request_s = 10;  // this rank's clock does not count
+  const std::vector<Outcome> all = measured({quick, slow, quick}, requests_by_use(3, true));
+  CHECK(all[0].asked.size() > 10);
+  CHECK(all[0].asked.size() <= 30);
+  for (const Outcome& one : all) {
+    CHECK(are_same(one.asked, all[0].asked));
+    CHECK(one.calls.size() == all[0].calls.size());
+    CHECK(one.left_out > 0);
+  }
+}
+
+TEST_CASE("large requests that cannot end in time are left out") {
+  MadeUp said = made_up(9, 8, 7, 10);
+  said.request_s = 0.5;
+  const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+  CHECK(all[0].asked.size() <= 6);
+  // 1 MiB may take 16 times as long as 64 KiB.
+  for (const Request& request : all[0].asked) CHECK(message_bytes(request) <= 64 << 10);
+}
+
+TEST_CASE("ways that fall far behind are not tried at sizes near") {
+  const std::vector<Outcome> all =
+      measured({made_up(30, 9, 10, 10), made_up(1, 1, 1, 1)}, requests_by_use(2, true));
+  const std::set<std::string> without{"tiled", "two_shot", "direct_ll"};
+  CHECK(all[0].tried.front() == without);
+  CHECK(all[0].tried.back().size() >= 2);
+  // The way that runs without a measurement is always timed.
+  for (const std::set<std::string>& tried : all[0].tried) CHECK(tried.contains("tiled"));
+  const std::vector<Outcome> other =
+      measured({made_up(9, 30, 10, 10), made_up(1, 1, 1, 1)}, requests_by_use(2, true));
+  const auto& tried = other[0].tried;
+  const auto skips =
+      std::count_if(tried.begin(), tried.end(),
+                    [](const std::set<std::string>& one) { return !one.contains("two_shot"); });
+  CHECK(skips > 40);  // sizes between others, where it is three times as slow as the fastest
+  CHECK(are_same(other[0].asked, other[1].asked));
+  CHECK(other[0].tried == other[1].tried);
+}
+
+TEST_CASE("a failure of one rank ends the measurement of all with the same error") {
+  MadeUp fails = made_up(9, 8, 7, 10);
+  fails.fails_at = 3;
+  const std::vector<Outcome> all = measured({made_up(9, 8, 7, 10), fails}, first_requests(9));
+  for (const Outcome& one : all) {
+    REQUIRE(one.failed);
+    CHECK(one.failed->code() == ErrorCode::timeout);
+    CHECK(std::string(one.failed->what()).find("rank 1: the test wants a failure") !=
+          std::string::npos);
+    CHECK(one.asked.size() == 3);
+  }
+}
+
+TEST_CASE("a machine's key has the links of the ranks' GPUs, not their numbers") {
+  const Topology box = load_topology("l40s-x4");
+  CHECK(tuning_machine(box, {0, 1, 2, 3}) == fingerprint(box));
+  const std::string first = tuning_machine(box, {0, 1});
+  CHECK(first.rfind(fingerprint(box) + "-", 0) == 0);
+  CHECK(tuning_machine(box, {0, 1}) == first);
+  const Topology hgx = load_topology("hgx-h200");
+  CHECK(tuning_machine(hgx, {0, 1, 2, 3}) != tuning_machine(hgx, {0, 1}));
+}
