@@ -451,6 +451,16 @@ def stage(
     """Collect the files that a run needs on a machine with GPUs."""
 
 
+@program
+def first_start(
+    ranks: Ranks = 2,
+    alone: Annotated[bool, Option("--alone", help="Communicators of plait, no NCCL.")] = False,
+    build: Build = Path("build/run"),
+    csv: Csv = None,
+) -> None:
+    """Compare what a first start measures with the hidden shipped table."""
+
+
 # --- Rows, tables and pages.
 
 

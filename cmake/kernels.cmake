@@ -132,15 +132,17 @@ function(plait_gpu_program name)
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
-set(unless_tested EXCLUDE_FROM_ALL)  # ninja bench_links bench_gpu_nodes
+set(unless_tested EXCLUDE_FROM_ALL)  # ninja bench_links bench_gpu_nodes bench_gpu_first_start
 if(PLAIT_TESTS)
   set(unless_tested "")  # a test build compiles them too
 endif()
 plait_gpu_program(bench_links ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/programs/gpu_links.cpp)
-add_executable(bench_gpu_nodes ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/programs/gpu_nodes.cpp ${device_code})
-target_include_directories(bench_gpu_nodes PRIVATE ${PROJECT_SOURCE_DIR})
-target_link_libraries(bench_gpu_nodes PRIVATE plait_comm)
-target_link_options(bench_gpu_nodes PRIVATE -static-libstdc++ -static-libgcc)
+foreach(program gpu_nodes gpu_first_start)
+  add_executable(bench_${program} ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/programs/${program}.cpp ${device_code})
+  target_include_directories(bench_${program} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(bench_${program} PRIVATE plait_comm)
+  target_link_options(bench_${program} PRIVATE -static-libstdc++ -static-libgcc)
+endforeach()
 if(PLAIT_TESTS)
   file(GLOB gpu_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/*.cpp)
   plait_gpu_program(test_gpu ${gpu_tests} ${PROJECT_SOURCE_DIR}/tests/unit/main.cpp)

@@ -3,8 +3,8 @@ libraries, the drop-ins of `plait run` and the programs, stripped, and the commi
 
 BUILD: configured with PLAIT_PYTHON=ON for the machine's own Python and
 CMAKE_BUILD_RPATH_USE_ORIGIN=ON, after `ninja _core plait_nccl plait_audit plait_mpi plait_forward
-test_gpu test_gpu_c_api bench_links bench_gpu_nodes`. --site: a folder of packages that the machine
-lacks (pip install --target); bench needs typer there.
+test_gpu test_gpu_c_api bench_links bench_gpu_nodes bench_gpu_first_start`. --site: a folder of
+packages that the machine lacks (pip install --target); bench needs typer there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.lib.rows import ROOT, commit
 DROP_INS = tuple(f"shims/libplait_{name}.so" for name in ("nccl", "audit", "mpi", "mark"))
 STAND_IN = "shims/nccl/libnccl.so.2"
 LIBRARIES = ("libplait.so.0", "libplait_kernels.so")
-PROGRAMS = ("bench_links", "bench_gpu_nodes", "test_gpu", "test_gpu_c_api")
+PROGRAMS = ("bench_links", "bench_gpu_nodes", "bench_gpu_first_start", "test_gpu", "test_gpu_c_api")
 AFTERWARDS = """there, in a checkout:
   PYTHONPATH={run} python3 -m bench run --gpus 8 --build {run} --out OUT
   PYTHONPATH={run} python3 -m bench evidence all --gpus 8 --build {run} --out OUT

@@ -218,3 +218,25 @@ def test_programs_of_osu_bare_and_with_the_drop_in(tmp_path):
     assert "program=osu_allreduce" in said
     found = [(row["bytes"], row["bare"], row["plait"], row["ratio"]) for row in table(file)]
     assert found == [("8", "8.00", "4.00", "2.00"), ("16", "8.00", "4.00", "2.00")]
+
+
+def test_a_first_start_is_held_to_the_shipped_table(tmp_path):
+    program = tmp_path / "bench_gpu_first_start"
+    point = {"collective": "all_reduce", "bytes": 1024, "found": "two_shot", "found_us": 5.0}
+    point |= {"shipped": "one_shot", "shipped_us": 4.0, "nccl_us": 9.0}
+    whole = {"first_start_s": 2.5, "at_most_5_percent_slower": 0.96, "nccl": 22809}
+
+    def judged(**change: float) -> tuple[int, str]:
+        lines = [json.dumps(one) for one in (point, whole | change)]
+        program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+        program.chmod(0o700)
+        done = bench("first-start", "--build", str(tmp_path), "--csv", str(tmp_path / "rows.csv"))
+        return done.returncode, done.stdout
+
+    status, said = judged(worst_against_nccl=1.02)
+    assert status == 0 and "ratio=1.25" in said and "NO" not in said
+    assert table(tmp_path / "rows.csv")[0]["found"] == "two_shot"
+    status, said = judged(worst_against_nccl=1.04, first_start_s=3.5)
+    assert status == 1 and said.count(": NO") == 2
+    done = bench("first-start", "--build", str(tmp_path / "none"))
+    assert done.returncode == 1 and "ninja -C" in done.stderr

@@ -367,7 +367,13 @@ def build(tmp_path):
     for name in ("nccl", "audit", "mpi", "mark"):
         shutil.copy(package / f"libplait_{name}.so", folder / "shims")
     shutil.copy(package / "nccl" / "libnccl.so.2", folder / "shims" / "nccl")
-    for name in ("bench_links", "bench_gpu_nodes", "test_gpu", "test_gpu_c_api"):
+    for name in (
+        "bench_links",
+        "bench_gpu_nodes",
+        "bench_gpu_first_start",
+        "test_gpu",
+        "test_gpu_c_api",
+    ):
         shutil.copy(package / "libplait_audit.so", folder / name)
     return folder
 
