@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "bind.hpp"
 #include "cpu/reference.hpp"
 #include "plait/error.hpp"
@@ -74,6 +75,12 @@ void bind_request(nb::module_& module) {
       .def("checked", &checked, nb::arg("topology"),
            "Raises InvalidArgumentError for an impossible request; fills in devices.")
       .def("to_json", [](const Request& request) { return to_json(request); })
+      .def("__repr__",
+           [](const Request& request) {
+             return text("<plait.Request {} of {} {} {}, {} ranks>", name_of(request),
+                         amount_of(request), name_of(request.type), name_of(request.op),
+                         request.ranks);
+           })
       .def(nb::self == nb::self);
 }
 

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/text.hpp"
 #include "bind.hpp"
 #include "plait/timeline.hpp"
 
@@ -39,7 +40,11 @@ void bind_timeline(nb::module_& module) {
       .def_ro("busbw_gb_per_s", &Timeline::busbw_gb_per_s)
       .def("to_json", [](const Timeline& timeline) { return to_json(timeline); })
       .def("to_trace_json", &to_trace_json, nb::arg("plan"), "Chrome/Perfetto trace.")
-      .def("__str__", [](const Timeline& timeline) { return print(timeline); });
+      .def("__str__", [](const Timeline& timeline) { return print(timeline); })
+      .def("__repr__", [](const Timeline& timeline) {
+        return text("<plait.Timeline {} on {}: {} us, bound by {}>", timeline.plan,
+                    timeline.topology, timeline.total_ns / 1e3, timeline.bound_by);
+      });
   module.def(
       "simulate",
       [](const Plan& plan, const Topology& topology) { return simulate(plan, topology); },

@@ -1,6 +1,7 @@
 // Writes a timeline in the Chrome trace event format of Perfetto and chrome://tracing: a process
 // for each rank, a thread for each lane, a slice for each op, an arrow from each signal to the
-// waits it ends, and a counter with the rate of each resource (port, lane group, memory).
+// waits it ends, a counter for each rank with its lanes at work, and a counter with the rate of
+// each resource (port, lane group, memory).
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -96,6 +97,39 @@ void add_arrows(Json& events, const Timeline& timeline, const Plan& plan) {
   }
 }
 
+/// Adds a counter for each rank: the lanes that copy, reduce and join.
+void add_work(Json& events, const Timeline& timeline, const Plan& plan) {
+  struct Work {
+    int copy = 0, reduce = 0, join = 0;
+  };
+  std::map<int, std::map<double, Work>> changes;  // by rank and time
+  for (const Span& span : timeline.spans) {
+    const OpKind kind = op_of(span, plan).kind;
+    if (kind == OpKind::signal || kind == OpKind::wait || span.end_ns <= span.start_ns) continue;
+    auto& of_rank = changes[plan.lanes[static_cast<std::size_t>(span.lane)].rank];
+    const auto add = [&](double at_ns, int by) {
+      Work& work = of_rank[at_ns];
+      (kind == OpKind::copy ? work.copy : kind == OpKind::reduce ? work.reduce : work.join) += by;
+    };
+    add(span.start_ns, 1);
+    add(span.end_ns, -1);
+  }
+  for (const auto& [rank, times] : changes) {
+    Work now;
+    for (const auto& [at_ns, change] : times) {
+      now.copy += change.copy;
+      now.reduce += change.reduce;
+      now.join += change.join;
+      events.push_back(
+          {{"ph", "C"},
+           {"name", "lanes at work"},
+           {"pid", rank},
+           {"ts", at_ns / 1e3},
+           {"args", {{"copy", now.copy}, {"reduce", now.reduce}, {"join", now.join}}}});
+    }
+  }
+}
+
 void add_counters(Json& events, const Timeline& timeline, int pid) {
   const auto counter = [&](const ResourceLoad& load, const Rate& rate) {
     events.push_back({{"ph", "C"},
@@ -121,6 +155,7 @@ std::string to_trace_json(const Timeline& timeline, const Plan& plan) {
   Json events = Json::array();
   add_slices(events, timeline, plan);
   add_arrows(events, timeline, plan);
+  add_work(events, timeline, plan);
   add_counters(events, timeline, plan.request.ranks);
   Json trace;
   trace["displayTimeUnit"] = "ns";

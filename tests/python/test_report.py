@@ -1,5 +1,6 @@
 """Tests the HTML page: well-formed, self-contained, complete; and plots of timelines."""
 
+import html
 import json
 import math
 import re
@@ -9,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import plait
-from plait import timeline_plot, what_runs
+from plait import timeline_plot, timeline_rows, what_runs
 from plait.commands import report_page as report
 from plait.evidence import papers, results
 
-VOID = {"meta", "line", "circle", "rect", "polyline"}
+VOID = {"meta", "line", "circle", "rect", "polyline", "path"}
 
 
 class Tags(HTMLParser):
@@ -50,7 +51,7 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
-    assert tags.seen.count("svg") == 3
+    assert tags.seen.count("svg") == 4
     assert tags.seen.count("table") == 1
     assert not re.search(r"(src|href)=|https?://|@import", text)
     assert '<meta name="viewport" content="width=device-width' in text
@@ -125,10 +126,10 @@ def test_timeline_picture(tmp_path: Path) -> None:
     plan = plait.propose(topology, plait.Request("all_reduce", 1 << 20, "fp32", "sum", 4))[0][0]
     file = tmp_path / "t.png"
     timeline = plait.simulate(plan, topology)
-    timeline_plot.plot(timeline, plan, str(file))
+    timeline_plot.plot(timeline, plan, str(file), lanes=True)
     assert file.read_bytes().startswith(b"\x89PNG")
     for load in timeline.resources:
-        times_us, parts = timeline_plot.use_over_time(load, timeline.total_ns)
+        times_us, parts = timeline_rows.use_over_time(load, timeline.total_ns)
         assert times_us == sorted(times_us)
         assert max(parts) <= 1 + 1e-9
         carried = sum(
@@ -144,7 +145,58 @@ def test_trace_has_a_counter_a_resource() -> None:
     timeline = plait.simulate(plan, topology)
     events = json.loads(timeline.to_trace_json(plan))["traceEvents"]
     counters = {event["name"] for event in events if event["ph"] == "C"}
-    assert counters == {f"GB/s {load.name}" for load in timeline.resources}
+    assert counters == {"lanes at work", *(f"GB/s {load.name}" for load in timeline.resources)}
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "strategy"),
+    [("mist", 4, "fold"), ("hgx-h200", 8, "phases"), ("mist-2", 8, "multi_node")],
+)
+def test_picture_report_and_trace_show_the_same_work_of_every_rank(
+    machine: str, ranks: int, strategy: str
+) -> None:
+    topology = plait.load_topology(machine)
+    request = plait.Request("all_reduce", 1 << 20, "fp32", "sum", ranks)
+    plan = plait.propose_one(topology, request, strategy)
+    timeline = plait.simulate(plan, topology)
+    rows = timeline_rows.rank_rows(timeline, plan)
+    assert [row.label.split(" (")[0] for row in rows.rows] == [f"rank {r}" for r in range(ranks)]
+    assert rows.note == ""
+    events = json.loads(timeline.to_trace_json(plan))["traceEvents"]
+    lanes = [rank for rank, *_ in plan.lanes]
+    for rank, row in enumerate(rows.rows):
+        counted = [e for e in events if e["name"] == "lanes at work" and e["pid"] == rank]
+        times = row.times_us[1:-1]
+        assert [event["ts"] for event in counted] == pytest.approx(times)
+        for kind in timeline_rows.WORK:
+            parts = [event["args"][kind] / lanes.count(rank) for event in counted]
+            assert row.shares[kind][1:-1] == pytest.approx(parts)
+            assert min(parts) >= 0 and parts[-1] == 0
+    drawn = report.draw_timeline(timeline, plan)
+    for row in [*rows.rows, *timeline_rows.resource_rows(timeline).rows]:
+        assert f">{html.escape(row.label)}</text>" in drawn
+
+
+def test_rows_that_are_alike_are_drawn_once_and_named() -> None:
+    topology = plait.load_topology("hgx-h200")
+    request = plait.Request("all_reduce", 1 << 24, "fp32", "sum", 8)
+    plan = plait.propose_one(topology, request, "phases")
+    timeline = plait.simulate(plan, topology)
+    labels = [row.label for row in timeline_rows.resource_rows(timeline).rows]
+    assert [label.split(" (")[0] for label in labels] == [
+        "gpu0..7.nvlink.out",
+        "gpu0..7.nvlink.in",
+        "gpu0..7.memory",
+    ]
+    lanes = timeline_rows.lane_rows(timeline, plan)
+    assert "ranks 1 to 7 are like rank 0" in lanes.note
+    assert {name.split()[1] for name, _ in lanes.lanes} == {"0"}
+    cut = timeline_rows.lane_rows(timeline, plan, most=1)
+    assert cut.note.startswith(f"1 of {len(plan.lanes)} lanes, the first 1 of each rank")
+    assert timeline_rows.names_of(["gpu0.x", "gpu2.x"]) == "gpu0,2.x"
+    assert timeline_rows.names_of(["nvlink:0>1", "nvlink:1>0"]) == "nvlink:0>1, nvlink:1>0"
+    assert "bound by" in repr(timeline) and "phases" in repr(timeline)
+    assert repr(request) == "<plait.Request all_reduce of 16777216 fp32 sum, 8 ranks>"
 
 
 def test_a_report_shows_what_a_call_runs_and_not_the_fastest_plan() -> None:
@@ -163,11 +215,11 @@ def test_lanes_come_by_rank_and_colours_are_explained() -> None:
     request = plait.Request("all_reduce", 1 << 20, "fp32", "sum", 4)
     plan = plait.propose_one(topology, request, "rerouted")
     timeline = plait.simulate(plan, topology)
-    lanes = timeline_plot.spans_by_lane(timeline, plan)
+    lanes = timeline_rows.spans_by_lane(timeline, plan)
     ranks = [int(name.split()[1]) for name, _ in lanes]
     assert ranks == sorted(ranks)
     drawn = report.draw_timeline(timeline, plan)
-    for kind in timeline_plot.COLOURS:
+    for kind in timeline_rows.COLOURS:
         assert f">{kind}</text>" in drawn
 
 

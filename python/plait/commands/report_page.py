@@ -17,9 +17,9 @@ from typing import Any
 import plait
 from plait import what_runs
 from plait.bench.sizes import bandwidth
+from plait.commands.report_timeline import draw_timeline
 from plait.evidence.results import Curves, measurements
 from plait.outputs import human_bytes
-from plait.timeline_plot import COLOURS, spans_by_lane
 
 SIZES = tuple(1 << power for power in range(12, 31, 2))
 MOST_CURVES = 6
@@ -212,31 +212,6 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
             f'stroke-width="3" stroke-dasharray="{dash}"/>'
         )
         parts.append(f'<text x="718" y="{y + 6}">{_text(name)}</text>')
-    return "".join(parts) + "</svg>"
-
-
-def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
-    """Returns SVG: a row per lane, a bar per op (first 24 lanes), and a legend."""
-    lanes = spans_by_lane(timeline, plan)[:24]
-    total = max(timeline.total_ns / 1e3, 1e-9)
-    height = 22 * len(lanes) + 60
-    parts = [f'<svg viewBox="0 0 1000 {height}" role="img" aria-label="timeline">']
-    for row, (name, spans) in enumerate(lanes):
-        y = 22 * row + 4
-        parts.append(f'<text x="0" y="{y + 12}">{_text(name)}</text>')
-        for start, end, kind, text in spans:
-            x, width = 200 + 780 * start / total, max(0.5, 780 * (end - start) / total)
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="16" '
-                f'fill="{COLOURS.get(kind, "#888")}" '
-                f'data-tip="{_text(text)}: {start:.1f} to {end:.1f} us"/>'
-            )
-    parts.append(f'<text x="200" y="{height - 28}">0</text>')
-    parts.append(f'<text x="980" y="{height - 28}" text-anchor="end">{total:.1f} us</text>')
-    for number, (kind, colour) in enumerate(COLOURS.items()):
-        x, y = 200 + 90 * number, height - 16
-        parts.append(f'<rect x="{x}" y="{y}" width="14" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 20}" y="{y + 10}">{kind}</text>')
     return "".join(parts) + "</svg>"
 
 

@@ -42,7 +42,10 @@ def simulate(
     strategy: Annotated[str, typer.Option("--strategy", "-s")] = "",
     without: WithoutOption = None,
     trace: Annotated[str, typer.Option(help="Write a Perfetto/Chrome trace here.")] = "",
-    plot: Annotated[str, typer.Option(help="Write a picture of lanes and links here.")] = "",
+    plot: Annotated[str, typer.Option(help="Write a picture of ranks and links here.")] = "",
+    lanes: Annotated[
+        bool, typer.Option("--lanes", help="With --plot: draw the ranks' lanes too.")
+    ] = False,
     paper: Annotated[
         str,
         typer.Option(
@@ -74,7 +77,7 @@ def simulate(
     if plot:
         from plait.timeline_plot import plot as plot_timeline
 
-        plot_timeline(timeline, shown, plot)
+        plot_timeline(timeline, shown, plot, lanes)
     out.print(timeline.to_json() if as_json else str(timeline), markup=False)
 
 
