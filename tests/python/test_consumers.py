@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -107,6 +110,44 @@ def test_launch_blames_no_rank_that_lost_another(tmp_path):
     )
     assert done.stderr in {f"plait: {one}{hint}" for one in said}, done
     assert done.returncode in (1, 3)
+
+
+def test_launch_tags_whole_lines_and_names_the_rank_that_others_lost(tmp_path):
+    program = tmp_path / "one_raises.py"
+    program.write_text(
+        "import numpy as np, plait, sys\n"
+        "comm = plait.init()\n"
+        "print('out', flush=True)\n"
+        "if comm.rank == 2:\n"
+        "    sys.exit('no more')\n"
+        "comm.all_reduce(np.ones(8, np.float32))\n"
+    )
+    words = [*LAUNCH, "--tag", "-n", "4", "--", sys.executable, str(program)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] out" for rank in range(4)]
+    *lines, last = done.stderr.splitlines()
+    assert last == "plait: rank 2 ended with 1 by itself, and ranks 0, 1 and 3 lost it"
+    assert all(re.match(r"\[[0-3]\] ", line) for line in lines), done.stderr
+    assert "[2] no more" in lines and done.returncode == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--tag"]])
+@pytest.mark.parametrize("handles", [False, True])
+def test_an_interrupt_ends_launched_ranks(options, handles):
+    """Also ranks that do not end by themselves."""
+    program = "import signal, time\n"
+    program += "signal.signal(signal.SIGINT, signal.SIG_IGN)\n" if handles else ""
+    program += "print('up', flush=True)\nprint('and on', flush=True)\ntime.sleep(60)\n"
+    words = [*LAUNCH, *options, "-n", "2", "--", sys.executable, "-c", program]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = subprocess.Popen(words, start_new_session=True, **pipes)
+    for _ in range(4):
+        job.stdout.readline()
+    os.killpg(job.pid, signal.SIGINT)
+    before = time.monotonic()
+    said = job.communicate(timeout=50)[1]
+    assert time.monotonic() < before + 10
+    assert job.returncode == 130 and said.splitlines()[-1] == "plait: interrupted"
 
 
 def test_launched_ranks_meet_as_often_as_they_like(tmp_path):

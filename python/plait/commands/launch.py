@@ -1,6 +1,7 @@
 """`plait launch -n 4 python x.py`: starts ranks on this machine, without another launcher.
 
-Ranks end with the launcher, also if it is killed or its terminal hangs up.
+Ranks end with the launcher, also if it is killed or its terminal hangs up. With --tag a thread for
+each output of a rank passes whole lines on.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
-from typing import Annotated
+from typing import IO, Annotated, TextIO
 
 import typer
 
@@ -19,6 +22,47 @@ from plait.commands.run import CommandArgument, cannot_run
 from plait.launch import Keeper
 
 GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
+INTERRUPT_GRACE_S = 0.5  # s after Ctrl-C, time for ranks to end by themselves
+DRAIN_S = 1.0  # s for the last lines of ranks that have ended
+PEER_LOST = b"peer lost: "  # begins the text of a PeerLostError, in every language
+
+
+class Tags:
+    """Passes the ranks' lines on, whole and with the rank before them.
+
+    lost_a_peer: ranks whose standard error says that they lost a rank.
+    """
+
+    def __init__(self) -> None:
+        self.lost_a_peer: set[int] = set()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def add(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        """Starts to read a rank's standard output and standard error."""
+        for source, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            assert source is not None
+            reading = threading.Thread(target=self._pass_on, args=(rank, source, sink), daemon=True)
+            reading.start()
+            self._threads.append(reading)
+
+    def _pass_on(self, rank: int, source: IO[bytes], sink: TextIO) -> None:
+        tag = f"[{rank}] ".encode()
+        for line in source:
+            if sink is sys.stderr and PEER_LOST in line:
+                self.lost_a_peer.add(rank)
+            with self._lock:
+                try:
+                    sink.buffer.write(tag + line.rstrip(b"\r\n") + b"\n")
+                    sink.buffer.flush()
+                except OSError:  # nobody reads on; the rank may not block
+                    continue
+
+    def close(self) -> None:
+        """Waits for the last lines, not for processes that hold the outputs open."""
+        deadline = time.monotonic() + DRAIN_S
+        for reading in self._threads:
+            reading.join(max(0.0, deadline - time.monotonic()))
 
 
 def environment(rank: int, ranks: int, job: str) -> dict[str, str]:
@@ -36,6 +80,9 @@ def environment(rank: int, ranks: int, job: str) -> dict[str, str]:
 def launch(
     command: CommandArgument,
     ranks: Annotated[int, typer.Option("--ranks", "-n", "-g", callback=at_least(1))] = 2,
+    tag: Annotated[
+        bool, typer.Option("--tag", help="Print whole lines, with [rank] before them.")
+    ] = False,
 ) -> None:
     """Start ranks of a program that calls plait.init().
 
@@ -46,19 +93,30 @@ def launch(
         raise plait.UnsupportedError(f"--ranks: wanted 1 to {most}, found {ranks}")
     job = f"launch-{os.getpid()}-{time.time_ns():x}"
     started: list[subprocess.Popen[bytes]] = []
-    keeper = Keeper()
+    keeper, tags = Keeper(), Tags()
+    output = subprocess.PIPE if tag else None
     try:
         for rank in range(ranks):
-            started.append(subprocess.Popen(command, env=environment(rank, ranks, job)))
+            env = environment(rank, ranks, job)
+            started.append(subprocess.Popen(command, env=env, stdout=output, stderr=output))
             keeper.add(started[-1])
+            if tag:
+                tags.add(rank, started[-1])
     except OSError as error:
         keeper.close()
         cannot_run(command, error)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals the ranks too
+    interrupts: list[float] = []
+    # The terminal signals the ranks too; a program may use its first Ctrl-C to end in order.
+    signal.signal(signal.SIGINT, lambda *_: interrupts.append(time.monotonic()))
     signal.signal(signal.SIGTERM, lambda number, _: _end(started, number))
-    status = _wait(started)
+    failed, is_interrupted = _wait(started, interrupts)
     keeper.close()
-    raise typer.Exit(status)
+    tags.close()
+    if is_interrupted:
+        raise KeyboardInterrupt
+    if failed:
+        err.print(f"plait: {_failure_text(failed, tags.lost_a_peer)}", markup=False)
+    raise typer.Exit(next(iter(failed.values()), 0))
 
 
 def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
@@ -67,9 +125,12 @@ def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
             process.send_signal(number)
 
 
-def _wait(started: list[subprocess.Popen[bytes]]) -> int:
-    """Returns 0, or the status of the first failed rank; kills the rest GRACE_S later."""
-    failed: dict[int, int] = {}  # status by rank, of ranks that failed by themselves
+def _wait(
+    started: list[subprocess.Popen[bytes]], interrupts: list[float]
+) -> tuple[dict[int, int], bool]:
+    """Returns the status of each rank that failed by itself, and whether Ctrl-C ended the ranks.
+    Kills the rest GRACE_S after the first failure, or INTERRUPT_GRACE_S after Ctrl-C."""
+    failed: dict[int, int] = {}
     deadline = float("inf")
     while True:
         runs = [process.poll() for process in started].count(None)
@@ -78,24 +139,39 @@ def _wait(started: list[subprocess.Popen[bytes]]) -> int:
                 failed.setdefault(rank, status if status > 0 else 128 - status)
         if failed:
             deadline = min(deadline, time.monotonic() + GRACE_S)
+        if interrupts:
+            deadline = min(deadline, interrupts[0] + INTERRUPT_GRACE_S)
         if runs == 0 or time.monotonic() > deadline:
             break
         time.sleep(0.01)
     _end(started, signal.SIGKILL)
     for process in started:
         process.wait()
-    if failed:
-        err.print(f"plait: {_failure_text(failed)}", markup=False)
-    return next(iter(failed.values()), 0)
+    return failed, bool(interrupts)
 
 
-def _failure_text(failed: dict[int, int]) -> str:
-    """Returns text: 'rank 1 ended with 7'. Gives no order, since a rank may end before the rank
-    that it lost."""
+def _failure_text(failed: dict[int, int], lost_a_peer: set[int]) -> str:
+    """Returns text: 'rank 1 ended with 7'. Gives no order of time, since a rank may end before the
+    rank that it lost. lost_a_peer: ranks whose output says that they lost a rank."""
+    first = {rank: status for rank, status in failed.items() if rank not in lost_a_peer}
+    if first and len(first) < len(failed):
+        rest = [rank for rank in failed if rank in lost_a_peer]
+        lost = "it" if len(first) == 1 else "them"
+        return f"{_statuses_text(first)} by itself, and {_ranks_text(rest)} lost {lost}"
+    hint = ": look first at the rank whose error names no other" if len(failed) > 1 else ""
+    return _statuses_text(failed) + hint
+
+
+def _statuses_text(failed: dict[int, int]) -> str:
+    """Returns text: 'ranks 0 and 2 ended with 1, rank 3 with 7'."""
     parts: list[str] = []
     for status in dict.fromkeys(failed.values()):
-        *most, last = map(str, sorted(rank for rank, its in failed.items() if its == status))
-        ranks = f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+        ranks = _ranks_text([rank for rank, its in failed.items() if its == status])
         parts.append(f"{ranks} {'' if parts else 'ended '}with {status}")
-    hint = ": look first at the rank whose error names no other" if len(failed) > 1 else ""
-    return ", ".join(parts) + hint
+    return ", ".join(parts)
+
+
+def _ranks_text(ranks: list[int]) -> str:
+    """Returns text: 'rank 1', or 'ranks 0, 1 and 3'."""
+    *most, last = map(str, sorted(ranks))
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
