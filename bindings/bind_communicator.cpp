@@ -12,7 +12,7 @@
 #include "base/env.hpp"
 #include "bind.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
-#include "comm/gpu/first_start.hpp"
+#include "comm/gpu/tuning_machine.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/tuning_file.hpp"
 #include "gpu/select/tuning_rows.hpp"
@@ -69,12 +69,12 @@ void bind_tuning(nb::module_& module) {
       "True if GPUs without a table are measured at the first start (PLAIT_AUTOTUNE).");
   module.def(
       "tuning_machine",
-      [](const Topology& topology, int ranks) {
+      [](const Topology& topology, int ranks, bool through_host) {
         std::vector<int> devices = rank_devices(topology);
         devices.resize(std::min(devices.size(), static_cast<std::size_t>(std::max(ranks, 0))));
-        return tuning_machine(topology, devices);
+        return tuning_machine(topology, devices, through_host);
       },
-      nb::arg("topology"), nb::arg("ranks"),
+      nb::arg("topology"), nb::arg("ranks"), nb::arg("through_host") = false,
       "The machine of tuning_file() for the first GPUs of a topology.");
   module.def("table_of_calls",
              nb::overload_cast<std::string_view, std::string_view>(&cuda::table_of_calls),
@@ -199,6 +199,7 @@ void bind_device(nb::class_<Communicator>& type) {
           nb::arg("scalars") = std::vector<double>{})
       .def("adopt_device", &Communicator::adopt_device, nb::arg("device"), release())
       .def("check", &Communicator::check, release())
+      .def("tuning_file", &Communicator::tuning_file, nb::arg("nccl") = "")
       .def_prop_ro("device", &Communicator::device)
       .def_prop_ro("transport", &Communicator::transport)
       .def_prop_ro("device_topology",

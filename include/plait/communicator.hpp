@@ -178,6 +178,10 @@ class Communicator {
   std::string carrier() const { return transport(); }
   /// Topology of the GPUs that enqueue() makes plans for; topology() without a device.
   const Topology& device_topology() const;
+  /// Path of the tuning table of this communicator's GPUs, or of the table that the drop-in reads
+  /// on such GPUs under an NCCL of that version ("2.28.9"). Empty without a device, or if no table
+  /// is read.
+  std::string tuning_file(const std::string& nccl = "") const;
   /// True if this communicator has a device and CUDA knows the pointer as device memory.
   bool on_device(const void* pointer) const;
 

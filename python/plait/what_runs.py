@@ -8,6 +8,7 @@ considered if GPUs of the machine's model run its kernels.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait import _core
+from plait import _core, gpu
 
 LANES = "lanes"  # if no engine takes the request: CPU ranks, masks, missing links
 
@@ -58,9 +59,18 @@ class Runs:
         )
 
 
+def _go_through_host() -> bool:
+    """True if arenas of new communicators on this machine's GPUs lie in host memory."""
+    setting = os.environ.get("PLAIT_THROUGH_HOST", "")
+    if gpu.count() < 2 or setting == "0":
+        return False
+    return setting == "1" or bool(gpu.why_no_direct_access())
+
+
 def tuning_table(machine: plait.Topology, ranks: int) -> str:
     """Returns the tuning table that communicators on this machine read; empty = none."""
-    file = _core.tuning_file(_core.tuning_machine(machine, ranks), ranks)
+    where = _core.tuning_machine(machine, ranks, _go_through_host())
+    file = _core.tuning_file(where, ranks)
     return Path(file).read_text() if file and Path(file).exists() else ""
 
 

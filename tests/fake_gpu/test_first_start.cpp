@@ -15,7 +15,9 @@
 #include "comm/gpu/first_start.hpp"
 #include "comm/gpu/gpu_bench.hpp"
 #include "comm/gpu/measurement.hpp"
+#include "comm/gpu/tuning_machine.hpp"
 #include "fake_cuda/fake_gpu.hpp"
+#include "gpu/select/tuning_file.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
@@ -70,6 +72,7 @@ GpuGroup group_of(int rank) {
   group.kind = kKind;
   group.in_processes = true;
   group.topology = load_topology("l40s-x4");
+  group.tuning_machine = tuning_machine(group.topology, group.devices_of_ranks());
   return group;
 }
 
@@ -254,6 +257,54 @@ TEST_CASE("a communicator with GPUs measures once, and takes no more memory than
           require(launches[1] > launches[0] + 100, "few launches");
           require(launches[2] == launches[0], "the table was not read");
           require(cache.files().size() == 1, "files");
+        }) == 0);
+  fake_cuda().gpu = {};
+}
+
+TEST_CASE("arenas in host memory have a table of their own, which communicators name and read") {
+  const CacheFolder cache;
+  constexpr const char* kTable =
+      R"({"schema": "plait.tuning/4", "name": "made up", "nccl": "", "gpu": {"model": "*",
+          "multiprocessors": 132, "links": ["*"], "upto_ranks": 2}, "rows": [{"when": "alone",
+          "collective": "all_reduce", "upto_ranks": 2, "engine": "direct_ll",
+          "source": "made up"}]})";
+  constexpr const char* kByTable = "direct_ll";
+  void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
+  void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
+  const std::string ids[] = {unique_id(), unique_id(), unique_id()};
+  bench::Board* const board = bench::make_board(kRanks);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          fake_cuda().gpu.number = static_cast<char>(rank);
+          CommunicatorOptions options;
+          options.rank = rank;
+          options.ranks = kRanks;
+          options.device = 0;
+          options.topology = "hgx-h200";
+          options.arrive_s = 30;
+          std::string files[3], choices[3];
+          for (int turn = 0; turn < 3; ++turn) {
+            ::setenv("NCCL_P2P_DISABLE", turn == 2 ? "0" : "1", 1);
+            options.unique_id = ids[turn];
+            const std::unique_ptr<Communicator> comm = Communicator::create(options);
+            files[turn] = comm->tuning_file();
+            fake_cuda().launches.clear();
+            comm->enqueue(all_reduce(4096), kMemory, kOther, nullptr);
+            for (const plait_test::FakeLaunch& one : fake_cuda().launches)
+              choices[turn] += one.kernel + " ";
+            if (turn == 0 && rank == 0) cuda::write_tuning(files[0], kTable);
+            require(comm->tuning_file("2.28.9").find("-nccl2.28.9-2.json") != std::string::npos,
+                    comm->tuning_file("2.28.9"));
+            board->barrier();
+          }
+          const std::string machine = tuning_machine(load_topology("hgx-h200"), {0, 1});
+          require(files[0].find("/tuning-" + machine + "-host-cuda") != std::string::npos,
+                  files[0]);
+          require(files[1] == files[0] && files[2] != files[0], files[2]);
+          require(files[2].find("/tuning-" + machine + "-cuda") != std::string::npos, files[2]);
+          require(choices[0].find(kByTable) == std::string::npos, choices[0]);
+          require(choices[1].find(kByTable) != std::string::npos, choices[1]);
+          require(choices[2].find(kByTable) == std::string::npos, choices[2]);
+          board->barrier();
         }) == 0);
   fake_cuda().gpu = {};
 }

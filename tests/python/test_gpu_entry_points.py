@@ -16,13 +16,14 @@ from gpu_stand_ins import FakeGpuArray, plait_command, without_gpu
 from recorded import rows
 
 import plait
-from plait import _core, gpu, launch, outputs
+from plait import _core, gpu, launch, outputs, what_runs
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
 from plait.bench import engines, nccl, oracle
 from plait.bench import gpu_ranks as bench_gpu
 from plait.bench import links as measure
 from plait.bench import tuner as tune
 from plait.commands import bench as bench_command
+from plait.commands import tune as tune_command
 
 
 @without_gpu
@@ -587,6 +588,35 @@ def test_where_the_table_lies(monkeypatch, tmp_path):
     assert _core.tuning_file("abc", 4) == "/x/y.json"
     with pytest.raises(plait.FileError, match="tuning table"):
         tune.write("/proc/no/such.json", TABLE)
+
+
+def test_tune_writes_the_files_that_communicators_name():
+    own = {"alone": "/c/t-host-2.json", "beside_nccl": "/c/t-host-nccl2.28.9-2.json"}
+    content = TABLE | {"nccl": "2.28.9"}
+    files = dict(tune_command.files_of(own, content, ""))
+    assert list(files) == [own["alone"], own["beside_nccl"]]
+    assert files[own["beside_nccl"]] == content and files[own["alone"]]["nccl"] == ""
+    assert not any("ahead_of_nccl" in row for row in files[own["alone"]]["rows"])
+    without_nccl = own | {"beside_nccl": ""}
+    assert [file for file, _ in tune_command.files_of(without_nccl, TABLE, "")] == [own["alone"]]
+    assert tune_command.files_of(own, content, "none") == []
+    assert tune_command.files_of(own, content, "t.json") == [("t.json", content)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "why", "host"),
+    [("", "no peer access", True), ("0", "none", False), ("1", "", True), ("", "", False)],
+)
+def test_plans_read_the_table_of_the_way_that_calls_take(monkeypatch, tmp_path, setting, why, host):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PLAIT_THROUGH_HOST", setting)
+    monkeypatch.setattr(gpu, "count", lambda: 2)
+    monkeypatch.setattr(gpu, "why_no_direct_access", lambda: why)
+    machine = plait.load_topology("l40s-x4")
+    for through_host in (True, False):
+        where = _core.tuning_machine(machine, 2, through_host)
+        tune.write(_core.tuning_file(where, 2), TABLE | {"name": f"host: {through_host}"})
+    assert json.loads(what_runs.tuning_table(machine, 2))["name"] == f"host: {host}"
 
 
 def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):

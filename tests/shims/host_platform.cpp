@@ -13,6 +13,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
+#include "comm/gpu/tuning_machine.hpp"
 #include "comm/shm/shown_memory.hpp"
 #include "cpu/reference_reduce.hpp"
 #include "gpu/arena/arena_layout.hpp"
@@ -270,6 +271,7 @@ class HostEngine : public CommEngine {
     }
     group.kind = cuda::common_kind(kinds);
     group.topology = machine();
+    group.tuning_machine = tuning_machine(group.topology, group.devices_of_ranks());
     return group;
   }
   void open(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source) {

@@ -193,8 +193,9 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     if bench.rank == 0:
         version = bench.nccl.version if bench.nccl is not None else ""
         facts = {"kind": gpu.kind(bench.device), **provenance(bench.topology)}
-        where = plait._core.tuning_machine(bench.topology, bench.ranks)
-        emit({"total": len(wanted), "where": where, "nccl": version, **facts})
+        of = bench.comm._core.tuning_file
+        files = {"alone": of(), "beside_nccl": of(version) if version else ""}
+        emit({"total": len(wanted), "files": files, "nccl": version, **facts})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
         before_us: dict[Candidate, float] = {}

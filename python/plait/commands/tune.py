@@ -50,7 +50,7 @@ def tune(
     }
     facts, rows = _measured(task, seconds)
     content = tuner.table(facts, rows)
-    for file, part in files_of(facts, content, count, write):
+    for file, part in files_of(facts["files"], content, write):
         tuner.write(file, tuner.merged(file, part))
         err.print(f"wrote {file}", markup=False)
     if as_json:
@@ -63,15 +63,13 @@ def tune(
 
 
 def files_of(
-    facts: dict[str, Any], content: dict[str, Any], ranks: int, named: str
+    own: dict[str, str], content: dict[str, Any], named: str
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Returns the files to write and the table for each. named: --write."""
+    """Returns the files to write and the table for each. own: of communicators; named: --write."""
     if named:
         return [] if named == "none" else [(named, content)]
-    files = [(plait._core.tuning_file(facts["where"], ranks), tuner.of_plait_alone(content))]
-    if facts["nccl"]:
-        files.append((plait._core.tuning_file(facts["where"], ranks, facts["nccl"]), content))
-    return [(file, part) for file, part in dict(files).items() if file not in ("", "none")]
+    files = {own["alone"]: tuner.of_plait_alone(content), own["beside_nccl"]: content}
+    return [(file, part) for file, part in files.items() if file]
 
 
 def _finds_nccl() -> bool:

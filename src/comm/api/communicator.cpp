@@ -39,6 +39,10 @@ const Topology& Communicator::device_topology() const {
   return state_->device->topology_or(topology());
 }
 
+std::string Communicator::tuning_file(const std::string& nccl) const {
+  return state_->device->tuning_file(nccl);
+}
+
 bool Communicator::on_device(const void* pointer) const {
   return device() != kNoDevice && state_->device->on_device(pointer);
 }

@@ -27,6 +27,8 @@ class DeviceSide {
   virtual void require() const {}
   /// Topology of the GPUs; `host` without GPUs.
   virtual const Topology& topology_or(const Topology& host) const { return host; }
+  /// Like Communicator::tuning_file.
+  virtual std::string tuning_file(const std::string&) const { return {}; }
   virtual bool on_device(const void*) const { return false; }
   virtual std::string explain(const Request&) { return {}; }
   virtual void add_to(Counters&) const {}

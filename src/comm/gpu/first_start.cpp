@@ -72,6 +72,10 @@ std::string date_now() {
   return words;
 }
 
+std::string machine_of(const GpuGroup& group) {
+  return group.tuning_machine.empty() ? "unknown" : group.tuning_machine;
+}
+
 /// Rank 0's decision.
 struct Decision {
   std::string table;      ///< text; empty = none
@@ -84,15 +88,10 @@ class Lead {
  public:
   Lead(const GpuGroup& group, const Env& env, const FirstStart& first)
       : group_(group), env_(env), first_(first) {
-    const bool is_known = !group.topology.devices.empty();
-    std::string machine =
-        is_known ? tuning_machine(group.topology, group.devices_of_ranks()) : "unknown";
-    if (!group.through_host.empty()) machine += "-host";
-    const cuda::TuningKey key{machine, group.ranks, cuda::cuda_driver_version(), first.nccl};
-    file_ = cuda::tuning_file(env, key);
+    file_ = tuning_file(env, group, first.nccl);
     // An unknown machine has no table of its own, only the table named by PLAIT_TUNING.
-    keeps_ = is_known && !file_.empty();
-    key_ = text("{} {} {} {}", machine, first.nccl, group.ranks, group.kind);
+    keeps_ = !group.tuning_machine.empty() && !file_.empty();
+    key_ = text("{} {} {} {}", machine_of(group), first.nccl, group.ranks, group.kind);
   }
 
   Decision decide() {
@@ -244,43 +243,11 @@ std::string measured(const GpuGroup& group, const cuda::Exchange& exchange,
                               calls);
 }
 
-/// Links of the ranks' GPUs by rank, with the numbers of devices and shared lanes in the order in
-/// which they appear: equal for GPUs that are linked alike.
-std::string shape_of(const Topology& topology, const std::vector<int>& devices) {
-  std::map<int, std::size_t> devices_seen, lanes_seen;
-  const auto number = [](std::map<int, std::size_t>& seen, int one) {
-    return seen.emplace(one, seen.size()).first->second;
-  };
-  std::string words;
-  for (const int device : devices)
-    words += text("{}|{};", topology.devices[static_cast<std::size_t>(device)].model,
-                  number(devices_seen, device));
-  for (const Link& link : topology.links) {
-    const auto is_of_rank = [&](int end) {
-      return std::find(devices.begin(), devices.end(), end) != devices.end();
-    };
-    const auto is_other_gpu = [&](int end) {
-      return !is_of_rank(end) &&
-             topology.devices[static_cast<std::size_t>(end)].kind == DeviceKind::gpu;
-    };
-    if (!(is_of_rank(link.src) || is_of_rank(link.dst)) || is_other_gpu(link.src) ||
-        is_other_gpu(link.dst))
-      continue;
-    words += text("{}|{}|{}|{}", name_of(link.kind), number(devices_seen, link.src),
-                  number(devices_seen, link.dst), link.width);
-    for (const int lanes : link.resources) words += text("|{}", number(lanes_seen, lanes));
-    words += ';';
-  }
-  return words;
-}
-
 }  // namespace
 
-std::string tuning_machine(const Topology& topology, const std::vector<int>& devices) {
-  const std::string whole = fingerprint(topology);
-  if (devices.size() >= rank_devices(topology).size()) return whole;
-  const std::string shape = shape_of(topology, devices);
-  return text("{}-{}", whole, hex(hash_bytes(shape.data(), shape.size())).substr(0, 8));
+std::string tuning_file(const Env& env, const GpuGroup& group, const std::string& nccl) {
+  return cuda::tuning_file(env,
+                           {machine_of(group), group.ranks, cuda::cuda_driver_version(), nccl});
 }
 
 void learn_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,

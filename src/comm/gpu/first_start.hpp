@@ -30,8 +30,7 @@ struct FirstStart {
 void learn_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
                   const FirstStart& first);
 
-/// The machine of a table's key: fingerprint of the topology. If ranks have some GPUs only, their
-/// links and shared lanes are a part of it.
-std::string tuning_machine(const Topology& topology, const std::vector<int>& devices);
+/// Path of the group's tuning table beside that NCCL; empty = calls of plait alone.
+std::string tuning_file(const Env& env, const GpuGroup& group, const std::string& nccl);
 
 }  // namespace plait

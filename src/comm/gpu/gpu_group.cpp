@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/gpu/tuning_machine.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/arena/arena.hpp"
 #include "gpu/device/gpu_kind.hpp"
@@ -104,6 +105,8 @@ void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
   if (!group.kind.empty()) group.kind += ", through host memory";
   std::vector<std::string> links;
   const std::vector<int> devices = group.devices_of_ranks();
+  if (!group.tuning_machine.empty())
+    group.tuning_machine = tuning_machine(group.topology, devices, true);
   for (const int one : devices)
     for (const int other : devices)
       if (const int link = find_link(group.topology, one, other);
@@ -142,6 +145,8 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
   if (group.why_no_topology.empty() && rank_devices(group.topology).size() < group.ordinals.size())
     group.why_no_topology = text("topology {} has {} devices for {} ranks", group.topology.name,
                                  rank_devices(group.topology).size(), group.ordinals.size());
+  if (!group.topology.devices.empty())
+    group.tuning_machine = tuning_machine(group.topology, group.devices_of_ranks());
   if (masks.empty()) return;
   if (!group.why_no_topology.empty())
     throw AgreedError(ErrorCode::invalid_argument,

@@ -26,9 +26,10 @@ struct GpuGroup {
   bool has_broken_paths = false;
   Topology topology;  ///< topology of the GPUs; no devices = unknown
   std::string why_no_topology;
-  std::vector<int> devices;  ///< by rank, in `topology`; empty = the first devices
-  Reach reach;               ///< links that masks leave to kernels
-  cuda::TuningTable tuning;  ///< rank 0's table; empty = built-in choices
+  std::vector<int> devices;    ///< by rank, in `topology`; empty = the first devices
+  std::string tuning_machine;  ///< names its tables (tuning_machine.hpp); empty = unknown
+  Reach reach;                 ///< links that masks leave to kernels
+  cuda::TuningTable tuning;    ///< rank 0's table; empty = built-in choices
 
   /// As many devices as the topology has.
   std::vector<int> devices_of_ranks() const;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/gpu/device_side.hpp"
+#include "comm/gpu/first_start.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/liveness/peer_watch.hpp"
 
@@ -34,6 +35,9 @@ class GpuSide : public DeviceSide, private PeerObserver {
   void check() override;
   const Topology& topology() const { return calls_->group().topology; }
   const Topology& topology_or(const Topology&) const override { return topology(); }
+  std::string tuning_file(const std::string& nccl) const override {
+    return plait::tuning_file(read_env(), calls_->group(), nccl);
+  }
   bool on_device(const void* pointer) const override { return calls_->on_device(pointer); }
   std::string explain(const Request& request) override { return calls_->explain(request); }
   void add_to(Counters& counters) const override { calls_->add_to(counters); }

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "comm/gpu/first_start.hpp"
 #include "comm/gpu/measurement.hpp"
+#include "comm/gpu/tuning_machine.hpp"
 #include "gpu/select/engines.hpp"
 #include "plait/error.hpp"
 
@@ -267,6 +268,8 @@ TEST_CASE("a machine's key has the links of the ranks' GPUs, not their numbers")
   const std::string first = tuning_machine(box, {0, 1});
   CHECK(first.rfind(fingerprint(box) + "-", 0) == 0);
   CHECK(tuning_machine(box, {0, 1}) == first);
+  CHECK(tuning_machine(box, {0, 1}, true) == first + "-host");
+  CHECK(tuning_machine(box, {0, 1, 2, 3}, true) == fingerprint(box) + "-host");
   const Topology hgx = load_topology("hgx-h200");
   CHECK(tuning_machine(hgx, {0, 1, 2, 3}) != tuning_machine(hgx, {0, 1}));
 }
