@@ -27,6 +27,9 @@ struct EmulatedPathFault {
   int writer = -1;
   int owner = -1;
   PathTrouble stores = PathTrouble::none, pushes = PathTrouble::none, pulls = PathTrouble::none;
+  /// The writer's host stalls before it lets its kernel begin, in the first checks.
+  double stall_s = 0;
+  int stalls = 0;
 };
 
 /// Memory of `owner` as a faulty rank addresses it: a copy. A thread forwards arriving data.
@@ -78,15 +81,20 @@ class EmulatedPaths : public cuda::PathSide {
     args_.rank = rank;
     args_.ranks = static_cast<int>(words.size());
     for (std::size_t peer = 0; peer < words.size(); ++peer) args_.inboxes[peer] = words[peer];
-    if (rank != trouble.writer) return;
-    const auto owner = static_cast<std::size_t>(trouble.owner);
-    if (trouble.stores != PathTrouble::none)
-      view_ = std::make_unique<TroubledView>(*words[owner], rank, trouble.stores);
-    if (view_ != nullptr) args_.inboxes[owner] = view_->words();
+    trouble_stores();
   }
   ~EmulatedPaths() override {
     set_command(cuda::kPathStop);
-    for (std::thread& thread : threads_) thread.join();
+    end_threads();
+  }
+  void reset(std::uint64_t nonce) override {
+    end_threads();
+    barriers_.clear();
+    shared_.clear();
+    args_.nonce = nonce;
+    std::memset(static_cast<void*>(&mine()), 0, sizeof mine());
+    signal_ = {};
+    trouble_stores();
   }
 
   void offer(unsigned round) override {
@@ -112,6 +120,8 @@ class EmulatedPaths : public cuda::PathSide {
     return true;
   }
   void set_command(cuda::PathCommand command) noexcept override {
+    if (command == cuda::kPathGo && args_.rank == trouble_.writer && trouble_.stalls-- > 0)
+      std::this_thread::sleep_for(std::chrono::duration<double>(trouble_.stall_s));
     std::atomic_ref(signal_.command).store(command);
   }
   void copy(unsigned round) override {
@@ -128,6 +138,17 @@ class EmulatedPaths : public cuda::PathSide {
   cuda::PathInbox read() override { return mine(); }
 
  private:
+  void end_threads() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  void trouble_stores() {
+    if (args_.rank != trouble_.writer || trouble_.stores == PathTrouble::none) return;
+    const auto owner = static_cast<std::size_t>(trouble_.owner);
+    view_.reset();
+    view_ = std::make_unique<TroubledView>(*words_[owner], args_.rank, trouble_.stores);
+    args_.inboxes[owner] = view_->words();
+  }
   cuda::PathInbox& mine() { return *words_[static_cast<std::size_t>(args_.rank)]; }
   void run(int block, int thread) {
     blockIdx = {static_cast<unsigned>(block)}, threadIdx = {static_cast<unsigned>(thread)};

@@ -24,6 +24,8 @@ struct PathOutcome {
 struct Stopped {};
 constexpr std::uint64_t kNonce = 0x1234567;
 constexpr int kExchanges = 5;  ///< In the last one, ranks say what they have found.
+/// Ranks say whether that is wrong or late, clear their memory, and check again.
+constexpr int kExchangesTwice = kExchanges + 2 + kExchanges;
 
 /// Runs every rank's check; at each exchange all ranks stop if any rank has an error, as when
 /// communicators are made.
@@ -53,7 +55,8 @@ PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTim
         const std::vector<std::string> all = records;
         barrier.arrive_and_wait();  // No rank overwrites a record that another has not read.
         if (stopped) throw Stopped();
-        outcome.said[me] = ++outcome.exchanges[me] == kExchanges ? mine : "";
+        const int number = ++outcome.exchanges[me];
+        if (number == kExchanges || number == kExchangesTwice) outcome.said[me] = mine;
         return all;
       };
       try {
@@ -133,6 +136,28 @@ TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found b
     CHECK(pulled.said[0].empty());
     CHECK(pulled.said[1].empty());
   }
+}
+
+TEST_CASE("a host that stalls once is no broken path, one that stalls twice is") {
+  const PathTimeouts timeouts{.start_s = 20, .wait_s = 0.5, .copy_s = 20};
+  for (const int ranks : {2, 3}) {
+    EmulatedPathFault stall{.writer = 1, .owner = 0, .stall_s = 3, .stalls = 1};
+    const PathOutcome once = prove_all(ranks, stall, timeouts);
+    for (const std::string& agreed : once.agreed) CHECK(agreed.empty());
+    for (const int exchanges : once.exchanges) CHECK(exchanges == kExchangesTwice);
+    stall.stalls = 2;
+    const PathOutcome twice = prove_all(ranks, stall, timeouts);
+    for (const std::string& agreed : twice.agreed)
+      CHECK(agreed.find("rank 1's GPU stores into rank 0's did not arrive within") !=
+            std::string::npos);
+  }
+}
+
+TEST_CASE("wrong data is not checked twice") {
+  const PathOutcome outcome =
+      prove_all(2, {.writer = 1, .owner = 0, .pushes = PathTrouble::flip}, kShort);
+  for (const int exchanges : outcome.exchanges) CHECK(exchanges == kExchanges + 1);
+  CHECK(outcome.agreed[0].find("copies into") != std::string::npos);
 }
 
 TEST_CASE("a GPU that never gets to the kernel is an error in time") {

@@ -19,11 +19,14 @@ void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
   if (parts[0] == "mirror") trouble.stores = plait_test::PathTrouble::mirror;
   if (parts[0] == "stale") trouble.stores = plait_test::PathTrouble::stale;
   if (parts[0] == "flip") trouble.pushes = plait_test::PathTrouble::flip;
+  const bool stalls = parts[0] == "stall";
+  if (stalls) trouble.stall_s = 4, trouble.stalls = 1;
   std::vector<cuda::PathInbox*> words;
   for (int rank = 0; rank < options.rank.ranks; ++rank)
     words.push_back(reinterpret_cast<cuda::PathInbox*>(segment.paths[rank]));
   constexpr std::uint64_t kNonce = 42;
-  const bool waits = trouble.stores == plait_test::PathTrouble::mirror;  // without success
+  // Without success, at least at first.
+  const bool waits = stalls || trouble.stores == plait_test::PathTrouble::mirror;
   const cuda::PathTimeouts patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
   plait_test::EmulatedPaths side(words, options.rank.rank, kNonce, patience, trouble);
   const std::string broken =

@@ -5,8 +5,8 @@
 
 namespace plait::nccl {
 
-/// STANDIN_PATH=TROUBLE:WRITER:OWNER: checks the paths with that fault (mirror, stale, flip) or
-/// none (whole). Unset: no check.
+/// STANDIN_PATH=TROUBLE:WRITER:OWNER: checks the paths with that fault (mirror, stale, flip), with
+/// a host that stalls once (stall), or with none (whole). Unset: no check.
 void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
                       const Exchange& exchange);
 

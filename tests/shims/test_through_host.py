@@ -127,6 +127,14 @@ def test_a_path_that_is_granted_and_broken_is_left_for_host_memory(run_case, mod
     assert "GPUs of 3 ranks communicate through host memory" in line
 
 
+def test_a_host_that_stalls_in_the_check_leaves_direct_access(run_case):
+    """A rank's host stalls for longer than its peers wait: they check again, and find no fault."""
+    for row in run_case("all_reduce", 3, env={"PLAIT_DEBUG": "INFO", "STANDIN_PATH": "stall:1:0"}):
+        assert row["wrong"] == 0 and row["served"] > 0
+    assert "data was late in the path check, which runs again" in run_case.stderr
+    assert "communicate through host memory" not in run_case.stderr
+
+
 @pytest.mark.parametrize(("trouble", "reason"), [("whole:0:0", ""), *BROKEN])
 def test_a_broken_path_keeps_all_on_nccl_with_through_host_0(run_case, trouble, reason):
     env = {"PLAIT_DEBUG": "WARN", "STANDIN_PATH": trouble, "PLAIT_THROUGH_HOST": "0"}

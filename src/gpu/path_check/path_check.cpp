@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -48,9 +49,15 @@ bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, Pa
   return true;
 }
 
-/// Returns the first fault in this rank's memory; empty = none.
-std::string fault_in(const PathInbox& inbox, int rank, int ranks, std::uint64_t nonce,
-                     unsigned round, double wait_s) {
+/// What a rank has found. Data that is late may come from a sound path, if a host has stalled.
+struct PathResult {
+  std::string fault;  ///< the first; empty = none
+  bool is_wrong = false;
+};
+
+/// Returns the first fault in this rank's memory.
+PathResult fault_in(const PathInbox& inbox, int rank, int ranks, std::uint64_t nonce,
+                    unsigned round, double wait_s) {
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer == rank) continue;
     const PathMail& mail = inbox.with[peer];
@@ -59,12 +66,12 @@ std::string fault_in(const PathInbox& inbox, int rank, int ranks, std::uint64_t 
     if (!holds(mail.pushed, nonce, peer, rank, PathMethod::pushed, round)) found |= kPathPushed;
     if (!holds(mail.pulled, nonce, peer, rank, PathMethod::offered, round)) found |= kPathPulled;
     if (found == 0) continue;
-    return text(
-        "direct access between GPUs is broken here, though the driver grants it: {}; let the IOMMU "
-        "and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1",
-        described(rank, peer, found, wait_s));
+    return {text("direct access between GPUs is broken here, though the driver grants it: {}; let "
+                 "the IOMMU and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1",
+                 described(rank, peer, found, wait_s)),
+            (found & ~unsigned{kPathSilent | kPathUnproved}) != 0};
   }
-  return "";
+  return {};
 }
 
 /// Ends the kernel on every way out.
@@ -102,6 +109,14 @@ class CudaPathSide : public PathSide {
       copy_body(&there->sent, &mail.sent);
       copy_body(&there->offered, &mail.offered);
     }
+  }
+  void reset(std::uint64_t nonce) override {
+    args_.nonce = nonce;
+    PLAIT_CUDA_CALL(memory_set_async, reinterpret_cast<DevicePointer>(args_.inboxes[place_.rank]),
+                    0, sizeof(PathInbox), place_.stream);
+    PLAIT_CUDA_CALL(stream_synchronize, place_.stream);
+    for (std::uint32_t& resident : place_.signal->resident) std::atomic_ref(resident).store(0);
+    set_command(kPathWait);
   }
   void start() override {
     place_.kernels->launch(place_.kernels->find("plait_path_check"),
@@ -149,6 +164,59 @@ class CudaPathSide : public PathSide {
   std::unique_ptr<PathInbox> inbox_;
 };
 
+/// One check of all paths, by all ranks together.
+struct PathCheck {
+  PathSide& side;
+  const Exchange& exchange;
+  int rank, ranks;
+  const PathTimeouts& timeouts;
+
+  /// Returns the first fault of any rank, the same on all ranks; wrong if any rank's is.
+  PathResult run(std::uint64_t nonce) const {
+    PathResult mine;
+    const Stopping stopping(side);
+    side.offer(0);
+    side.start();
+    if (!await([&] { return side.is_resident(); }, timeouts.start_s))
+      throw Error(ErrorCode::timeout,
+                  text("rank {}'s GPU was busy for {} s, so the path check did not start", rank,
+                       timeouts.start_s));
+    exchange("resident");
+    side.set_command(kPathGo);
+    finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);
+    for (unsigned round = 0; round < kPathCopyRounds; ++round) {
+      if (round > 0) {
+        side.offer(round);
+        finish("copies", timeouts.copy_s);
+        exchange("offered");
+      }
+      side.copy(round);
+      finish("copies", timeouts.copy_s);
+      exchange("copied");
+      if (mine.fault.empty())
+        mine = fault_in(side.read(), rank, ranks, nonce, round, timeouts.wait_s);
+    }
+    return agreed(mine);
+  }
+
+ private:
+  void finish(const char* what, double wait_s) const {
+    if (!await([&] { return side.is_done(); }, wait_s))
+      throw Error(ErrorCode::timeout,
+                  text("{} on rank {}'s GPU did not end within {} s in the path check", what, rank,
+                       wait_s));
+  }
+  PathResult agreed(const PathResult& mine) const {
+    PathResult all;
+    for (const std::string& fault : exchange(mine.fault))
+      if (all.fault.empty()) all.fault = fault;
+    if (all.fault.empty()) return all;
+    for (const std::string& one : exchange(mine.is_wrong ? "wrong" : ""))
+      all.is_wrong |= !one.empty();
+    return all;
+  }
+};
+
 }  // namespace
 
 void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
@@ -159,37 +227,14 @@ void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader,
 
 std::string broken_path(PathSide& side, const Exchange& exchange, int rank, int ranks,
                         std::uint64_t nonce, const PathTimeouts& timeouts) {
-  const auto finish = [&](const char* what, double wait_s) {
-    if (!await([&] { return side.is_done(); }, wait_s))
-      throw Error(ErrorCode::timeout,
-                  text("{} on rank {}'s GPU did not end within {} s in the path check", what, rank,
-                       wait_s));
-  };
-  std::string fault;  // The first that this rank has found.
-  const Stopping stopping(side);
-  side.offer(0);
-  side.start();
-  if (!await([&] { return side.is_resident(); }, timeouts.start_s))
-    throw Error(ErrorCode::timeout,
-                text("rank {}'s GPU was busy for {} s, so the path check did not start", rank,
-                     timeouts.start_s));
-  exchange("resident");
-  side.set_command(kPathGo);
-  finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);
-  for (unsigned round = 0; round < kPathCopyRounds; ++round) {
-    if (round > 0) {
-      side.offer(round);
-      finish("copies", timeouts.copy_s);
-      exchange("offered");
-    }
-    side.copy(round);
-    finish("copies", timeouts.copy_s);
-    exchange("copied");
-    if (fault.empty()) fault = fault_in(side.read(), rank, ranks, nonce, round, timeouts.wait_s);
-  }
-  for (const std::string& found : exchange(fault))
-    if (!found.empty()) return found;
-  return "";
+  const PathCheck check{side, exchange, rank, ranks, timeouts};
+  const PathResult first = check.run(nonce);
+  if (first.fault.empty() || first.is_wrong) return first.fault;
+  log(LogLevel::info, rank,
+      text("data was late in the path check, which runs again: {}", first.fault));
+  side.reset(nonce + 1);
+  exchange("reset");
+  return check.run(nonce + 1).fault;
 }
 
 std::unique_ptr<PathSide> path_side(const PathPlace& place, std::uint64_t nonce,

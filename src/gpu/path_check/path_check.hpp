@@ -20,6 +20,9 @@ class PathSide {
   virtual ~PathSide() = default;
   /// Writes this rank's bodies of a round to the place where copy engines read.
   virtual void offer(unsigned round) = 0;
+  /// Forgets a check whose kernels have ended on all ranks: clears this rank's flags and faults.
+  /// Later bodies carry the nonce.
+  virtual void reset(std::uint64_t nonce) = 0;
   virtual void start() = 0;        ///< Launches the kernel.
   virtual bool is_resident() = 0;  ///< True once all blocks run.
   /// kPathGo: all ranks' kernels run. kPathStop: running kernels end.
@@ -40,8 +43,9 @@ void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader,
                     unsigned round);
 
 /// Collective over all ranks. Returns the first fault that a rank has found, the same on all ranks,
-/// or "" if all paths work. The fault names the ranks, the path that fails and the remedy.
-/// Error(timeout) if this rank's GPU does not get to the check.
+/// or "" if all paths work. The fault names the ranks, the path that fails and the remedy. If data
+/// was late and nothing else was wrong, all ranks check once more, since a rank's host may have
+/// stalled. Error(timeout) if this rank's GPU does not get to the check.
 std::string broken_path(PathSide& side, const Exchange& exchange, int rank, int ranks,
                         std::uint64_t nonce, const PathTimeouts& timeouts = {});
 
