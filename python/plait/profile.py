@@ -23,7 +23,7 @@ from typing import Any
 import plait
 from plait import run
 from plait.launch import Keeper
-from plait.outputs import load_pyplot, save
+from plait.outputs import human_bytes, load_pyplot, save
 
 
 @dataclass
@@ -37,8 +37,12 @@ class ProfileRow:
     bytes: int = 0
     host_us: float = 0.0  # mean a call
     gpu_us: float = 0.0  # mean of the timed calls
-    share: float = 0.0  # GPU time of the slowest process / time of the run
+    share: float = 0.0  # time of the slowest process (GPU, else host) / time of the run
+    us_a_call: float = 0.0  # gpu_us if the GPU timed calls, else host_us
+    timed_by: str = "host"  # GPU or host: the time of `share` and `us_a_call`
 
+
+HATCHES = ("", "////", "....", "\\\\\\\\", "xx", "--", "oo")  # of bars, readable without colour
 
 # Meaning of `served` in a row (call_book.cpp): NCCL, plait, plait's engines, MPI.
 DOERS = ("nccl", "plait", *(info.name for info in plait.engines()), "mpi")
@@ -85,9 +89,13 @@ def load(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[ProfileRow]:
-    """Returns rows summed over processes, most GPU time (then host time) first. run_s: seconds."""
+    """Returns rows summed over processes, the greatest share first. run_s: seconds.
+
+    A row without GPU time, as of host memory, counts by host time.
+    """
     sums: dict[tuple[str, str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     slowest: dict[tuple[str, str, int], float] = defaultdict(float)
+    longest: dict[tuple[str, str, int], float] = defaultdict(float)  # by host time
     for page in pages:
         for row in page["rows"]:
             path = page.get("doers", DOERS)[row["served"]]
@@ -96,17 +104,24 @@ def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[ProfileRow]:
                 sums[key][name] += row[name]
             whole = row["gpu_ns"] * row["calls"] / row["gpu_calls"] if row["gpu_calls"] else 0.0
             slowest[key] = max(slowest[key], whole)
-    rows = [
-        ProfileRow(
-            *key,
-            calls=int(found["calls"]),
-            bytes=int(found["bytes"]),
-            host_us=found["host_ns"] / found["calls"] / 1e3,
-            gpu_us=found["gpu_ns"] / found["gpu_calls"] / 1e3 if found["gpu_calls"] else 0.0,
-            share=slowest[key] / 1e9 / run_s if run_s > 0 else 0.0,
+            longest[key] = max(longest[key], row["host_ns"])
+    rows = []
+    for key, found in sums.items():
+        host_us = found["host_ns"] / found["calls"] / 1e3
+        gpu_us = found["gpu_ns"] / found["gpu_calls"] / 1e3 if found["gpu_calls"] else 0.0
+        spent_ns = slowest[key] if found["gpu_calls"] else longest[key]
+        rows.append(
+            ProfileRow(
+                *key,
+                calls=int(found["calls"]),
+                bytes=int(found["bytes"]),
+                host_us=host_us,
+                gpu_us=gpu_us,
+                share=spent_ns / 1e9 / run_s if run_s > 0 else 0.0,
+                us_a_call=gpu_us if found["gpu_calls"] else host_us,
+                timed_by="GPU" if found["gpu_calls"] else "host",
+            )
         )
-        for key, found in sums.items()
-    ]
     return sorted(rows, key=lambda row: (row.share, row.host_us * row.calls), reverse=True)
 
 
@@ -156,26 +171,37 @@ def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def plot(rows: Sequence[ProfileRow], path: str | Path) -> None:
     """Plots calls and share of the run's time by message size, stacked by collective."""
-    figure, (top, bottom) = load_pyplot().subplots(2, 1, sharex=True, figsize=(8, 6))
+    figure, (top, bottom) = load_pyplot().subplots(
+        2, 1, sharex=True, figsize=(8, 6), layout="constrained"
+    )
     sizes = sorted({row.size_below for row in rows})
-    for axis, field in ((top, "calls"), (bottom, "share")):
+    names = sorted({(row.collective, row.path, row.timed_by) for row in rows})
+    for axis, field, unit in ((top, "calls", 1), (bottom, "share", 100)):
         base = [0.0] * len(sizes)
-        for name in sorted({(row.collective, row.path) for row in rows}):
+        for number, name in enumerate(names):
             heights = [
                 sum(
-                    getattr(row, field)
+                    unit * getattr(row, field)
                     for row in rows
-                    if (row.collective, row.path) == name and row.size_below == size
+                    if (row.collective, row.path, row.timed_by) == name and row.size_below == size
                 )
                 for size in sizes
             ]
-            axis.bar([str(size) for size in sizes], heights, bottom=base, label=" ".join(name))
+            axis.bar(
+                [human_bytes(size // 2) for size in sizes],
+                heights,
+                bottom=base,
+                label=f"{name[0]} by {name[1]} ({name[2]} time)",
+                color=f"C{number % 10}",
+                hatch=HATCHES[number % len(HATCHES)],
+                edgecolor="white",
+            )
             base = [low + high for low, high in zip(base, heights, strict=True)]
-        axis.set_ylabel("calls" if field == "calls" else "share of the run (GPU time)")
+    top.set_ylabel("calls")
+    bottom.set_ylabel("share of the run (%)")
     top.legend(fontsize="small")
-    bottom.set_xlabel("message below (bytes)")
-    bottom.tick_params(axis="x", rotation=90)
-    figure.tight_layout()
+    bottom.set_xlabel("messages from this size to twice it")
+    bottom.tick_params(axis="x", rotation=60)
     save(figure, str(path), 100)
 
 

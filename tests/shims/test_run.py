@@ -142,6 +142,23 @@ def test_table_adds_processes_up_and_takes_the_slowest():
     assert (found.calls, found.bytes, found.size_below, found.path) == (4, 4096, 2048, "two_shot")
     assert found.host_us == pytest.approx(3) and found.share == pytest.approx(0.3)
     assert found.gpu_us == pytest.approx(35e3 / 3)
+    assert (found.timed_by, found.us_a_call) == ("GPU", found.gpu_us)
+
+
+def test_calls_without_gpu_time_count_by_host_time(tmp_path):
+    row = {"name": "all_reduce", "served": 1, "bucket": 24, "calls": 2, "bytes": 2 << 23}
+    none = {"gpu_calls": 0, "gpu_ns": 0}
+    pages = [
+        {"rank": 0, "rows": [{**row, **none, "host_ns": 4_000_000}]},
+        {"rank": 1, "rows": [{**row, **none, "host_ns": 8_000_000}]},
+    ]
+    (found,) = profile.table(pages, run_s=0.1)
+    assert found.timed_by == "host" and found.share == pytest.approx(0.08)
+    assert found.us_a_call == found.host_us == pytest.approx(3000)
+    pytest.importorskip("matplotlib")
+    profile.plot([found], tmp_path / "sizes.svg")
+    ticks = (tmp_path / "sizes.svg").read_text()
+    assert "<!-- 8 MiB -->" in ticks and "<!-- all_reduce by plait (host time) -->" in ticks
 
 
 @pytest.mark.parametrize(

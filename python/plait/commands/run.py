@@ -121,18 +121,18 @@ def profile(
     if as_json:
         out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
         raise typer.Exit(status)
-    figures = (">below", ">calls", ">bytes", ">host us", ">GPU us", ">share")
+    figures = (">from", ">calls", ">bytes", ">us a call", "timed by", ">share of the run")
     shown = table("collective", "path", *figures, title="collectives, most costly first")
     for row in rows:
-        sizes = (human_bytes(row.size_below), str(row.calls), human_bytes(row.bytes))
-        times = (f"{row.host_us:.1f}", f"{row.gpu_us:.1f}", f"{100 * row.share:.1f} %")
+        sizes = (human_bytes(row.size_below // 2), str(row.calls), human_bytes(row.bytes))
+        times = (f"{row.us_a_call:.1f}", row.timed_by, f"{100 * row.share:.1f} %")
         shown.add_row(row.collective, row.path, *sizes, *times)
     out.print(shown)
     paths = profile_module.bytes_of_path(profile_module.load(where))
     if paths:
         sent = table("path", ">bytes", title="bytes of plait's calls, by path")
         for path, count in sorted(paths.items()):
-            sent.add_row(path, str(count))
+            sent.add_row(path, human_bytes(count))
         out.print(sent)
     if not rows:
         out.print(
