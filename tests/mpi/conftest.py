@@ -40,8 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def emulated_gpu(folder) -> str:
     """A CUDA driver with device memory that no other code can read or write."""
     made = folder / "libcuda.so.1"
-    source = str(ROOT / "tests" / "fake_cuda" / "libcuda.cpp")
+    sources = [str(ROOT / name) for name in ("tests/fake_cuda/libcuda.cpp", "src/base/text.cpp")]
     flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
     flags += [f"-I{ROOT / name}" for name in ("include", "src", "tests")]
-    subprocess.run(["g++", *flags, "-o", str(made), source], check=True)
+    subprocess.run(["g++", *flags, "-o", str(made), *sources], check=True)
     return str(made)
