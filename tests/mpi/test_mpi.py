@@ -499,10 +499,10 @@ def run_faults(mpi, drop_in, folder):
     if os.environ.get("SHIM_RUNTIME"):
         pytest.skip("a sanitizer replaces the same functions of the C library")
 
-    def run(name: str, ranks: int, at_rank: int, **settings: str):
+    def run(name: str, ranks: int, at_rank: int, step: int = 1, **settings: str):
         program = compiled(mpi, folder, "faults", ["faults.cpp"], "-rdynamic")
         env = environment(drop_in, XDG_RUNTIME_DIR=str(folder), **settings)
-        found = rows(launched(mpi, ranks, [str(program), name, str(at_rank)], env, 40))
+        found = rows(launched(mpi, ranks, [str(program), name, str(at_rank), str(step)], env, 40))
         assert [row["wrong"] for row in found] == [0] * ranks, found
 
     return run
@@ -513,12 +513,20 @@ def test_one_rank_lacks_what_plait_needs(run_faults, name):
     run_faults(name, 2, 0 if name == "listen" else 1)
 
 
-def test_a_vote_of_plaits_fails_on_one_rank_alone(run_faults, emulated_gpu):
-    run_faults("vote", 2, 1, TEST_LIBCUDA=emulated_gpu)
+@pytest.mark.parametrize("at_rank", [0, 1])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_a_step_of_a_set_up_fails_on_one_rank_alone(run_faults, step, at_rank):
+    run_faults("vote", 2, at_rank, step)
 
 
-def test_the_split_of_a_communicator_fails_on_one_rank_alone(run_faults):
-    run_faults("split", 4, 3, PLAIT_NODE_SIZE="2")
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_question_who_uses_gpus_fails_on_one_rank_alone(run_faults, emulated_gpu, step):
+    run_faults("vote", 2, 1, step, TEST_LIBCUDA=emulated_gpu)
+
+
+@pytest.mark.parametrize(("name", "step"), [("split", 1), ("vote", 1), ("vote", 2)])
+def test_a_step_over_several_nodes_fails_on_one_rank_alone(run_faults, name, step):
+    run_faults(name, 4, 3, step, PLAIT_NODE_SIZE="2")
 
 
 def test_one_rank_lacks_host_memory_for_device_memory(run_faults, emulated_gpu):

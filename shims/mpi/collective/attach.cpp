@@ -44,25 +44,15 @@ const char* job_is_native_because = "MPI_Init has not run";  ///< if the job is 
 
 /// Time after which MPI_Init reports the wait.
 constexpr double kWarnAfterS = 10;
-/// Throws for a failed MPI call on a communicator of the program. The call must not be made again
-/// or replaced by another: after a failure on one rank alone, the rank's next receive may match a
-/// message that a peer sent for the failed call.
-void require_native(int code) {
-  if (code != 0) throw NativeFailure{code};
-}
 
-/// Returns the minimum of each number over the communicator's ranks.
+/// Stores the minimum of each number over the communicator's ranks in `all`. Returns the MPI's
+/// code. A failed call is not made again or replaced by another: the rank's next receive might
+/// match a message that a peer sent for the failed call.
 template <std::size_t kNumbers>
-std::array<int, kNumbers> min_over_ranks(const std::array<int, kNumbers>& mine, Handle comm) {
+int min_over_ranks(const std::array<int, kNumbers>& mine, std::array<int, kNumbers>& all,
+                   Handle comm) {
   const Abi& abi = native().abi;
-  std::array<int, kNumbers> all{};
-  require_native(
-      native().Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm));
-  return all;
-}
-
-bool all_of(bool mine, Handle comm) {
-  return min_over_ranks(std::array{mine ? 1 : 0}, comm)[0] == 1;
+  return native().Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm);
 }
 
 /// Returns whether all ranks of this launcher have the drop-in. Open MPI passes environment
@@ -141,21 +131,80 @@ CommunicatorOptions options_for(const RankPosition& position) {
   return options;
 }
 
-/// Returns null and logs the reason if this rank cannot create the communicator.
-std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options) {
-  try {
-    return Communicator::create(options);
-  } catch (const std::exception& error) {
-    log(LogLevel::warn, options.rank, text("a communicator stays native: {}", error.what()));
-    return nullptr;
+/// Thrown on a rank on which the MPI has failed in a step of a set-up. The rank cannot know how its
+/// peers' step has ended: they may go on to the next step, and wait there for this rank.
+struct StepFailed {};
+
+/// Text that rank 0 sends to all ranks with a step of a set-up: a socket path has at most 107
+/// bytes.
+using StepText = std::array<char, 128>;
+
+/// A step of a set-up, as ranks exchange it: the minimum of each number over the ranks. All steps
+/// have this form, so that a step of one rank pairs with any step of its peers.
+struct Step {
+  static constexpr std::size_t kWords = sizeof(StepText) / sizeof(int);
+  std::array<int, 1 + kWords> numbers;  ///< whether the rank can go on; then rank 0's text
+
+  explicit Step(bool can) {
+    numbers.fill(INT_MAX);
+    numbers[0] = can ? 1 : 0;
   }
+  void set_text(const StepText& from) { std::memcpy(&numbers[1], from.data(), from.size()); }
+  StepText step_text() const {
+    StepText to;
+    std::memcpy(to.data(), &numbers[1], to.size());
+    return to;
+  }
+  bool all_can() const { return numbers[0] == 1; }
+};
+
+/// The step in which all ranks agree to go on, or end the set-up. Throws StepFailed.
+Step agree(const Step& mine, Handle comm) {
+  Step all(true);
+  all.numbers[0] = -1;
+  if (min_over_ranks(mine.numbers, all.numbers, comm) == 0) return all;
+  if (all.numbers[0] != 0) throw StepFailed{};
+  return Step(false);  // a minimum of 0 is final: the peers have ended the set-up too
 }
 
-/// Splits a private communicator off the program's, without the attributes.
-Handle private_comm(Handle comm, int rank) {
+bool all_can_go_on(bool can, Handle comm) { return agree(Step(can), comm).all_can(); }
+
+/// The last step of a set-up. If the MPI fails on this rank, its peers have no further step to
+/// learn of the failure, so a communicator that this rank has stays, unless a peer is known to have
+/// none.
+bool all_have(bool has, Handle comm) {
+  Step all(true);
+  const int code = min_over_ranks(Step(has).numbers, all.numbers, comm);
+  return code == 0 ? all.all_can() : has && all.numbers[0] != 0;
+}
+
+/// Creates the communicator on all ranks, or returns null on all ranks; logs the reason on a rank
+/// that cannot.
+std::unique_ptr<Communicator> create_on_all(const CommunicatorOptions& options, Handle comm) {
+  std::unique_ptr<Communicator> made;
+  try {
+    made = Communicator::create(options);
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, options.rank, text("a communicator stays native: {}", error.what()));
+  }
+  if (!all_have(made != nullptr, comm)) return nullptr;
+  return made;
+}
+
+/// Splits a private communicator off the program's, without the attributes, if all ranks can go on.
+/// Throws StepFailed.
+std::optional<Handle> private_comm(Handle comm, const RankPosition& position, bool can) {
   Handle made = 0;
-  require_native(native().Comm_split(comm, 0, rank, &made));
-  return native().abi.at(&made, 0);
+  if (native().Comm_split(comm, can ? 0 : 1, position.rank, &made) != 0) {
+    if (can) throw StepFailed{};
+    return std::nullopt;
+  }
+  const Handle own = native().abi.at(&made, 0);
+  int ranks = 0;
+  native().Comm_size(own, &ranks);
+  if (can && ranks == position.ranks) return own;
+  native().Comm_free(&made);
+  return std::nullopt;
 }
 
 /// Attaches ranks on several nodes. The native MPI carries the traffic between nodes, on a
@@ -169,40 +218,50 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
   if (lost)
     log(LogLevel::warn, position.rank,
         "a communicator over several nodes stays native: the job has lost ranks");
-  if (!all_of(can && !lost, comm)) return nullptr;
-  const Handle own = private_comm(comm, position.rank);
+  const std::optional<Handle> own = private_comm(comm, position, can && !lost);
+  if (!own) return nullptr;
   try {
-    options.transport = transport_over(own, position.rank, position.ranks);
+    options.transport = transport_over(*own, position.rank, position.ranks);
   } catch (const std::exception& error) {
     log(LogLevel::warn, position.rank, text("a communicator stays native: {}", error.what()));
   }
-  if (!all_of(options.transport != nullptr, comm)) return nullptr;
+  try {
+    if (!all_can_go_on(options.transport != nullptr, comm)) return nullptr;
+  } catch (const StepFailed&) {  // peers may wait for this rank's messages
+    std::vector<int> peers(static_cast<std::size_t>(position.ranks));
+    std::iota(peers.begin(), peers.end(), 0);
+    std::erase(peers, position.rank);
+    if (options.transport != nullptr)
+      options.transport->publish_failure(
+          peers, text("{} the MPI failed in the set-up", ErrorCode::aborted));
+    throw;
+  }
   options.node = text("{}", job_nodes().node);
-  return create_or_null(options);
+  return create_on_all(options, comm);
 }
 
-/// Broadcasts rank 0's socket path over the communicator itself; fails on all ranks if any rank
-/// failed (links.hpp).
+/// Sends rank 0's socket path to all ranks over the communicator itself; fails on all ranks if any
+/// rank failed (links.hpp). Throws StepFailed.
 std::string exchange_path(Handle comm, const RankPosition& position, std::optional<Error> failure,
                           const std::string& path) {
-  std::array<char, 128> buffer{};  // a socket path has at most 107 bytes
+  StepText buffer{};
   if (path.size() < buffer.size())
     std::memcpy(buffer.data(), path.data(), path.size());
   else if (!failure)
     failure = Error(ErrorCode::invalid_argument, text("path too long for a socket: {}", path));
   if (failure)
     log(LogLevel::warn, position.rank, text("a communicator stays native: {}", failure->what()));
-  const bool all_can = all_of(!failure, comm);
-  if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
-  if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot join");
-  require_native(
-      native().Bcast(buffer.data(), static_cast<int>(buffer.size()), native().abi.byte, 0, comm));
-  return buffer.data();
+  Step mine(!failure);
+  if (position.rank == 0) mine.set_text(buffer);
+  const Step all = agree(mine, comm);
+  if (!all.all_can() && failure) throw AgreedError(failure->code(), reason_of(*failure));
+  if (!all.all_can()) throw AgreedError(ErrorCode::aborted, "another rank cannot join");
+  return all.step_text().data();
 }
 
 /// Attaches ranks of the same node and the same MPI_COMM_WORLD (can_attach).
 std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& position, bool can) {
-  if (!all_of(can, comm)) return nullptr;
+  if (!all_can_go_on(can, comm)) return nullptr;
   CommunicatorOptions options = options_for(position);
   SocketLinks links;
   try {
@@ -214,7 +273,7 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& po
     return nullptr;
   }
   options.rendezvous = links.rendezvous();
-  return create_or_null(options);
+  return create_on_all(options, comm);
 }
 
 }  // namespace
@@ -250,8 +309,11 @@ bool agreed_to_serve() {
     for (const std::uint64_t bytes : *least) shown += text(" {}", bytes);
   shown += text(" {} {}", mine.node_size, mine.min_bytes_is_set);
   const int hash = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
-  const auto [lowest, least_negated, whole, blind] =
-      min_over_ranks(std::array{hash, -hash, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
+  std::array<int, 4> all{};
+  if (const int code =
+          min_over_ranks({hash, -hash, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, all, world))
+    throw NativeFailure{code};
+  const auto [lowest, least_negated, whole, blind] = all;
   if (lowest != -least_negated || whole == 0) {
     warn_unasked(-1,
                  "all MPI calls are native: PLAIT_ variables differ between ranks or are invalid");
@@ -277,7 +339,14 @@ bool can_attach(Handle comm, RankPosition& position) {
   return position.nodes > 1 || (position.nodes == 1 && position.ranks <= kMostRanks);
 }
 
-bool any_uses_gpus(Handle comm) { return !all_of(!uses_gpus(), comm); }
+bool any_uses_gpus(Handle comm) {
+  std::array<int, 1> none_does{1};
+  const int code = min_over_ranks({uses_gpus() ? 0 : 1}, none_does, comm);
+  // The peers go on. A minimum of 0 is final: they have found that a rank uses GPUs.
+  if (code != 0)
+    log(LogLevel::warn, -1, text("the MPI failed as ranks asked who uses GPUs (code {})", code));
+  return none_does[0] == 0;
+}
 
 bool is_thin(const RankPosition& position) {
   return position.nodes > 1 && position.nodes == position.ranks && !settings().min_bytes_is_set;
@@ -303,10 +372,18 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
 std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can) {
   const ProgramThreadScope here;
   const RevocationScope revocable(comm, nullptr);
-  std::unique_ptr<Communicator> one = position.nodes > 1 ? attach_multinode(comm, position, can)
-                                                         : attach_in_node(comm, position, can);
-  if (!all_of(one != nullptr, comm)) return nullptr;
-  return one;
+  try {
+    return position.nodes > 1 ? attach_multinode(comm, position, can)
+                              : attach_in_node(comm, position, can);
+  } catch (const StepFailed&) {
+    log(LogLevel::warn, position.rank,
+        "a communicator stays native: the MPI failed on this rank in the set-up");
+  }
+  // Here all that peers might still wait for is closed, so they come to their next step, and end
+  // the set-up because this rank cannot go on. The program's next call would pair with that step.
+  Step all(true);
+  min_over_ranks(Step(false).numbers, all.numbers, comm);
+  return nullptr;
 }
 
 }  // namespace plait::mpi

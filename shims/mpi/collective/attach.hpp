@@ -19,8 +19,7 @@ const char* why_job_is_native();
 bool is_thin(const RankPosition& position);
 /// Returns whether plait may serve this communicator; the same on all ranks. Fills `position`.
 bool can_attach(Handle comm, RankPosition& position);
-/// Returns whether any rank of the communicator has initialised CUDA. Collective over it. Throws
-/// NativeFailure.
+/// Returns whether any rank of the communicator has initialised CUDA. Collective over it.
 bool any_uses_gpus(Handle comm);
 /// Buffer locations that plait serves, by PLAIT_OPS and PLAIT_MIN_BYTES.
 struct ServedLocations {
@@ -33,8 +32,9 @@ inline constexpr std::size_t kMaxAttached = 64;
 /// native.
 inline constexpr std::size_t kMaxPersistent = 48;
 /// Creates plait's communicator, for host memory. can: this rank is able to. Returns null on all
-/// ranks if any rank cannot. Throws NativeFailure on a rank on which the MPI fails. Collective over
-/// the communicator.
+/// ranks if any rank cannot, or if the MPI fails in a step of the set-up on one rank alone: calls
+/// are then native on all ranks, so that the ranks' calls stay paired. Collective over the
+/// communicator.
 std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can);
 
 }  // namespace plait::mpi

@@ -112,22 +112,9 @@ void set_thresholds() {
 /// Makes all later calls on the communicator native. Deletes the communicator's entry.
 void forward(Handle comm) { native().Comm_set_attr(comm, keyval, &forward_mark); }
 
-/// Runs an exchange of plait's on a communicator of the program. After a failure of the MPI on one
-/// rank alone, the peers do not take part in another exchange: all later calls are native then.
-template <class Exchange>
-auto exchange_or_forward(Handle comm, const Exchange& exchange) {
-  try {
-    return exchange();
-  } catch (const NativeFailure&) {
-    forward(comm);
-    throw;
-  }
-}
-
 bool ranks_use_gpus(Handle comm, CommEntry& entry) {
   if (entry.uses_gpus) return true;
-  if (is_vote_call(++entry.calls))
-    entry.uses_gpus = exchange_or_forward(comm, [&] { return any_uses_gpus(comm); });
+  if (is_vote_call(++entry.calls)) entry.uses_gpus = any_uses_gpus(comm);
   return entry.uses_gpus;
 }
 
@@ -177,7 +164,6 @@ bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
 }
 
 /// Attaches a communicator. Returns null on all ranks if any rank cannot attach or is at the limit.
-/// Throws NativeFailure.
 ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
   std::shared_ptr<ServedComm> state;
   bool can = false;
@@ -196,8 +182,7 @@ ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t 
 /// Attaches the communicator of a call. If that fails, all later calls on the communicator are
 /// native. Deletes the communicator's entry then.
 ServedComm* attach_or_forward(Handle comm, const RankPosition& position) {
-  ServedComm* const made =
-      exchange_or_forward(comm, [&] { return attach_state(comm, position, kMaxAttached); });
+  ServedComm* const made = attach_state(comm, position, kMaxAttached);
   if (made == nullptr) forward(comm);
   return made;
 }
@@ -407,10 +392,8 @@ ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const 
     if (has_gpus() && !is_shared_) is_shared_ = true;
   }
   if (!locations) return nullptr;
-  const auto self = shared_from_this();  // a failed exchange releases this state
-  ServedComm* const own = exchange_or_forward(
-      args.comm, [&] { return attach_state(args.comm, position_, kMaxPersistent); });
-  if (own != nullptr && is_on_gpus && has_gpus()) own->whole_ = self;
+  ServedComm* const own = attach_state(args.comm, position_, kMaxPersistent);
+  if (own != nullptr && is_on_gpus && has_gpus()) own->whole_ = shared_from_this();
   return own;
 }
 

@@ -30,8 +30,8 @@ int call_errhandler(Handle comm, int code);
 /// waits up to a second until the MPI knows of the lost rank or the revocation, since the program
 /// may query the MPI next.
 int report(Handle comm, const std::exception& caught);
-/// Thrown after the native MPI has failed in an exchange of plait's on a communicator of the
-/// program. The MPI has called the communicator's error handler already.
+/// Thrown in MPI_Init after the native MPI has failed in an exchange of plait's. The MPI has called
+/// the error handler already.
 struct NativeFailure {
   int code;  ///< the MPI's, for the program
 };
