@@ -182,6 +182,18 @@ def check_mpi_rooms(path: Path, lines: list[str]) -> list[str]:
     return found
 
 
+def check_environment(path: Path, lines: list[str]) -> list[str]:
+    """Checks that product code reads the environment under the lock of base/env.cpp alone."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] not in ("src", "shims", "bindings") or parts == ("src", "base", "env.cpp"):
+        return []
+    return [
+        breach(path, number, "environment", "read it by read_env() or foreign_env()")
+        for number, line in enumerate(lines, 1)
+        if re.search(r"\b(secure_)?getenv\(", line.split("//")[0])
+    ]
+
+
 def check_cpp_functions(path: Path, lines: list[str]) -> list[str]:
     """Checks lengths: a top-level brace after a parenthesis opens a function."""
     found, depth, start, name, opener_depths = [], 0, 0, "", []
@@ -217,6 +229,7 @@ def check_cpp(path: Path) -> list[str]:
     lines = path.read_text().splitlines()
     found = check_lines(path, lines) + check_opening(path, lines, ("//", "/*"))
     found += check_includes(path, lines) + check_mpi_rooms(path, lines)
+    found += check_environment(path, lines)
     found += check_cpp_functions(path, lines)
     where = path.relative_to(ROOT).as_posix()
     for number, line in enumerate(lines, 1):

@@ -2,8 +2,6 @@
 #include "shims/nccl/settings.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
 #include "base/log.hpp"
 #include "base/nccl_settings.hpp"
@@ -31,8 +29,7 @@ std::uint32_t served_by(const std::string& names) {
 
 Settings read() {
   Settings found;
-  const char* const strict = ::secure_getenv("PLAIT_BITWISE_STRICT");
-  found.strict = strict != nullptr && std::string_view(strict) == "1";
+  found.strict = foreign_env("PLAIT_BITWISE_STRICT") == "1";
   try {
     found.env = read_env();
     set_log(found.env.debug, found.env.debug_file);

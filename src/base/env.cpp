@@ -130,11 +130,13 @@ void set_foreign_env(const char* name, const char* value) {
   ::setenv(name, value, 0);
 }
 
-std::string foreign_env(const char* name) {
+std::optional<std::string> foreign_variable(const char* name) {
   const std::shared_lock<std::shared_mutex> hold(environment_guard());
   const char* value = secure_getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
+
+std::string foreign_env(const char* name) { return foreign_variable(name).value_or(""); }
 
 std::int64_t parse_integer(const std::string& what, const std::string& value, std::int64_t low,
                            std::int64_t high) {

@@ -2,6 +2,7 @@
 // name or a value out of range is an error that names the variable.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ Env parse_env(const char* const* entries);
 Env read_env();
 /// Returns the value of another tool's variable (RANK, SLURM_PROCID, ...); empty if unset.
 std::string foreign_env(const char* name);
+/// The same, with nothing for an unset variable.
+std::optional<std::string> foreign_variable(const char* name);
 /// Sets another tool's variable unless the variable is set. Readers above wait meanwhile, since
 /// setenv moves the environment.
 void set_foreign_env(const char* name, const char* value);

@@ -51,7 +51,7 @@ std::optional<std::string> nccl_setting_in(const std::string& file, const std::s
 
 std::optional<std::string> nccl_setting(const std::string& name) {
   if (getauxval(AT_SECURE) != 0) return std::nullopt;
-  if (const char* value = secure_getenv(name.c_str()); value != nullptr) return value;
+  if (std::optional<std::string> found = foreign_variable(name.c_str())) return found;
   if (std::optional<std::string> found = setting_of(user_file(), name)) return found;
   return setting_of("/etc/nccl.conf", name);
 }

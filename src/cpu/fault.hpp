@@ -24,8 +24,8 @@ struct InjectedFault {
 };
 
 inline InjectedFault fault_from_environment() {
-  const char* value = std::getenv("PLAIT_FAULT");
-  if (value == nullptr || *value == '\0') return {};
+  const std::string value = foreign_env("PLAIT_FAULT");
+  if (value.empty()) return {};
   const std::vector<std::string> parts = split(value, ':');
   if (parts.size() != 3)
     throw Error(ErrorCode::invalid_argument,

@@ -36,6 +36,7 @@ def test_the_tree_is_tidy():
         ("comm/shm", '#include "comm/node/setup.hpp"', "include order"),
         ("gpu/attic", "", "room"),
         ("gpu", "", "room"),
+        ("comm/trace", 'const char* rank = ::secure_getenv("RANK");', "environment"),
         ("plan", "class PlanManager {", "name"),
         ("plan", "#ifdef __CUDA_ARCH__", "architecture #if"),
         ("plan", "// " + "x" * 100, "columns"),

@@ -12,11 +12,14 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -214,19 +217,19 @@ std::string paths_json(const Book& all) {
   return body + "}";
 }
 
-/// Returns the rank variable of torchrun, Open MPI, MPICH or Slurm.
-const char* rank_by_launcher() {
+/// Returns the rank by the variable of torchrun, Open MPI, MPICH or Slurm; -1 = none.
+int rank_by_launcher() {
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* const rank = ::secure_getenv(name); rank != nullptr) return rank;
-  return nullptr;
+    if (const std::optional<std::string> rank = foreign_variable(name))
+      return std::atoi(rank->c_str());
+  return -1;
 }
 
 std::string page(Book& all) {
-  const char* rank = rank_by_launcher();
   std::string body = text(
       "{{\"schema\":\"plait.profile/"
       "1\",\"pid\":{},\"rank\":{},\"end_ns\":{},\"left_out\":{},\"bytes_of_path\":{},\"doers\":[",
-      all.owner, rank == nullptr ? -1 : std::atoi(rank), now_ns(), all.events_left_out,
+      all.owner, rank_by_launcher(), now_ns(), all.events_left_out,
       paths_json(all));
   const char* comma = "";
   for (const char* name : kDoers) body += text("{}\"{}\"", std::exchange(comma, ","), name);
