@@ -31,7 +31,7 @@ std::string has_ended(int rank) { return text("rank {} has ended", rank); }
 
 std::string new_name() {
   std::random_device random;
-  return text("plait-{}-{}{}{}{}{}", ::getpid(), std::hex, random(), random(), random(), random());
+  return text("plait-{}-{:x}{:x}{:x}{:x}", ::getpid(), random(), random(), random(), random());
 }
 
 Fd listen_at_name(const std::string& name, int backlog) {
