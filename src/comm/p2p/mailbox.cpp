@@ -220,6 +220,8 @@ void Mailbox::withdraw(Lock&, const std::shared_ptr<Message>& message, ErrorCode
                        const std::string& reason) {
   if (message->is_done()) return;
   std::erase(receives_, message);
+  for (const auto& from : in_)  // the receive may be the one that waits behind full buffers
+    if (from != nullptr) from->held_back_since_ns = 0;
   for (const auto& out : out_) {
     if (out == nullptr || out->take_back(message)) continue;
     const Messages unsent = out->unsent();
@@ -281,6 +283,7 @@ void Mailbox::leave(Lock& lock) {
 
 /// Takes connections, and rings from those that have passed one. Waits for nothing.
 void Mailbox::accept_streams() {
+  lacks_files_ = false;
   while (listener_.valid()) {
     Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
@@ -319,11 +322,19 @@ bool Mailbox::accept_stream(Fd& socket) {
   return true;
 }
 
-/// Fails the receives whose sources may be unable to connect.
+/// Whether a peer that has connected may serve the receive.
+bool Mailbox::is_served(const Message& receive) const {
+  return receive.peer_ == kAnySource && std::any_of(in_.begin(), in_.end(), [](const auto& from) {
+           return from != nullptr && from->is_open();
+         });
+}
+
+/// Fails the receives whose sources may be unable to connect, and that no other peer may serve.
 void Mailbox::fail_unconnected(const Error& why) {
+  lacks_files_ = true;
   Messages failed;
   std::erase_if(receives_, [&](const auto& one) {
-    const bool fails = awaits_connection(*one);
+    const bool fails = awaits_connection(*one) && !is_served(*one);
     if (fails) failed.push_back(one);
     return fails;
   });
@@ -466,8 +477,10 @@ void Mailbox::read(IncomingStream& from) {
     if (!header) break;
     if (holds_back(from, *header)) {
       from.look();  // A wait then sleeps until more comes.
+      if (from.held_back_since_ns == 0) from.held_back_since_ns = now_ns();
       break;
     }
+    from.held_back_since_ns = 0;
     from.skip_header(*header);
     start(from, *header);
   }
@@ -502,28 +515,6 @@ bool Mailbox::holds_back(const IncomingStream& from, const MessageHeader& header
     return (one->peer_ == kAnySource || one->peer_ == from.peer()) &&
            one->key_.matches({header.context, header.tag});
   });
-}
-
-/// Names the messages that a receive's sources sent before, if these may hold the receive back.
-std::string Mailbox::held_back_text(const Message& message) const {
-  for (const auto& from : in_) {
-    if (message.kind_ == Message::Kind::send || from == nullptr) continue;
-    if (message.peer_ != kAnySource && message.peer_ != from->peer()) continue;
-    std::uint64_t bytes = 0;
-    bool is_held_back = false;
-    for (const auto& one : from->unexpected) {
-      bytes += one->bytes;
-      is_held_back |= one->address != 0 && !buffers_.has_room(one->bytes);
-    }
-    std::optional<MessageHeader> header;
-    if (!from->in_message()) header = from->peek_header();
-    if (!is_held_back && (!header || !holds_back(*from, *header))) continue;
-    return text(
-        "; rank {} sent {} messages of {} bytes before that have no receive, and at most {} bytes "
-        "of such messages are buffered: receive them first",
-        from->peer(), from->unexpected.size(), bytes, buffers_.most());
-  }
-  return {};
 }
 
 /// Matches a header to the first posted receive of its key, or notes the message as unexpected.

@@ -96,6 +96,7 @@ class Mailbox {
   void accept_streams();
   bool accept_stream(Fd& socket);
   void fail_unconnected(const Error& why);
+  bool is_served(const Message& receive) const;
   void close_listener();
   void close_sends_to(int peer);
   void close_receives_from(IncomingStream& from);
@@ -107,7 +108,6 @@ class Mailbox {
   bool reads_from(const IncomingStream& from) const;
   void read(IncomingStream& from);
   bool holds_back(const IncomingStream& from, const MessageHeader& header) const;
-  std::string held_back_text(const Message& message) const;
   void start(IncomingStream& from, const MessageHeader& header);
   void start_answered(IncomingStream& from, const MessageHeader& header);
   void take_offer(IncomingStream& from, std::uint64_t address, std::uint32_t offer,
@@ -124,6 +124,8 @@ class Mailbox {
 
   // Progress and waits (mailbox_progress.cpp).
   void progress();
+  std::string held_back_text(const Message& message) const;
+  void fail_held_back();
   void drive(Lock& lock, const std::function<bool()>& is_over, const Message* until,
              std::int64_t end_ns, bool is_background);
   void spin(Lock& lock, const Message* until, std::int64_t spin_ns);
@@ -170,6 +172,7 @@ class Mailbox {
   int wanting_ = 0;             // threads that want to make progress instead of the background
   int waiting_ = 0;             // threads that wait for changed_
   bool timer_is_set_ = false;
+  bool lacks_files_ = false;  // the last connection could not be taken
   std::thread background_;
 };
 

@@ -27,6 +27,8 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kGraceNs = kMs;  // before the background thread: most calls wait at once
 constexpr std::int64_t kSliceNs = 100 * kMs;  // of a sleep, after which a signal is heard at last
+/// Time for another thread of the program to post the receives of messages in full buffers.
+constexpr std::int64_t kHeldBackNs = 1000 * kMs;
 constexpr std::int64_t kHandOverNs = 2 * kMs;
 constexpr std::int64_t kSpinNs = 100'000;
 constexpr std::int64_t kBoundSpinNs = 20'000;  // ranks bound to a core each, or all to the same
@@ -88,6 +90,47 @@ void Mailbox::progress() {
     for (const auto& from : in_)
       if (from != nullptr) read(*from);
   } while (buffers_.used() < before);
+  fail_held_back();
+}
+
+/// Names the messages that a receive's sources sent before, if these may hold the receive back.
+std::string Mailbox::held_back_text(const Message& message) const {
+  for (const auto& from : in_) {
+    if (message.kind_ == Message::Kind::send || from == nullptr) continue;
+    if (message.peer_ != kAnySource && message.peer_ != from->peer()) continue;
+    std::uint64_t bytes = 0;
+    bool is_held_back = false;
+    for (const auto& one : from->unexpected) {
+      bytes += one->bytes;
+      is_held_back |= one->address != 0 && !buffers_.has_room(one->bytes);
+    }
+    std::optional<MessageHeader> header;
+    if (!from->in_message()) header = from->peek_header();
+    if (!is_held_back && (!header || !holds_back(*from, *header))) continue;
+    return text(
+        "; rank {} sent {} messages of {} bytes before that have no receive, and at most {} bytes "
+        "of such messages are buffered: receive them first",
+        from->peer(), from->unexpected.size(), bytes, buffers_.most());
+  }
+  return {};
+}
+
+/// Fails the receives of a source whose next message the full buffers have held back for a while:
+/// they wait for messages behind it. Receives of any source may be served by others.
+void Mailbox::fail_held_back() {
+  for (const auto& from : in_) {
+    if (from == nullptr || from->held_back_since_ns == 0) continue;
+    if (now_ns() - from->held_back_since_ns < kHeldBackNs) continue;
+    from->held_back_since_ns = 0;
+    Messages failed;
+    std::erase_if(receives_, [&](const auto& one) {
+      const bool fails = one->peer_ == from->peer();
+      if (fails) failed.push_back(one);
+      return fails;
+    });
+    for (const auto& message : failed)
+      fail(*message, ErrorCode::out_of_memory, "not in the buffers" + held_back_text(*message));
+  }
 }
 
 /// Whether a posted receive may be for a peer that has not connected yet.
@@ -252,7 +295,7 @@ bool Mailbox::prepare_sleep(Sleep& sleep) {
   bool is_quiet = true;
   std::vector<RingWord> words;
   sleep.add(wake_.get(), nullptr, nullptr);
-  if (awaits_connection()) {
+  if (awaits_connection() && !lacks_files_) {
     sleep.add(listener_.get(), nullptr, nullptr);
     for (const Fd& one : arrivals_) sleep.add(one.get(), nullptr, nullptr);
   }
@@ -308,7 +351,11 @@ bool Mailbox::sleep(Lock& lock, std::int64_t end_ns) {
   Sleep sleep;
   bool is_interrupted = false;
   if (prepare_sleep(sleep)) {
-    const std::int64_t left_ns = time_left(end_ns, 60'000 * kMs).count();
+    // Connections that could not be taken, and full buffers, are looked at again after a slice.
+    const bool is_short = lacks_files_ || std::any_of(in_.begin(), in_.end(), [](const auto& from) {
+                            return from != nullptr && from->held_back_since_ns != 0;
+                          });
+    const std::int64_t left_ns = time_left(end_ns, is_short ? kSliceNs : 60'000 * kMs).count();
     const timespec most{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
     driver_sleeps_ = true;
     lock.unlock();

@@ -67,7 +67,7 @@ class Message {
   // The mailbox's lock guards these.
   std::uint64_t sent_ = 0;   ///< of header and bytes, in the ring
   std::uint32_t offer_ = 0;  ///< number of a rendezvous, once offered
-  bool is_by_ring_ = false;  ///< a rendezvous whose receiver cannot pull
+  bool is_by_ring_ = false;  ///< a rendezvous whose receiver wants the bytes in the ring
   bool is_waited_for_ = false;
   std::vector<std::function<void()>> on_done_;
 };

@@ -16,9 +16,11 @@ namespace plait::p2p {
 inline constexpr std::uint64_t kRingBytes = 512 << 10;
 inline constexpr std::uint64_t kControlBytes = 8192;
 inline constexpr std::uint64_t kRingMemoryBytes = kControlBytes + kRingBytes;
-/// Rendezvous messages of a direction that wait for an answer. More wait in the sender's queue.
+/// Offers of a direction (messages by rendezvous) that wait for an answer. More wait in the
+/// sender's queue.
 inline constexpr std::uint32_t kMostOffers = 1024;
-/// Flag of an answer: the receiver cannot pull, and the bytes must come through the ring.
+/// Flag of an answer: the receiver does not pull, since the kernel forbids it or the sender spins.
+/// The sender then writes the bytes to the ring.
 inline constexpr std::uint32_t kByRing = 1;
 
 /// The start of a ring's memory. Each cache line has one usual writer. All accesses that end a

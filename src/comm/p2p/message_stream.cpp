@@ -59,6 +59,9 @@ Wire::Wire(Fd socket) : socket_(std::move(socket)) {
   ucred far{};
   socklen_t size = sizeof far;
   if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &far, &size) == 0) pid_ = far.pid;
+}
+
+void Wire::watch_process() {
   if (pid_ > 0) process_ = Fd(open_process(pid_));
 }
 
@@ -104,6 +107,7 @@ OutgoingStream::OutgoingStream(int rank, int peer, const std::string& address,
   // A frame without bytes is one packet: a receiver reads all of it or nothing.
   send_frame(wire_.socket(), FrameKind::data, "", {file.get()}, {deadline_in(kHelloS), nullptr},
              text("rank {}", peer));
+  wire_.watch_process();
 }
 
 Messages OutgoingStream::unsent() const {
@@ -296,13 +300,15 @@ struct IncomingStream::Accepted {
 IncomingStream::Accepted IncomingStream::accept(Fd socket) {
   Accepted made;
   made.wire = Wire(std::move(socket));  // first, since any user may connect
-  const Frame frame =
+  Frame frame =
       receive_frame(made.wire.socket(), 0, 1, {now_ns(), nullptr}, "a rank that connects");
   if (frame.fds.size() != 1)
     throw Error(ErrorCode::parse_error, "start of a message stream: found no shared memory");
   made.memory = map_shared_memory(frame.fds[0], kRingMemoryBytes);
   if (reinterpret_cast<RingControl*>(made.memory.base())->magic != kMagic)
     throw Error(ErrorCode::parse_error, "start of a message stream: found another version");
+  frame.fds.clear();  // leaves the process a file for the next line
+  made.wire.watch_process();
   return made;
 }
 
@@ -390,12 +396,14 @@ bool IncomingStream::sender_spins() {
 IncomingStream::Taken IncomingStream::take(std::uint64_t address, std::uint32_t offer,
                                            std::byte* to, std::uint64_t bytes, TwoThreadPull& two,
                                            const std::atomic<bool>& must_end) {
-  const bool pulls = can_pull_ && !sender_spins();
+  const bool pulls = can_pull_ && (bytes > kMostByRing || !sender_spins());
   const int error = pulls ? pull(address, to, bytes, two, must_end) : EPERM;
   // A sender that gave up or ended may have reused the memory before it was read.
   if (error == ESRCH || error == ECANCELED || control().writer_closed.load() != 0 || has_ended())
     return Taken::ended;
-  if (pulls && error != 0) {
+  // Other errors are of this message's memory, such as pages that a driver has mapped: the kernel
+  // reads none of these, but the sender can.
+  if (pulls && is_forbidden(error)) {
     can_pull_ = false;
     const Error why = call_failed(ErrorCode::io_error, "process_vm_readv", error);
     log(LogLevel::info, -1,

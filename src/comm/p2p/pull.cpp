@@ -32,6 +32,8 @@ int pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes)
   return 0;
 }
 
+bool is_forbidden(int error) { return error == EPERM || error == ENOSYS; }
+
 bool can_pull(int process, const ShownProbe& probe) {
   std::array<std::uint64_t, 2> found{};
   return pull_from(process, probe.address, found.data(), sizeof found) == 0 && found == probe.bytes;

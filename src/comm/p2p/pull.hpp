@@ -17,6 +17,9 @@ namespace plait::p2p {
 /// processes.
 int pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
 
+/// Returns whether an error of pull_from holds for every range of the other process.
+bool is_forbidden(int error);
+
 /// Random bytes in a process, and their address.
 struct ShownProbe {
   std::uint64_t address = 0;

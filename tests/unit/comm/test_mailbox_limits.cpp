@@ -44,9 +44,10 @@ class FileLimit {
  public:
   explicit FileLimit(int left) {
     ::getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = ::dup(0);
-    ::close(next);
-    const rlimit now{static_cast<rlim_t>(next + left), before_.rlim_max};
+    std::vector<int> free;  // the lowest descriptors, which may have others in between
+    for (int i = 0; i <= left; ++i) free.push_back(::dup(0));
+    for (const int one : free) ::close(one);
+    const rlimit now{static_cast<rlim_t>(free.back()), before_.rlim_max};
     ::setrlimit(RLIMIT_NOFILE, &now);
   }
   ~FileLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
@@ -149,6 +150,33 @@ TEST_CASE("small messages that no receive wants stay in the ring once the buffer
   for (const Posted& one : sends) arrives(group.at(0), one);
 }
 
+TEST_CASE("a receive behind full buffers fails long before its deadline") {
+  Group group(2);
+  constexpr int kCount = 200;
+  group.at(1).set_most_buffered(1 << 20);
+  const Bytes small = numbered(16 << 10, 1), last = numbered(8, 2);
+  std::vector<Posted> sends;
+  for (int i = 0; i < kCount; ++i) sends.push_back(send(group.at(0), 1, small, 1));
+  sends.push_back(send(group.at(0), 1, last, 2));
+  Bytes found(8);
+  std::string failure;
+  CHECK(seconds_of([&] {
+          failure = failure_of(group.at(1), receive(group.at(1), 0, found, 2), 30);
+        }) < 15);
+  CHECK(failure ==
+        "recv from rank 0 (tag 2): not in the buffers; rank 0 sent 63 messages of 1032192 bytes "
+        "before that have no receive, and at most 1048576 bytes of such messages are buffered: "
+        "receive them first");
+  for (int i = 0; i < kCount; ++i) {  // as the error says
+    Bytes one(small.size());
+    arrives(group.at(1), receive(group.at(1), 0, one, 1));
+    CHECK(one == small);
+  }
+  arrives(group.at(1), receive(group.at(1), 0, found, 2));
+  CHECK(found == last);
+  for (const Posted& one : sends) arrives(group.at(0), one);
+}
+
 TEST_CASE("a receive fails at once if no open file is left for its sender's connection") {
   const auto sender = make_mailbox(0, 2), receiver = make_mailbox(1, 2);
   sender->connect(1, receiver->address());
@@ -167,6 +195,49 @@ TEST_CASE("a receive fails at once if no open file is left for its sender's conn
   }
   arrives(*receiver, receive(*receiver, 0, found));
   CHECK(found == sent);
+}
+
+TEST_CASE("two open files are enough for a connection") {
+  const auto sender = make_mailbox(0, 2), receiver = make_mailbox(1, 2);
+  sender->connect(1, receiver->address());
+  const Bytes sent = numbered(8, 1);
+  send(*sender, 1, sent);
+  Bytes found(8);
+  const FileLimit limit(2);
+  CHECK(failure_of(*receiver, receive(*receiver, 0, found), 10) == "");
+  CHECK(found == sent);
+}
+
+TEST_CASE("a receive of any source is served by a connected peer if no open file is left") {
+  std::vector<std::shared_ptr<Mailbox>> all;
+  for (int rank = 0; rank < 3; ++rank) all.push_back(make_mailbox(rank, 3));
+  const Bytes first = numbered(8, 1), second = numbered(8, 2);
+  Bytes found(8);
+  all[0]->connect(2, all[2]->address());
+  send(*all[0], 2, first);
+  arrives(*all[2], receive(*all[2], 0, found));
+  all[1]->connect(2, all[2]->address());
+  send(*all[1], 2, first);  // cannot be taken meanwhile
+  {
+    const FileLimit limit(0);
+    const Posted any = receive(*all[2], kAnySource, found);
+    CHECK_FALSE(all[2]->is_connected_from(1));
+    CHECK_FALSE(any->is_done());
+    send(*all[0], 2, second);
+    CHECK(failure_of(*all[2], any, 10) == "");
+    CHECK(any->source() == 0);
+    CHECK(found == second);
+  }
+  const Posted any = receive(*all[2], kAnySource, found);
+  arrives(*all[2], any);
+  CHECK(any->source() == 1);
+}
+
+TEST_CASE("pulls go on after an error of one message's memory") {
+  CHECK(is_forbidden(EPERM));
+  CHECK(is_forbidden(ENOSYS));
+  CHECK_FALSE(is_forbidden(EFAULT));
+  CHECK_FALSE(is_forbidden(ENOMEM));
 }
 
 TEST_CASE("a connection that passes no ring delays no other") {
