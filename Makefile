@@ -44,8 +44,8 @@ bench: $(if $(GPUS),install,core)
 		--strategies hierarchical,rerouted,staged
 	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies pairwise,direct
 
-# Runs every test that needs no GPU; long tests run PLAIT_TEST_SCALE of their cases. Lint ends before the first C++
-# program that runs alone.
+# Runs every test that needs no GPU; long tests run PLAIT_TEST_SCALE of their cases. Lint runs beside the C++ tests,
+# since these wait more than they compute.
 test: install
 	$(MAKE) --no-print-directory -j2 lint cpp-test
 	$(MAKE) --no-print-directory py-test

@@ -15,8 +15,15 @@ from test_bench_programs import bench, printed, table
 pytest.importorskip("torch")
 
 
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
 def test_training_twice_has_one_hash():
-    env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29581"}
+    env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    env["MASTER_PORT"] = free_port()
     said = [printed("train-twice", "--cpu", "--steps", "2", **env) for _ in range(2)]
     first, second = ([json.loads(line)["hash"] for line in one.splitlines()] for one in said)
     assert len(first) == 2 and first == second
@@ -32,11 +39,8 @@ def test_torch_over_plait_and_gloo(tmp_path):
 def on_two_ranks(*words: str) -> list[dict[str, object]]:
     """Runs a program of several GPUs on two ranks with stand-ins for CUDA; returns rank 0's lines
     of JSON."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     program = [sys.executable, str(Path(__file__).with_name("cuda_stand_in.py")), *words]
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     ranks = [
         subprocess.Popen(
             program,
