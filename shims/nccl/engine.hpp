@@ -27,30 +27,30 @@ using cuda::MessageEnd;  ///< a send or a receive
 class CommEngine {
  public:
   virtual ~CommEngine() = default;
-  /// Returns whether the engine serves the request. The same answer on all ranks, from the request
-  /// alone.
+  /// Returns whether the engine serves the request. The answer follows from the request alone, so
+  /// all ranks get the same.
   virtual bool takes(const Request& request) const = 0;
-  /// Returns whether the request needs the large arena. The arena does not exist from the start.
+  /// Returns whether the request needs the large arena, which is allocated at first need.
   virtual bool wants_large_arena(const Request&) const { return false; }
-  /// Reserves the large arena for a request that needs it, made by the program on `stream`. Returns
-  /// false if the arena is not ready on all ranks: the call then goes to NCCL. All ranks call this
-  /// once for each such request, in the same order, and get the same answer. Starts to allocate the
-  /// arena, except in a capture, and waits a moment for it, unless in_group.
+  /// Reserves the large arena for a request on `stream` with wants_large_arena(). Returns false if
+  /// the arena is not ready on all ranks: the call then goes to NCCL. All ranks call this function
+  /// once for each such request, in the same order, and get the same answer. Starts the allocation,
+  /// except in a capture, and waits a moment for the end unless in_group.
   virtual bool reserve_large_arena(Stream, bool) { return true; }
   /// Rolls back the last reserve_large_arena(): the call was not made.
   virtual void cancel_reservation() noexcept {}
-  /// Enqueues the call; never waits on the host for peers or the stream. Throws Error. Returns what
-  /// served it: kByPlait, or kByEngine plus the engine's index in engines.def.
+  /// Enqueues the call; never waits on the host for peers or the stream. Throws Error. Returns the
+  /// server of the call: kByPlait, or kByEngine plus the engine's index in engines.def.
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
-  /// Text for logs: how the engine runs a served request; may be empty.
+  /// Returns text for logs on the engine's parameters for a served request; may be empty.
   virtual std::string how(const Request&) const { return ""; }
-  /// Text for logs: why a request goes to NCCL.
+  /// Returns text for logs: the reason for which a request goes to NCCL.
   virtual std::string why_not(const Request&) const {
     return "the engine has no kernel for it, or NCCL is faster";
   }
-  /// Returns whether messages() serves all sends and receives: the same answer on all ranks. All or
-  /// none, since the messages of a group must progress together, whatever groups their other ends
-  /// are in.
+  /// Returns whether messages() serves all sends and receives; the same on all ranks. No message
+  /// may be left to NCCL, since all messages of a group must progress together, and the peers' ends
+  /// may lie in other groups.
   virtual bool takes_messages() const { return false; }
   /// Enqueues the sends and receives of a group, as enqueue() does.
   virtual void messages(const std::vector<MessageEnd>&, Stream) {

@@ -1,5 +1,5 @@
-// Prices a kernel's call: the request gives the work of the busiest rank, the launch gives the
-// split over threads. A function per family of kernels.
+// Predicts the time of a kernel's call. The request gives the work of the busiest rank, the launch
+// gives the split over threads. Each family of kernels has a function.
 #include "sim/kernel_price.hpp"
 
 #include <algorithm>
@@ -135,7 +135,7 @@ struct SharedResource {
   double fan = 1.0;    ///< most of these pairs that begin, or end, at a single rank
 };
 
-/// Returns the links of a pair: the direct one, or those through host memory. None = no way.
+/// Returns the links of a pair: the direct link, or the links through host memory. None = no path.
 std::vector<int> links_between(const Topology& topology, int from, int to, bool through_host) {
   if (!through_host) {
     const int found = find_link(topology, from, to);
@@ -213,8 +213,8 @@ class Price {
   }
 
  private:
-  /// Copy engines reach the speed of the way through host memory, kernels a share. In one direction
-  /// kernels lose half as much.
+  /// Copy engines reach the full speed of the path through host memory, kernels a share of the
+  /// speed. In one direction kernels lose half as much.
   void go_through_host() {
     costs_.line_hop_ns = costs_.line_hop_host_ns;
     costs_.tile_hop_ns = costs_.tile_hop_host_ns;
@@ -265,7 +265,7 @@ class Price {
   double link_ns(double bytes, double spread, double peers) const {
     return link_ns(bytes, spread, peers, [this](double at_once) { return share(at_once); });
   }
-  // The same for the parts of the collective: with many senders and a single receiver, each sender
+  // Time of the parts of the collective: with many senders and a single receiver, each sender
   // stores to a single peer.
   double link_ns(double bytes) const {
     return link_ns(bytes, std::max(parts_.sent, parts_.taken), parts_.sent);

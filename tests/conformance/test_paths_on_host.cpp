@@ -1,6 +1,6 @@
-// The check of paths on host threads. Sound machines pass, also with a busy GPU. Data that is
-// dropped, kept in a mirror, stale or changed between two ranks is found in time by the rank that
-// owns the memory, by kernels and by copies.
+// Runs the check of paths between GPUs on host threads. Sound machines pass, also with a busy GPU.
+// If a path drops or changes data, or keeps a mirror or a stale copy, the rank that owns the memory
+// finds the fault in time, by kernels and by copies.
 #include "conformance/emulated_paths.hpp"
 // After device_on_host.hpp.
 #include <doctest/doctest.h>
@@ -17,18 +17,18 @@ using plait_test::PathTrouble;
 namespace {
 
 struct PathOutcome {
-  std::vector<std::string> said;    ///< by rank: the fault it found or its error; empty = none
+  std::vector<std::string> said;    ///< by rank: the fault found, or the error; empty = none
   std::vector<std::string> agreed;  ///< by rank: the result
   std::vector<int> exchanges;       ///< by rank
 };
 struct Stopped {};
 constexpr std::uint64_t kNonce = 0x1234567;
-constexpr int kExchanges = 5;  ///< In the last one, ranks say what they have found.
-/// Ranks say whether that is wrong or late, clear their memory, and check again.
+constexpr int kExchanges = 5;  ///< in the last exchange, ranks report their faults
+/// Ranks report whether the data are wrong or late, clear their memory, and check again.
 constexpr int kExchangesTwice = kExchanges + 2 + kExchanges;
 
-/// Runs every rank's check; at each exchange all ranks stop if any rank has an error, as when
-/// communicators are made.
+/// Runs the check of every rank. At each exchange all ranks stop if any rank has an error, as in
+/// the set-up of communicators.
 PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeouts& timeouts,
                       const std::vector<double>& late_s = {}) {
   const auto count = static_cast<std::size_t>(ranks);
@@ -53,7 +53,7 @@ PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTim
         barrier.arrive_and_wait();
         if (stopped) throw Stopped();
         const std::vector<std::string> all = records;
-        barrier.arrive_and_wait();  // No rank overwrites a record that another has not read.
+        barrier.arrive_and_wait();  // Peers have read the record before a rank overwrites it.
         if (stopped) throw Stopped();
         const int number = ++outcome.exchanges[me];
         if (number == kExchanges || number == kExchangesTwice) outcome.said[me] = mine;
@@ -66,7 +66,7 @@ PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTim
         outcome.said[me] = error.what();
         found.store(true);
         barrier.arrive_and_drop();
-      } catch (const Stopped&) {  // another rank's
+      } catch (const Stopped&) {  // because of another rank's error
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -90,10 +90,10 @@ TEST_CASE("sound paths pass the check, whichever rank's GPU is busy first") {
     for (const std::string& agreed : outcome.agreed) CHECK(agreed.empty());
     CHECK(outcome.exchanges == std::vector<int>(static_cast<std::size_t>(ranks), kExchanges));
   }
-  // Busy for longer than any rank waits for a peer.
+  // The GPU is busy for longer than any rank waits for a peer.
   const PathOutcome late = prove_all(2, {}, kShort, {2.5, 0});
   for (const std::string& said : late.said) CHECK(said.empty());
-  const plait_test::SteppingClock stepping;  // as when a machine migrates meanwhile
+  const plait_test::SteppingClock stepping;  // as in a virtual machine that migrates
   const PathOutcome moved = prove_all(3, {}, kShort, {0.1, 0, 0});
   for (const std::string& said : moved.said) CHECK(said.empty());
 }
@@ -112,8 +112,8 @@ TEST_CASE("stores of a kernel that their owner does not see are found by the own
       for (const std::string& agreed : outcome.agreed) CHECK(agreed == outcome.said[0]);
       const bool is_silent = outcome.said[0].find("did not arrive within") != std::string::npos;
       CHECK(is_silent == (trouble == PathTrouble::mirror));
-      // Rank 1's own loads take the same path, and fail if the check reached them. Other ranks find
-      // nothing.
+      // Rank 1's own loads take the same path, and fail if the check reaches these loads. Other
+      // ranks find no fault.
       const bool finds = outcome.said[1].find("loads from rank 0's") != std::string::npos;
       CHECK((finds || (is_silent && outcome.said[1].empty())));
       for (std::size_t other = 2; other < outcome.said.size(); ++other)

@@ -21,8 +21,8 @@ struct GpuGroup {
   std::string kind;                ///< model of all GPUs; empty = several models
   bool in_processes = false;       ///< a process per rank
   std::string through_host;  ///< why arenas lie in host memory; empty = they lie in GPU memory
-  /// The path check has found direct access broken that the driver grants. Other libraries may hang
-  /// on such GPUs, so plait serves all calls that it can, whichever is the faster.
+  /// Whether the path check has found broken a direct access that the driver grants. NCCL may hang
+  /// on such GPUs, so plait serves all calls that its engines can run, even if NCCL is faster.
   bool has_broken_paths = false;
   Topology topology;  ///< topology of the GPUs; no devices = unknown
   std::string why_no_topology;
@@ -38,16 +38,15 @@ struct GpuGroup {
 /// Exchanges the ranks' GPUs; called by all ranks together. Throws Error(invalid_argument) if two
 /// ranks have the same GPU, no_device or unsupported if this rank's GPU cannot be used.
 GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal);
-/// Returns "", or why this rank wants arenas in host memory: its GPU does not address a peer's
+/// Returns this rank's reason for arenas in host memory, or "": the GPU cannot address a peer's
 /// memory, or PLAIT_THROUGH_HOST=1. With PLAIT_THROUGH_HOST=0 such a GPU is Error(unsupported).
 std::string why_no_direct_access(const GpuGroup& group, const Env& env,
                                  const cuda::Measure& distance = cuda::distance_between,
                                  const cuda::Addresses& addresses = cuda::address_each_other);
-/// Makes this rank's part on the group's GPUs, whose arenas lie in host memory for this rank's
-/// reason, if any. If mapping or the path check finds then that GPUs do not reach each other, all
-/// ranks make the part again with arenas in host memory, unless PLAIT_THROUGH_HOST=0. Rank 0 logs a
-/// warning then. make: called by all ranks together, with a group that has agree_on_arenas() behind
-/// it.
+/// Makes this rank's part on the group's GPUs. Arenas lie in host memory if any rank has a reason.
+/// If the mapping of arenas or the path check then finds that GPUs do not reach each other, rank 0
+/// logs a warning, and all ranks make the part again with arenas in host memory, unless
+/// PLAIT_THROUGH_HOST=0. make: called by all ranks together, after agree_on_arenas() on the group.
 void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
                       const std::string& why_no_direct_access,
                       const std::function<void(GpuGroup)>& make);

@@ -23,12 +23,12 @@ namespace plait::p2p {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x706c616974303102;  // "plait01", version 2
-constexpr double kHelloS = 5;                         // to send the ring: the socket is empty
-constexpr std::uint64_t kChunk = 16 << 10;            // of a copy, so that both ranks copy at once
-constexpr std::uint64_t kBetweenChecks = 64 << 20;    // pulled between two checks for an abort
+constexpr double kHelloS = 5;                       // deadline to send the ring, on an empty socket
+constexpr std::uint64_t kChunk = 16 << 10;          // size of a copy: both ranks copy at once
+constexpr std::uint64_t kBetweenChecks = 64 << 20;  // a pull checks for an abort after so much
 constexpr std::int64_t kLookEveryNs = 1'000'000;
-constexpr std::int64_t kSpinsNs = 20'000;     // a thread that spun so recently has its core still
-constexpr std::int64_t kSpinWaitNs = 30'000;  // for a sender that posts, and begins to spin later
+constexpr std::int64_t kSpinsNs = 20'000;     // age of a sign of spinning that still counts
+constexpr std::int64_t kSpinWaitNs = 30'000;  // for a sender that begins to spin after its post
 constexpr int kMostMissedSpins = 4, kMissedSpinsToWait = 64;
 constexpr short kHungUp = POLLHUP | POLLERR | POLLNVAL | POLLRDHUP;
 
@@ -67,7 +67,7 @@ void Wire::watch_process() {
 
 void Wire::ring_bell() const noexcept {
   const char bell = 'b';
-  // A full socket holds a bell already. A closed one is noticed elsewhere.
+  // A full socket holds a bell already. has_ended() notices a closed socket.
   static_cast<void>(::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
@@ -377,9 +377,9 @@ int IncomingStream::pull(std::uint64_t address, std::byte* to, std::uint64_t byt
   return 0;
 }
 
-/// Whether the sender has a core of its own, and nothing else to do. Both ranks then copy at once,
-/// which is two to three times as fast as a pull, whose pages the kernel looks up one by one. After
-/// several offers whose sender did not spin, most of the next ones wait for no spin.
+/// Whether a thread of the sender spins until the send has ended. Both ranks then copy at once, two
+/// to three times as fast as a pull, since the kernel looks up each page of a pull. After several
+/// offers without a spinning sender, most of the next offers are pulled at once.
 bool IncomingStream::sender_spins() {
   const bool waits = missed_spins_ < kMostMissedSpins || missed_spins_ % kMissedSpinsToWait == 0;
   const std::int64_t wait_ns = waits ? kSpinWaitNs : 0;
@@ -398,11 +398,11 @@ IncomingStream::Taken IncomingStream::take(std::uint64_t address, std::uint32_t 
                                            const std::atomic<bool>& must_end) {
   const bool pulls = can_pull_ && (bytes > kMostByRing || !sender_spins());
   const int error = pulls ? pull(address, to, bytes, two, must_end) : EPERM;
-  // A sender that gave up or ended may have reused the memory before it was read.
+  // A sender that gave up or ended may have reused the memory before the read.
   if (error == ESRCH || error == ECANCELED || control().writer_closed.load() != 0 || has_ended())
     return Taken::ended;
-  // Other errors are of this message's memory, such as pages that a driver has mapped: the kernel
-  // reads none of these, but the sender can.
+  // Other errors come from the memory of this message, such as pages that a driver has mapped: the
+  // kernel cannot read such pages for a peer, but the sender can.
   if (pulls && is_forbidden(error)) {
     can_pull_ = false;
     const Error why = call_failed(ErrorCode::io_error, "process_vm_readv", error);
