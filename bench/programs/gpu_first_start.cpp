@@ -67,8 +67,10 @@ GpuGroup group_of(int rank, const FirstRun& wanted, const cuda::Exchange& exchan
   } else {
     group.rank = rank;
     group.ranks = wanted.ranks;
-    for (int peer = 0; peer < wanted.ranks; ++peer)
+    for (int peer = 0; peer < wanted.ranks; ++peer) {
       group.ordinals.push_back(peer % cuda::device_count());
+      group.uuids.emplace_back();  // several ranks have the same GPU
+    }
     group.kind = cuda::gpu_kind(ordinal);
   }
   learn_topology(group, exchange,
