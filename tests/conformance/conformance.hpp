@@ -67,7 +67,7 @@ inline Group group_of(int ranks) {
   constexpr std::uint64_t kInbox = 8 << 10, kTileSlot = 1024;
   Group group = tiny_group(ranks);
   group.sizes[kSentinelPackets] = group.sizes[kFlagPackets] = kInbox;
-  group.sizes[kTileMemory] = tile_slots(ranks) * kTileSlot;
+  group.sizes[kTileMemory] = tile_slots(ranks, group.sizes.divided(kTileMemory)) * kTileSlot;
   return group;
 }
 

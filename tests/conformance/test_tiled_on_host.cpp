@@ -39,18 +39,20 @@ Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
 char* bytes_in(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
 
 /// Memory for slots of kSlotBytes, even if a few blocks all-reduce.
-std::uint64_t slot_memory(int ranks, std::uint64_t blocks) {
-  return tile_slots(ranks, blocks) * 2 * kSlotBytes;
+std::uint64_t slot_memory(int ranks) { return tile_slots(ranks, kMostBlocks) * 2 * kSlotBytes; }
+void lay_slots(TileWish& wish, int ranks) {
+  wish.slot_memory_bytes = slot_memory(ranks);
+  wish.slot_blocks = kMostBlocks;
 }
 
 struct TiledGpu {
-  explicit TiledGpu(int ranks) : slots(buffer_of(slot_memory(ranks, kMostBlocks))) {
-    auto* const words = reinterpret_cast<std::uint32_t*>(&flags);
-    std::fill(words, words + sizeof flags / sizeof *words, kTiles);
+  explicit TiledGpu(int ranks) : slots(buffer_of(slot_memory(ranks))) {
+    for (TileFlags& block : flags)
+      std::fill_n(reinterpret_cast<std::uint32_t*>(&block), sizeof block / 4, kTiles);
   }
   DeviceState state{};
   StopPage stop_page{};
-  TileFlags flags{};
+  TileFlags flags[kMostBlocks]{};  // by block
   std::uint32_t poisoned = 0;
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
@@ -100,11 +102,12 @@ TiledArgs args_of(const Request& request, const TileWish& wish, const CallBuffer
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
   set_scalars(args, buffers.scalars);
   for (std::size_t r = 0; r < gpus.size(); ++r) {
-    args.flags[r] = &gpus[r]->flags;
+    args.flags[r] = gpus[r]->flags;
     args.slots[r] = bytes_in(gpus[r]->slots);
   }
   args.poisoned = &mine.poisoned;
   spread_tiles(args, wish);
+  REQUIRE(args.blocks <= kMostBlocks);
   return args;
 }
 
@@ -192,7 +195,7 @@ std::vector<TiledCall> random_calls(int ranks, std::mt19937& random, unsigned mo
     request = checked(request, topology);
     call.wish.most_blocks = 1 + static_cast<unsigned>(random() % kMostBlocks);
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
-    call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
+    lay_slots(call.wish, ranks);
     if (random() % 3 == 0) call.wish.window = 1 + static_cast<std::uint32_t>(random() % 6);
     call.wish.order = random() % 2 == 0 ? kByRank : kQuadratic;
     call.wish.turns = random() % 2 == 0;
@@ -316,7 +319,7 @@ class TileTraceCheck {
   /// Checks the tiles of a sender for a block, in order.
   void check_taken(std::size_t rank, int peer, unsigned block, const TiledArgs& shape) {
     const auto* const word = reinterpret_cast<const char*>(
-        &gpus_[static_cast<std::size_t>(peer)]->flags.parts_taken[block][rank]);
+        &gpus_[static_cast<std::size_t>(peer)]->flags[block].parts_taken[rank]);
     std::vector<unsigned long long> signalled;  // turn, by tile
     for (const MemoryAccess& access : call_.traces[rank])
       if (access.touch == Touch::raise && access.at == word) signalled.push_back(access.turn);
@@ -399,7 +402,7 @@ TEST_CASE(
   request.ranks = 2;
   request.count = 1000;
   TileWish wish;
-  wish.slot_memory_bytes = slot_memory(2, kTileBlocks);
+  lay_slots(wish, 2);
   TileShared shared{};
   shared.args = args_of(request, wish, {}, gpus, 0, 1);
   TileRoles work(shared, 4);
@@ -440,7 +443,7 @@ TEST_CASE("tiled calls in the slots of another turn do not match their plan") {
     request.count = 1009;
     TileWish wish;
     wish.most_blocks = 2;
-    wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
+    lay_slots(wish, ranks);
     const Topology topology = load_topology("hgx-h200");
     request = checked(request, topology);
     Plan plan = tile_plan(topology, request, wish);
@@ -495,7 +498,7 @@ std::vector<TiledCall> calls_that_stay(int ranks, unsigned blocks) {
     call.request.root = ranks - 1;
     call.request = checked(call.request, topology);
     call.wish.most_blocks = blocks;
-    call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
+    lay_slots(call.wish, ranks);
     fill(call, at);
   }
   return calls;
@@ -558,7 +561,7 @@ TEST_CASE("tiled min and max give the bits of rank order, of -0, +0 and NaN too"
         call.request.type = at < 2 ? DataType::fp32 : DataType::bf16;
         call.request = checked(call.request, topology);
         call.wish.most_blocks = 2;
-        call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
+        lay_slots(call.wish, ranks);
         fill(call, at);
         if (at < 2)
           put_special_values(call, fp32, random);

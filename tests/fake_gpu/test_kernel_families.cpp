@@ -11,6 +11,7 @@
 #include "gpu/lanes/plan_memory.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "gpu/select/engines.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 
 // In place of the build's device code.
@@ -27,6 +28,7 @@ using plait_test::FakeLaunch;
 namespace {
 
 const FakeGpu kH200;
+const FakeGpu kB200{"NVIDIA B200", 10, 0, 148, 227 << 10, 228 << 10, 2048, 100};
 const FakeGpu kA100{"NVIDIA A100", 8, 0, 108, 163 << 10, 164 << 10, 2048, 80};
 const FakeGpu kRtx{"NVIDIA RTX PRO 6000", 12, 0, 188, 99 << 10, 100 << 10, 1536, 120};
 const FakeGpu kSmallRtx{"NVIDIA RTX 2000", 8, 9, 22, 99 << 10, 100 << 10, 1536, 80};
@@ -215,6 +217,20 @@ TEST_CASE("few multiprocessors: no launch has more blocks than run at once") {
       CAPTURE(launch.kernel);
       CHECK(static_cast<int>(launch.blocks) <= gpu.multiprocessors);
     }
+  }
+}
+
+TEST_CASE("the SMs that GPUs report bound tiled calls, and the flags and slots of their blocks") {
+  for (const auto& [gpu, blocks] : {std::pair{kH200, 100u}, {kB200, 116u}}) {
+    const ProbedRank rank(gpu);
+    CHECK(rank.cuda->full_group().multiprocessors == static_cast<unsigned>(gpu.multiprocessors));
+    CHECK(rank.cuda->full_group().sizes.divided(cuda::kTileMemory) == blocks);
+    cuda::Tuning tuning;
+    tuning.blocks = gpu.multiprocessors;
+    const Request request = request_of(Collective::all_reduce, 256 * kMib, 2);
+    char* const memory = reinterpret_cast<char*>(0x10000);  // Never read.
+    bench::run(*rank.cuda, "tiled", request, {memory, memory, {}}, ProbedRank::stream(), tuning);
+    CHECK(ProbedRank::launches().back().blocks == blocks);
   }
 }
 

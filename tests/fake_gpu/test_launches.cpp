@@ -118,9 +118,9 @@ struct Launched {
 
 /// Memory of all ranks, as mapped by each rank.
 struct Gpus {
-  explicit Gpus(const Group& all) : group(all) {
+  explicit Gpus(const Group& all) : group(all), header(arena_contents().flags, all.sizes) {
     for (int rank = 0; rank < group.ranks; ++rank) {
-      headers.emplace_back(HeaderLayout(arena_contents().flags).bytes() / 16 + 1, ulonglong2{0, 0});
+      headers.emplace_back(header.bytes() / 16 + 1, ulonglong2{0, 0});
       stop_pages.push_back(std::make_unique<StopPage>());
       flag_packets.emplace_back(group.sizes[kFlagPackets] / 8, ulonglong2{0, 0});
       sentinel_packets.emplace_back(group.sizes[kSentinelPackets] / 8, ulonglong2{~0ull, ~0ull});
@@ -128,6 +128,7 @@ struct Gpus {
     }
   }
   const Group& group;
+  const HeaderLayout header;
   std::vector<std::unique_ptr<StopPage>> stop_pages;
   std::vector<Words> headers, flag_packets, sentinel_packets, tiles;
 };
@@ -142,8 +143,7 @@ class HostRank : public EngineRank {
   const Group& group() const override { return gpus_.group; }
   cuda::Kernels& kernels() override { return kernels_; }
   char* at(const FlagsRow& row, int owner) const override {
-    static const HeaderLayout layout(arena_contents().flags);
-    return reinterpret_cast<char*>(gpus_.headers[index(owner)].data()) + layout.at(row);
+    return reinterpret_cast<char*>(gpus_.headers[index(owner)].data()) + gpus_.header.at(row);
   }
   const std::uint32_t* poisoned(const ArenaPart&) const override { return nullptr; }
   char* at(const ArenaPart& part, int owner) const override {
@@ -183,7 +183,8 @@ Group group_of(int ranks) {
   group.ranks = ranks;
   group.multiprocessors = 4;
   group.sizes[kFlagPackets] = group.sizes[kSentinelPackets] = 16 << 10;
-  group.sizes[kTileMemory] = tile_slots(ranks) * 2 * kSlotGrainBytes;
+  group.sizes[kTileMemory] = tile_slots(ranks, 4) * 2 * kSlotGrainBytes;
+  group.sizes.divide(kTileMemory, 4);
   return group;
 }
 

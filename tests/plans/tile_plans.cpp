@@ -36,12 +36,15 @@ Request request_of(const Topology& topology, Collective collective, int ranks, i
   return checked(request, topology);
 }
 
+constexpr unsigned kBlocks = 148;  // an SM each of a B200, more than an H200 has
+
 /// Returns a wish for tiles of `units`; window 2 if all blocks run and ranks stay in step.
 TileWish wish_of(int ranks, unsigned blocks, std::uint32_t units) {
   TileWish wish;
   wish.most_blocks = blocks;
   wish.tile_units = units;
-  wish.slot_memory_bytes = tile_slots(ranks) * 2 * 1024;
+  wish.slot_blocks = kBlocks;
+  wish.slot_memory_bytes = tile_slots(ranks, kBlocks) * 2 * 1024;
   return wish;
 }
 
@@ -182,13 +185,14 @@ TEST_CASE("verify finds faults in the roles of a tiled call") {
 TEST_CASE("blocks of a tiled call share no unit and no slot, and leave none out") {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 8})
-    for (const unsigned most : {1u, 3u, 100u, 132u})
+    for (const unsigned most : {1u, 3u, 100u, kBlocks})
       for (const std::uint64_t count : {1ull, 1009ull, 300007ull, 3000017ull}) {
         const Request request =
             request_of(topology, Collective::all_reduce, ranks, 0, count, DataType::fp32);
         TiledArgs shape = tiled_shape(request, 0);
         TileWish wish;
         wish.most_blocks = most;
+        wish.slot_blocks = kBlocks;
         wish.slot_memory_bytes = 96ull << 20;
         spread_tiles(shape, wish);
         const std::uint32_t tile = tile_units(shape);

@@ -5,9 +5,6 @@
 
 namespace plait::cuda {
 
-/// Elements of TileFlags: one for each SM of an H200. Group::most_whole_sm_blocks bounds calls
-/// first, on larger GPUs too.
-inline constexpr int kTileBlocks = 132;
 inline constexpr int kTileSlots = 4;  ///< most tiles of a block in flight to each peer
 
 // Threads of a tiled block by role. 512 threads have 128 registers each and spill nothing. All
@@ -28,21 +25,22 @@ inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kB
 /// Order in which a rank visits targets. Values are those of the parameter `order`.
 enum TargetOrder : std::int32_t { kByRank = 0, kQuadratic = 2 };
 
-/// Flags in a rank's memory that peers raise, each with a single writer. The flags count a block's
-/// tiles of all calls and are never reset.
+/// Flags of a block in a rank's memory that peers raise, each with a single writer. The flags count
+/// the block's tiles of all calls and are never reset. The arena has an element for each block with
+/// slots (kTileFlags).
 struct TileFlags {
-  std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts are here
-  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been read
-  std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
-  std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: results were copied out
-  std::uint32_t ended[kTileBlocks][kMaxCudaRanks];          ///< by peer: reads from slots are over
-  std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
+  alignas(128) std::uint32_t parts[kMaxCudaRanks];  ///< by sender: parts are here
+  std::uint32_t parts_taken[kMaxCudaRanks];         ///< by owner: parts have been read
+  std::uint32_t results[kMaxCudaRanks];             ///< by owner: results are here
+  std::uint32_t results_taken[kMaxCudaRanks];       ///< by reader: results were copied out
+  std::uint32_t ended[kMaxCudaRanks];               ///< by peer: reads from slots are over
+  std::uint32_t tiles;                              ///< my own: tiles of finished calls
 };
 
 /// A tiled call. Owners handle parts of part_bytes each (the last may be short). Sets of ranks are
 /// masks.
 struct TiledArgs : CallArgs {
-  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
+  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here, by block
   char* slots[kMaxCudaRanks];
   const std::uint32_t* poisoned;  ///< mine, if exchanges borrow my slots; null = they do not
   std::uint32_t blocks;           ///< blocks of the launch

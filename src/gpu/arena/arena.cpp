@@ -28,14 +28,6 @@ std::uint64_t layout_hash(const DeviceArenaSizes& sizes, const HeaderLayout& hea
   return hash_bytes(layout.data(), layout.size());
 }
 
-int multiprocessors_of(int ordinal) {
-  Device device = 0;
-  int count = 0;
-  PLAIT_CUDA_CALL(device_get, &device, ordinal);
-  PLAIT_CUDA_CALL(device_attribute, &count, kAttributeMultiprocessors, device);
-  return count;
-}
-
 std::uint64_t random_bits() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
@@ -75,7 +67,6 @@ struct DeviceArena::ArenaRecord {
   std::int64_t process;
   std::uint64_t instance;
   std::int64_t device;
-  std::int64_t multiprocessors;
   std::int64_t connections;
   std::uint64_t random;
   DevicePointer base;
@@ -90,7 +81,7 @@ DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaCon
     : rank_(rank),
       sizes_(sizes),
       parts_(host ? parts_of(contents.parts, false) : contents.parts),
-      header_(contents.flags),
+      header_(contents.flags, sizes),
       own_(sizes, parts_of(contents.parts, true), sizeof(DeviceState)),
       layout_(sizes, parts_, contents.flags.empty() ? 0 : header_.bytes()),
       host_(std::move(host)) {
@@ -178,7 +169,6 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   record.process = ::getpid();
   record.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
   record.device = device;
-  record.multiprocessors = multiprocessors_of(device);
   record.connections = connections_of_process();
   record.random = random_bits();
   record.base = mine_;
@@ -198,7 +188,6 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
                                             shown[peer].size(), sizeof other));
     std::memcpy(&other, shown[peer].data(), sizeof other);
     processes.insert({other.process, other.instance});
-    multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
     connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
     nonce_ = path_mix(nonce_ ^ other.random);
     if (other.sizes != record.sizes)

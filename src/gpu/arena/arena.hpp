@@ -60,8 +60,6 @@ class DeviceArena {
   /// was seen to put pulling copies on the other GPU's queues, behind that rank's waits.
   /// Copy-engine calls have not been tried within a process since.
   bool in_processes() const { return in_processes_; }
-  /// Multiprocessors of the smallest GPU.
-  unsigned least_multiprocessors() const { return multiprocessors_; }
   /// Hardware queues shared by streams, of the rank with the fewest. With a single queue
   /// (CUDA_DEVICE_MAX_CONNECTIONS=1), a wait for an event blocks all other streams.
   unsigned least_connections() const { return connections_; }
@@ -97,7 +95,6 @@ class DeviceArena {
   std::string map_peer(std::size_t peer, const ArenaRecord& other, const ArenaRecord& mine);
   int rank_;
   bool in_processes_ = true;
-  unsigned multiprocessors_ = ~0u;
   unsigned connections_ = ~0u;
   std::uint64_t nonce_ = 0;
   DevicePointer mine_ = 0;  // In GPU memory: the arena, or this rank's state alone.

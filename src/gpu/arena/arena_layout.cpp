@@ -59,11 +59,12 @@ PartSize whole(const ArenaPart& part, std::uint64_t bytes) {
   return {.part = &part, .is_small_tier = true, .least = bytes, .good = bytes, .best = bytes};
 }
 
-HeaderLayout::HeaderLayout(const std::vector<const FlagsRow*>& rows) : bytes_(sizeof(DeviceState)) {
+HeaderLayout::HeaderLayout(const std::vector<const FlagsRow*>& rows, const DeviceArenaSizes& sizes)
+    : bytes_(sizeof(DeviceState)) {
   for (const FlagsRow* const row : rows) {
     const std::uint64_t at = (bytes_ + row->alignment - 1) / row->alignment * row->alignment;
     places_.push_back({row, at});
-    bytes_ = at + row->bytes;
+    bytes_ = at + row->bytes * (row->each == nullptr ? 1 : sizes.divided(*row->each));
   }
   if (bytes_ > kMostHeaderBytes)
     throw Error(ErrorCode::internal, text("header of the arena: wanted {} bytes at most, found {}",

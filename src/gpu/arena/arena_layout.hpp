@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kArenaGrainBytes = 2ull << 20;
 /// Places of the flags in the header, behind the rank's state.
 class HeaderLayout {
  public:
-  explicit HeaderLayout(const std::vector<const FlagsRow*>& rows);
+  HeaderLayout(const std::vector<const FlagsRow*>& rows, const DeviceArenaSizes& sizes);
   /// Error(internal) for a row that is not in the header.
   std::uint64_t at(const FlagsRow& row) const;
   std::uint64_t bytes() const { return bytes_; }

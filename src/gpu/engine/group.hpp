@@ -15,19 +15,26 @@ namespace plait::cuda {
 inline constexpr std::uint64_t kPlanRingBytes = 8ull << 20;  ///< Stays in the cache.
 inline constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;
 
-/// Group::most_whole_sm_blocks, on any GPU. Both were measured on an H200: 100 of its 132 SMs reach
-/// 338 of 346 GB/s (E-0132).
-inline constexpr unsigned kWholeSmBlocks = 100, kWholeSmBlocksOverlapCompute = 64;
+/// Multiprocessors of an H200: of GPUs that nothing is known of, and the count behind
+/// whole_sm_blocks().
+inline constexpr unsigned kUsualMultiprocessors = 132;
+
+/// Most blocks of a kernel that takes whole SMs, so that other kernels fit beside it. On an H200
+/// 100 blocks fill the links (338 of 346 GB/s, E-0132) and leave 32 SMs; alongside compute 64 carry
+/// nearly as much, slow matrix products no more than NCCL does, and let two calls run at once.
+/// Smaller GPUs get the same limits, larger GPUs leave as many SMs (not measured).
+constexpr unsigned whole_sm_blocks(unsigned multiprocessors, bool overlap_compute) {
+  if (multiprocessors <= kUsualMultiprocessors) return overlap_compute ? 64 : 100;
+  return overlap_compute ? multiprocessors / 2 - 2 : multiprocessors - 32;
+}
 
 struct Group {
   int ranks = 1;
-  unsigned multiprocessors = 132;  ///< SMs of the smallest GPU.
-  unsigned hardware_queues = 8;    ///< Shared by streams; of the rank with the fewest.
+  unsigned multiprocessors = kUsualMultiprocessors;  ///< SMs of the smallest GPU.
+  unsigned hardware_queues = 8;  ///< Shared by streams; of the rank with the fewest.
   unsigned most_blocks = 0;  ///< Most blocks of a kernel, to leave SMs to others; 0 = one per SM.
-  /// Most blocks of a kernel that takes whole SMs, so that other kernels fit beside it. Alongside
-  /// compute 64 blocks carry nearly as much, slow matrix products no more than NCCL does, and let
-  /// two calls run at once.
-  unsigned most_whole_sm_blocks = kWholeSmBlocks;
+  /// Most blocks of a kernel that takes whole SMs: whole_sm_blocks() of the GPUs.
+  unsigned most_whole_sm_blocks = whole_sm_blocks(kUsualMultiprocessors, false);
   /// Most blocks of a message launch. All must run at once.
   unsigned most_message_blocks = 0;
   bool overlap_compute = false;        ///< Large calls take few SMs, as if most_blocks were set.

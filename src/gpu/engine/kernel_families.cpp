@@ -16,6 +16,7 @@ constexpr std::size_t kMostArgumentBytes = 4096;
 
 /// Result of a family on a GPU, as exchanged by ranks.
 struct FamilyProbe {
+  unsigned multiprocessors;  ///< of the GPU, the same for each family
   unsigned blocks_at_once;
   char why_not[240];
 };
@@ -28,7 +29,7 @@ class KernelTrial {
   }
 
   FamilyProbe probe(const KernelUses& uses) {
-    FamilyProbe probed{~0u, ""};
+    FamilyProbe probed{multiprocessors_, ~0u, ""};
     for (const auto& [name, use] : uses) {
       std::string why_not;
       const unsigned blocks = blocks_at_once(name, use, why_not);
@@ -131,6 +132,7 @@ KernelFamilies::KernelFamilies(Kernels& kernels, const std::vector<const KernelF
                                             peer, shown[peer].size(), bytes));
     std::memcpy(probed.data(), shown[peer].data(), bytes);
     for (std::size_t i = 0; i < families.size(); ++i) {
+      multiprocessors_ = std::min(multiprocessors_, probed[i].multiprocessors);
       unsigned& blocks = found_[i].blocks_at_once;
       blocks = std::min(blocks, probed[i].blocks_at_once);
       if (probed[i].blocks_at_once == 0 && why_not[i].empty())

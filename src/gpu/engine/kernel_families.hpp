@@ -59,6 +59,8 @@ class KernelFamilies {
   const FamilyLacks& lacks() const { return lacks_; }
   /// Blocks of any kernel of the family that run at once on the most limited GPU.
   unsigned blocks_at_once(const KernelFamily& family) const;
+  /// Multiprocessors of the smallest GPU.
+  unsigned least_multiprocessors() const { return multiprocessors_; }
 
  private:
   struct FamilySupport {
@@ -66,6 +68,7 @@ class KernelFamilies {
     unsigned blocks_at_once = ~0u;
   };
   std::vector<FamilySupport> found_;
+  unsigned multiprocessors_ = ~0u;
   FamilyLacks lacks_;  // With the rank whose GPU lacks the family.
 };
 

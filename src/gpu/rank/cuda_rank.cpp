@@ -65,7 +65,9 @@ void CudaRank::agree_on_group() {
   full_group_.ranks = options_.ranks;
   full_group_.most_blocks = options_.most_blocks;
   full_group_.overlap_compute = options_.overlap_compute;
-  if (options_.overlap_compute) full_group_.most_whole_sm_blocks = kWholeSmBlocksOverlapCompute;
+  full_group_.multiprocessors = families_->least_multiprocessors();
+  full_group_.most_whole_sm_blocks =
+      whole_sm_blocks(full_group_.multiprocessors, options_.overlap_compute);
   full_group_.why_not = families_->lacks();
   full_group_.through_host = options_.arenas_in_host != nullptr;
   if (options_.messages && full_group_.runs(kMessageKernels)) {
@@ -102,7 +104,6 @@ void CudaRank::open(const Exchange& exchange) {
   arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
                                          options_.arenas_in_host);
   arena_->share(context_, options_.device, exchange, upload());
-  full_group_.multiprocessors = arena_->least_multiprocessors();
   full_group_.hardware_queues = arena_->least_connections();
   full_group_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);

@@ -146,7 +146,8 @@ Group tiny_group(int ranks) {
   group.has_host_reducer = true;
   group.host_bytes = 4 * kSlot;
   group.sizes[kFlagPackets] = group.sizes[kSentinelPackets] = (1 << 20) + 4096;
-  group.sizes[kTileMemory] = tile_slots(ranks) * 2 * kSlotGrainBytes;
+  group.sizes[kTileMemory] = tile_slots(ranks, kUsualMultiprocessors) * 2 * kSlotGrainBytes;
+  group.sizes.divide(kTileMemory, kUsualMultiprocessors);
   group.sizes[kCopyMemory] = rotation_slots(ranks) * kSlot;
   return group;
 }

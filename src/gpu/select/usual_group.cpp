@@ -101,7 +101,7 @@ Group usual_group(int ranks, bool overlap_compute, std::uint64_t memory_bytes, u
   group.ranks = ranks;
   group.most_blocks = most_blocks;
   group.overlap_compute = overlap_compute;
-  if (overlap_compute) group.most_whole_sm_blocks = kWholeSmBlocksOverlapCompute;
+  group.most_whole_sm_blocks = whole_sm_blocks(group.multiprocessors, overlap_compute);
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
   group.has_host_reducer = true;
   lay_out_arena(group, {.budget_bytes = memory_bytes,

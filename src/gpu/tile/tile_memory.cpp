@@ -56,8 +56,7 @@ const Resources& tile_resources() {
 }
 
 unsigned blocks_of_tiles(const Group& group) {
-  const unsigned most = group.most_blocks != 0 ? group.most_blocks : group.multiprocessors;
-  return std::min({most, group.most_whole_sm_blocks, static_cast<unsigned>(kTileBlocks)});
+  return std::min(group.blocks(), group.most_whole_sm_blocks);
 }
 
 std::string tiled_kernel(const Request& request) {

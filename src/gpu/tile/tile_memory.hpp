@@ -7,14 +7,16 @@
 
 namespace plait::cuda {
 
-inline constexpr ArenaFlags<TileFlags> kTileFlags{"tiled"};
-/// DeviceArenaSizes::divided(): blocks that have slots; 0 = kTileBlocks.
+/// DeviceArenaSizes::divided(): blocks that have slots and flags (blocks_of_tiles).
 inline constexpr ArenaPart kTileMemory{"tiles", "slots of tiles"};
+inline constexpr ArenaFlags<TileFlags> kTileFlags{"tiled", alignof(TileFlags), &kTileMemory};
 extern const KernelFamily kTiledKernels;
 inline constexpr PlanFlagRange kTilePlanFlags{3 << 9, 1 << 11};
 const Resources& tile_resources();
 
-/// Blocks of tiled calls that have slots.
+/// Blocks of tiled calls that have slots and flags: one for each SM of the smallest GPU, at most
+/// the budget's (Group::most_blocks) and those that leave whole SMs to others (whole_sm_blocks). A
+/// call takes no more blocks, whatever the caller asks for.
 unsigned blocks_of_tiles(const Group& group);
 
 std::string tiled_kernel(const Request& request);

@@ -46,7 +46,7 @@ struct TileShared {
 /// State and helpers of roles that do not depend on types. Separate functions call the helpers, to
 /// be compiled once and not for every kernel.
 struct TileRoles {
-  using FlagRows = unsigned (TileFlags::*)[kTileBlocks][kMaxCudaRanks];
+  using FlagRow = unsigned (TileFlags::*)[kMaxCudaRanks];
 
   const TiledArgs& args;
   TileShared& shared;
@@ -66,10 +66,12 @@ struct TileRoles {
                              tiles = (units + tile_units - 1) / tile_units;
     count =
         tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / args.blocks + 1) : 0;
-    base = mine().tiles[blockIdx.x];
+    base = mine().tiles;
     broken = should_exit(args.state);
   }
-  __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
+  /// Flags of this block in a rank's memory.
+  __device__ TileFlags& flags_of(int rank) const { return args.flags[rank][blockIdx.x]; }
+  __device__ TileFlags& mine() const { return flags_of(args.rank); }
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   __device__ unsigned senders_to(int owner) const { return cuda::senders_to(args, owner); }
@@ -133,19 +135,19 @@ struct TileRoles {
     shared.results_in[rank] = ring(args.rank, 1, rank);
   }
 
-  __device__ void await_flag(FlagRows words, unsigned rank, unsigned value) {
-    const unsigned* word = &(mine().*words)[blockIdx.x][rank];
+  __device__ void await_flag(FlagRow words, unsigned rank, unsigned value) {
+    const unsigned* word = &(mine().*words)[rank];
     while (!broken && !reached(peek_flag(word), value))
       broken = timeout.expired(args.state, args.stop_page, args.wait_ns, rank, value, ~0u);
     load_flag(word);
     timeout.began_ns = 0;  // the next wait has a fresh deadline
   }
-  __device__ void await_flags(FlagRows words, unsigned ranks, unsigned value) {
+  __device__ void await_flags(FlagRow words, unsigned ranks, unsigned value) {
     for (int k = 1; k < args.ranks; ++k)
       if (in(ranks, peer(k))) await_flag(words, peer(k), value);
   }
   /// The whole team waits; a thread per rank polls.
-  __device__ void await_together(const Team& team, FlagRows words, unsigned ranks, unsigned value) {
+  __device__ void await_together(const Team& team, FlagRow words, unsigned ranks, unsigned value) {
     if (team.lane < kMaxCudaRanks && in(ranks, static_cast<int>(team.lane)))
       await_flag(words, team.lane, value);
     broken = team.any(broken);
@@ -158,43 +160,40 @@ struct TileRoles {
   /// may begin.
   __device__ bool await_ended(unsigned rank) {
     if (!is_peer(rank)) return true;
-    if (!reached(load_flag(&mine().ended[blockIdx.x][rank]), base))
-      await_flag(&TileFlags::ended, rank, base);
+    if (!reached(load_flag(&mine().ended[rank]), base)) await_flag(&TileFlags::ended, rank, base);
     return !broken;
   }
   /// Signals, with a thread per peer and after all roles, that this rank reads no slots any more.
   /// No fence: only loads come before.
   __device__ void signal_ended(unsigned rank) const {
     if (is_peer(rank))
-      store_flag_relaxed(&args.flags[rank]->ended[blockIdx.x][args.rank], base + count);
+      store_flag_relaxed(&flags_of(static_cast<int>(rank)).ended[args.rank], base + count);
   }
   /// Waits until the data of the slot `window` tiles before has been taken.
-  __device__ void await_room(FlagRows words, unsigned rank, unsigned tile) {
+  __device__ void await_room(FlagRow words, unsigned rank, unsigned tile) {
     if (tile >= args.window) await_flag(words, rank, base + tile + 1 - args.window);
   }
   /// Signals that the handle role has read a tile out of the slots. No fence: only loads come
   /// before, and those have ended when the data is stored.
   __device__ void signal_taken(const Team& team, unsigned from, unsigned tile) const {
     if (team.lane < kMaxCudaRanks && in(from, static_cast<int>(team.lane)))
-      store_flag_relaxed(&args.flags[team.lane]->parts_taken[blockIdx.x][args.rank],
+      store_flag_relaxed(&flags_of(static_cast<int>(team.lane)).parts_taken[args.rank],
                          base + tile + 1);
   }
   /// Raises flags by a single thread, after fence_before_flags().
-  __device__ void signal(FlagRows words, unsigned ranks, unsigned value) const {
+  __device__ void signal(FlagRow words, unsigned ranks, unsigned value) const {
     for (int k = 1; k < args.ranks; ++k)
-      if (in(ranks, peer(k)))
-        store_flag_relaxed(&(args.flags[peer(k)]->*words)[blockIdx.x][args.rank], value);
+      if (in(ranks, peer(k))) store_flag_relaxed(&(flags_of(peer(k)).*words)[args.rank], value);
   }
   /// Signals a peer that does not wait in this call for all tiles at once, because flags count the
   /// tiles of all calls.
   __device__ void signal_idle_peers(int rank) const {
     const unsigned end = base + count;
-    TileFlags& theirs = *args.flags[rank];
-    if (!in(owners_of_mine(), rank)) store_flag(&theirs.parts[blockIdx.x][args.rank], end);
-    if (!in(senders_to(args.rank), rank))
-      store_flag(&theirs.parts_taken[blockIdx.x][args.rank], end);
-    if (!in(readers_of_mine(), rank)) store_flag(&theirs.results[blockIdx.x][args.rank], end);
-    if (!in(owners_i_read(), rank)) store_flag(&theirs.results_taken[blockIdx.x][args.rank], end);
+    TileFlags& theirs = flags_of(rank);
+    if (!in(owners_of_mine(), rank)) store_flag(&theirs.parts[args.rank], end);
+    if (!in(senders_to(args.rank), rank)) store_flag(&theirs.parts_taken[args.rank], end);
+    if (!in(readers_of_mine(), rank)) store_flag(&theirs.results[args.rank], end);
+    if (!in(owners_i_read(), rank)) store_flag(&theirs.results_taken[args.rank], end);
   }
 
   // --- push -------------------------------------------------------------------------------------
@@ -349,7 +348,7 @@ struct TileRoles {
       unsigned least = base + count, last = args.rank;
       for (int k = 1; k < args.ranks; ++k) {
         if (!in(to, peer(k))) continue;
-        const unsigned room = peek_flag(&mine().parts_taken[blockIdx.x][peer(k)]) + args.window;
+        const unsigned room = peek_flag(&mine().parts_taken[peer(k)]) + args.window;
         if (reached(room, least)) continue;
         least = room;
         last = peer(k);
@@ -361,7 +360,7 @@ struct TileRoles {
       free = least - base;
       timeout.began_ns = 0;
       for (int k = 1; k < args.ranks; ++k)
-        if (in(to, peer(k))) load_flag(&mine().parts_taken[blockIdx.x][peer(k)]);
+        if (in(to, peer(k))) load_flag(&mine().parts_taken[peer(k)]);
       bulk_follows();
       __threadfence_block();
       shared.free = free;

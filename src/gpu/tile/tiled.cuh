@@ -206,7 +206,7 @@ __device__ void tiled(const TiledArgs& args) {
   block.signal_ended(k);
   let_next_grid_start();  // as in end_fused_call
   if (threadIdx.x != 0) return;
-  block.mine().tiles[blockIdx.x] = block.base + block.count;
+  block.mine().tiles = block.base + block.count;
   fail_if_poisoned(args.poisoned, args.state, args.stop_page, args.wait_ns);
 }
 

@@ -74,7 +74,7 @@ class TiledEngine : public Engine {
 
 TileWish tile_wish(const Tuning& tuning, const Group& group) {
   TileWish wish;
-  wish.most_blocks = std::min<unsigned>(group.blocks(tuning), kTileBlocks);
+  wish.most_blocks = group.blocks(tuning);
   if (tuning.blocks == 0)
     wish.most_blocks =
         std::min({wish.most_blocks, group.most_whole_sm_blocks, group.blocks_leaving_sms()});
@@ -85,8 +85,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.turns = tuning.shift != 0;
   wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;
   wish.send_gb_per_s = static_cast<std::uint32_t>(tuning.send_gb_per_s);
-  if (const std::uint64_t blocks = group.sizes.divided(kTileMemory); blocks != 0)
-    wish.slot_blocks = blocks;
+  wish.slot_blocks = group.sizes.divided(kTileMemory);
   return wish;
 }
 

@@ -11,16 +11,16 @@ namespace plait::cuda {
 
 /// Slots of a rank for calls of `blocks` blocks, of at least kSlotGrainBytes each: enough for full
 /// blocks of any collective. An all_reduce of few blocks uses slots of half the size.
-std::uint64_t tile_slots(int ranks, std::uint64_t blocks = kTileBlocks);
+std::uint64_t tile_slots(int ranks, std::uint64_t blocks);
 inline constexpr std::uint64_t kSlotGrainBytes = 128;
 
 /// Requested launch and cut; 0 = chosen by size. The same on all ranks.
 struct TileWish {
-  unsigned most_blocks = kTileBlocks;
+  unsigned most_blocks = 1;
   std::uint32_t tile_units = 0;
-  std::uint32_t window = 0;                 ///< Tiles of a block in flight to each peer.
-  std::uint64_t slot_memory_bytes = 0;      ///< Slot memory of all blocks.
-  std::uint64_t slot_blocks = kTileBlocks;  ///< Blocks that have slots; the same in all calls.
+  std::uint32_t window = 0;             ///< Tiles of a block in flight to each peer.
+  std::uint64_t slot_memory_bytes = 0;  ///< Slot memory of all blocks.
+  std::uint64_t slot_blocks = 1;        ///< Blocks that have slots; the same in all calls.
   TargetOrder order = kByRank;
   bool turns = false;               ///< Blocks start with different targets.
   std::uint32_t piece_bytes = 0;    ///< Size of a bulk copy; pieces then go to targets in turn.

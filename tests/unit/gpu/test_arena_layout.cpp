@@ -15,6 +15,7 @@
 #include "gpu/select/all_resources.hpp"
 #include "gpu/select/usual_group.hpp"
 #include "gpu/tile/tile_memory.hpp"
+#include "gpu/tile/tile_plan.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -82,10 +83,13 @@ ArenaUse pair() {
   return use;
 }
 
-std::uint64_t header_bytes() { return HeaderLayout(arena_contents().flags).bytes(); }
+std::uint64_t header_bytes(const DeviceArenaSizes& sizes) {
+  return HeaderLayout(arena_contents().flags, sizes).bytes();
+}
 
 std::uint64_t bytes_of(const DeviceArenaSizes& sizes, bool has_header) {
-  return ArenaLayout(sizes, arena_contents().parts, has_header ? header_bytes() : 0).total_bytes();
+  return ArenaLayout(sizes, arena_contents().parts, has_header ? header_bytes(sizes) : 0)
+      .total_bytes();
 }
 
 std::uint64_t bytes_of(const ArenaTiers& tiers, const ArenaUse& use) {
@@ -291,8 +295,8 @@ TEST_CASE("parts lie in order on page boundaries without overlap") {
   for (const ArenaUse& use : uses()) {
     const ArenaTiers tiers = lay_out(use, 2 * kUsual);
     for (const DeviceArenaSizes& sizes : {tiers.small, tiers.large}) {
-      const ArenaLayout layout(sizes, arena_contents().parts, header_bytes());
-      std::uint64_t end = header_bytes();
+      const ArenaLayout layout(sizes, arena_contents().parts, header_bytes(sizes));
+      std::uint64_t end = header_bytes(sizes);
       for (const ArenaPart* const part : arena_contents().parts) {
         CHECK(layout.at(*part) >= end);
         CHECK(layout.at(*part) % 4096 == 0);
@@ -305,6 +309,34 @@ TEST_CASE("parts lie in order on page boundaries without overlap") {
   }
 }
 
+TEST_CASE("tiled calls have as many blocks, with slots and flags, as the GPUs have SMs for") {
+  const auto blocks = [](const std::string& model, bool overlap_compute, unsigned budget = 0) {
+    const std::vector<std::string> models{model, model};
+    const Group group = usual_group(2, overlap_compute, 0, budget, models);
+    CHECK(group.tiers.small.divided(kTileMemory) == group.sizes.divided(kTileMemory));
+    return group.sizes.divided(kTileMemory);
+  };
+  for (const char* model : {"NVIDIA H200", "NVIDIA H100 80GB HBM3"}) {
+    CHECK(blocks(model, false) == 100);
+    CHECK(blocks(model, true) == 64);
+    CHECK(blocks(model, false, 16) == 16);
+  }
+  CHECK(blocks("NVIDIA B200", false) == 116);  // of 148 SMs; 32 are left, as on an H200
+  CHECK(blocks("NVIDIA B200", true) == 72);
+  CHECK(blocks("NVIDIA B200", false, 148) == 116);
+  CHECK(blocks("NVIDIA H20", false) == 78);
+  CHECK(blocks("NVIDIA A100-SXM4-80GB", false) == 0);  // runs no tiles
+  Request request;
+  request.ranks = 2;
+  request.count = 1 << 28;
+  const Group group = usual_group(2, false, 0, 0, {"NVIDIA B200", "NVIDIA B200"});
+  TiledArgs shape = tiled_shape(request, 0);
+  CHECK(spread_tiles(shape, tile_wish({}, group)) == 116);
+  Tuning all;
+  all.blocks = 148;
+  CHECK(spread_tiles(shape, tile_wish(all, group)) == 116);
+}
+
 TEST_CASE("tiled calls keep to the blocks that have slots") {
   Request request;
   request.collective = Collective::all_reduce;
@@ -314,6 +346,7 @@ TEST_CASE("tiled calls keep to the blocks that have slots") {
   TiledArgs shape = tiled_shape(request, 0);
   shape.ranks = 2;
   TileWish wish;
+  wish.most_blocks = 100;
   wish.slot_blocks = 64;
   wish.slot_memory_bytes = tile_slots(2, 64) * 32 << 10;
   CHECK(spread_tiles(shape, wish) == 64);
@@ -328,13 +361,15 @@ TEST_CASE("slots of copy engines lie right behind the slots of tiles, which they
 }
 
 TEST_CASE("flags of all rooms lie in the header, aligned and apart, and other flags do not") {
-  const HeaderLayout layout(arena_contents().flags);
+  DeviceArenaSizes sizes;
+  sizes.divide(kTileMemory, 148);
+  const HeaderLayout layout(arena_contents().flags, sizes);
   std::uint64_t end = sizeof(DeviceState);
   for (const FlagsRow* const row : arena_contents().flags) {
     CAPTURE(row->name);
     CHECK(layout.at(*row) >= end);
     CHECK(layout.at(*row) % row->alignment == 0);
-    end = layout.at(*row) + row->bytes;
+    end = layout.at(*row) + row->bytes * (row->each == nullptr ? 1 : sizes.divided(*row->each));
   }
   CHECK(layout.bytes() == end);
   const ArenaFlags<DeviceState> unknown{"nobody"};

@@ -10,22 +10,26 @@
 namespace plait::cuda {
 namespace {
 
+constexpr unsigned kBlocks = 148;  // an SM each of a B200
+
 TEST_CASE("tiles cover the parts and fit their slots, for any size") {
   for (const int ranks : {2, 3, 8, 16})
     for (const std::uint64_t count : {1ull, 999ull, 1ull << 20, 1ull << 25, (1ull << 32) + 3})
-      for (const unsigned blocks : {1u, 32u, 132u})
+      for (const unsigned blocks : {1u, 32u, kBlocks})
         for (const std::uint32_t wished : {0u, 300u, 1u << 20}) {
           Request request;
           request.ranks = ranks;
           request.count = count;
           TiledArgs shape = tiled_shape(request, 0);
-          const TileWish wish{
-              .most_blocks = blocks, .tile_units = wished, .slot_memory_bytes = 72ull << 20};
+          const TileWish wish{.most_blocks = blocks,
+                              .tile_units = wished,
+                              .slot_memory_bytes = 72ull << 20,
+                              .slot_blocks = kBlocks};
           CHECK(spread_tiles(shape, wish) == shape.blocks);
           CAPTURE(text("{} ranks, count {}, blocks {}, tile {}", ranks, count, blocks, wished));
           CHECK(shape.blocks >= 1);
           CHECK(shape.blocks <= blocks);
-          CHECK(std::uint64_t{shape.block_bytes} * kTileBlocks <= 72ull << 20);
+          CHECK(std::uint64_t{shape.block_bytes} * kBlocks <= 72ull << 20);
           CHECK(shape.window >= 2);  // else no tile is in flight while another is read
           const std::uint64_t units = (shape.part_bytes + 15) / 16, tile = tile_units(shape);
           CHECK(tile >= 1);
@@ -79,11 +83,13 @@ TEST_CASE(
     request.ranks = ranks;
     request.count = 1 << 25;
     TiledArgs shape = tiled_shape(request, rank);
-    spread_tiles(shape,
-                 {.most_blocks = blocks, .slot_memory_bytes = 300ull << 20, .send_gb_per_s = 350});
+    spread_tiles(shape, {.most_blocks = blocks,
+                         .slot_memory_bytes = 300ull << 20,
+                         .slot_blocks = kBlocks,
+                         .send_gb_per_s = 350});
     return 1024e3 * shape.blocks / shape.ps_per_kib;
   };
-  for (const unsigned blocks : {1u, 64u, 132u}) {
+  for (const unsigned blocks : {1u, 64u, kBlocks}) {
     const auto near = [](double value) { return doctest::Approx(value).epsilon(0.01); };
     CHECK(gb_per_s(Collective::reduce_scatter, 4, 1, blocks) == near(350));
     CHECK(gb_per_s(Collective::all_gather, 8, 7, blocks) == near(350));
@@ -104,7 +110,8 @@ TEST_CASE("ranks stay in step if each of more than two hears from all, with enou
     request.ranks = ranks;
     request.count = 1 << 25;
     TiledArgs shape = tiled_shape(request, 1);
-    spread_tiles(shape, {.most_blocks = blocks, .slot_memory_bytes = 300ull << 20});
+    spread_tiles(
+        shape, {.most_blocks = blocks, .slot_memory_bytes = 300ull << 20, .slot_blocks = kBlocks});
     return shape.window;
   };
   for (const int ranks : {3, 4, 8}) {
