@@ -12,6 +12,8 @@ namespace plait::cuda {
 namespace {
 
 constexpr const char* kDefault = "hgx-h200";
+constexpr const char* kThroughHost = "through-host-h200";
+constexpr const char* kInHost = ", through host memory";  // as agree_on_arenas() ends a kind
 
 template <class Fits>
 const TuningTable* first(const Fits& fits) {
@@ -22,6 +24,15 @@ const TuningTable* first(const Fits& fits) {
 
 const TuningTable* of_kind(const std::string& kind) {
   return first([&](const TuningTable& table) { return table.gpus().are(kind); });
+}
+
+/// The table whose rows are a guess for GPUs of this kind.
+const TuningTable& guess_for(const std::string& kind) {
+  const TuningTable* const in_host =
+      kind.ends_with(kInHost)
+          ? first([](const TuningTable& table) { return table.name() == kThroughHost; })
+          : nullptr;
+  return in_host != nullptr ? *in_host : default_table();
 }
 
 const TuningTable* of_models(const std::vector<std::string>& models) {
@@ -59,7 +70,7 @@ const TuningTable& default_table() {
 
 const TuningTable& table_of(const std::string& kind) {
   const TuningTable* const found = of_kind(kind);
-  return found != nullptr ? *found : default_table();
+  return found != nullptr ? *found : guess_for(kind);
 }
 
 const TuningTable& table_of_models(const std::vector<std::string>& models) {
@@ -69,10 +80,11 @@ const TuningTable& table_of_models(const std::vector<std::string>& models) {
 
 std::vector<const TuningTable*> guesses_for(const std::string& kind) {
   const TuningTable* const hidden = read_env().test_hide_tables ? of_kind(kind) : nullptr;
+  const TuningTable* const guess = &guess_for(kind);
   std::vector<const TuningTable*> found;
-  if (hidden != &default_table()) found.push_back(&default_table());
+  if (hidden != guess) found.push_back(guess);
   for (const TuningTable& table : gpu_tables())
-    if (&table != hidden && &table != &default_table()) found.push_back(&table);
+    if (&table != hidden && &table != guess) found.push_back(&table);
   return found;
 }
 

@@ -9,11 +9,13 @@ namespace plait::cuda {
 
 /// All tables, in order of their names. Read once per process.
 const std::vector<TuningTable>& gpu_tables();
-/// The table whose rows are a guess for GPUs without a table of their own.
+/// The table whose rows are a guess for GPUs that address each other and have no table of their
+/// own.
 const TuningTable& default_table();
-/// Tables whose rows are guesses for GPUs of this kind, the default table first.
+/// Tables whose rows are guesses for GPUs of this kind, the best guess first.
 std::vector<const TuningTable*> guesses_for(const std::string& kind);
-/// The table of a kind of GPU (gpu_kind.hpp), or the default table.
+/// The table of a kind of GPU (gpu_kind.hpp). Without one: the default table, or for arenas in host
+/// memory the table of H200 through host memory.
 const TuningTable& table_of(const std::string& kind);
 /// The table of GPU models with any links; the default table for unlike GPUs and unknown models.
 const TuningTable& table_of_models(const std::vector<std::string>& models);

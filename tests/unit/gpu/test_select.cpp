@@ -240,6 +240,12 @@ TEST_CASE("GPUs without a table of their own go by the default table") {
   CHECK(default_table().name() == "hgx-h200");
   CHECK(&table_of("NVIDIA B200, 148 multiprocessors, 18 NVLinks to switches") == &default_table());
   CHECK(&table_of("") == &default_table());
+  constexpr const char* kInHost =
+      "NVIDIA L40S, 142 multiprocessors, no NVLink, through host memory";
+  CHECK(table_of(kInHost).name() == "through-host-h200");
+  CHECK(guesses_for(kInHost).front()->name() == "through-host-h200");
+  CHECK(guesses_for(kInHost).size() == gpu_tables().size());
+  CHECK_FALSE(is_measured(kInHost, 2));
   CHECK(table_of("NVIDIA H100 80GB HBM3, 132 multiprocessors, NVLinks hidden").name() ==
         "hgx-h100");
   CHECK(&table_of_models({"NVIDIA H200 NVL"}) == &default_table());
