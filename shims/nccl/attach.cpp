@@ -351,9 +351,7 @@ void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
 }
 
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
-                           const Exchange& exchange,
-                           const std::function<std::unique_ptr<CallBench>()>& bench,
-                           double budget_s) {
+                           const Exchange& exchange, const EngineProbes& probes) {
   const std::string why_no_table = !options.knows_links ? "tuning tables are for one node"
                                    : options.rank.most_blocks != 0
                                        ? "tuning tables are for calls without a budget"
@@ -366,10 +364,17 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                   : !group.in_processes       ? "several ranks in one process"
                   : native().split == nullptr ? "NCCL has no ncclCommSplit"
                                               : group.reach.why_no_kernels;
-  first.budget_s = budget_s;
-  first.bench = bench;
+  first.budget_s = probes.budget_s;
+  first.bench = probes.bench;
   if (why_no_table.empty()) learn_tuning(group, exchange, settings().env, first);
-  if (!options.bitwise && !group.has_broken_paths) require_measured(group, why_no_table);
+  if (options.bitwise || group.has_broken_paths) return;
+  try {
+    require_measured(group, why_no_table);
+  } catch (const Error&) {
+    const bool is_direct = group.through_host.empty() && group.reach.why_no_kernels.empty();
+    if (options.knows_links && is_direct) probes.prove_paths();
+    throw;
+  }
 }
 
 CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept {

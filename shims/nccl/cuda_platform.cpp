@@ -52,13 +52,28 @@ GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) 
   return group;
 }
 
+/// Makes an engine with the small arena, whose set-up checks the paths, and frees it. Memory that a
+/// driver does not map breaks no path of NCCL.
+void prove_paths(const GpuGroup& group, GpuCallsOptions options, const Exchange& exchange) {
+  options.has_lazy_arena = true;
+  try {
+    GpuCalls calls(group, std::move(options), exchange);
+    exchange("paths are proved");
+    calls.rank().unmap_peers();
+    exchange("memory is unmapped");
+  } catch (const cuda::NoDirectAccess& found) {
+    if (found.is_broken()) throw;
+  }
+}
+
 class CudaEngine : public CommEngine {
  public:
   CudaEngine(const GpuCallsOptions& wanted, const Exchange& exchange, const BenchSource& source)
       : primary_(wanted.rank.device) {
     make_with_arenas(agreed_group(wanted, exchange), wanted, exchange, [&](GpuGroup group) {
       learn_what_beats_nccl(group, wanted, exchange,
-                            [&] { return gpu_bench(group, wanted, exchange, source); });
+                            {.bench = [&] { return gpu_bench(group, wanted, exchange, source); },
+                             .prove_paths = [&] { prove_paths(group, wanted, exchange); }});
       GpuCallsOptions options = wanted;
       if (group.has_broken_paths) {  // NCCL may hang, also while the large arena is allocated.
         options.beats_nccl = options.has_lazy_arena = false;

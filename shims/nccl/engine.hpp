@@ -136,12 +136,18 @@ Platform& platform();
 /// addresses no peer get Error(unsupported), since all nodes must make the same exchanges.
 void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
                       const Exchange& exchange, const std::function<void(GpuGroup)>& make);
+/// What a platform does while ranks learn which calls plait serves. Collective.
+struct EngineProbes {
+  std::function<std::unique_ptr<CallBench>()> bench;  ///< for the measurement of GPUs
+  /// Checks the paths between the GPUs, and leaves nothing. Throws NoDirectAccess if one is broken.
+  std::function<void()> prove_paths;
+  double budget_s = kFirstStartS;
+};
 /// For platforms: fills group.tuning. By this table engines decide when to forward a call to NCCL.
 /// Without a table, calls are measured on a bench. Throws Error(unsupported) if there is no table
-/// then, unless paths are broken on which NCCL may hang. Collective.
+/// then, unless paths are broken on which NCCL may hang: paths are checked before ranks are left to
+/// NCCL. Collective.
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
-                           const Exchange& exchange,
-                           const std::function<std::unique_ptr<CallBench>()>& bench,
-                           double budget_s = kFirstStartS);
+                           const Exchange& exchange, const EngineProbes& probes);
 
 }  // namespace plait::nccl

@@ -274,25 +274,37 @@ class HostEngine : public CommEngine {
     group.tuning_machine = tuning_machine(group.topology, group.devices_of_ranks());
     return group;
   }
-  void open(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source) {
-    shared_ = std::make_shared<TaskState>();
-    const std::vector<std::string> processes = exchange(text("{}", ::getpid()));
-    group_.in_processes = std::set(processes.begin(), processes.end()).size() == processes.size();
-    learn_what_beats_nccl(
-        group_, options, exchange, [&] { return host_bench(options.rank.rank, source); },
-        host_bench_seconds());
-    if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
-    if (wished("STANDIN_FAIL_EARLY", options.rank.device))
-      throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
+  /// Maps a new segment of rank 0 on all ranks.
+  static standin::Segment* common_segment(const GpuCallsOptions& options,
+                                          const Exchange& exchange) {
     standin::SegmentHandle mine;
     if (options.rank.rank == 0) mine = standin::make_segment();
     std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
     const std::vector<std::string> shown = exchange(bytes);
     std::memcpy(&mine, shown[0].data(), sizeof mine);
-    shared_->options = options;
-    shared_->segment = standin::map_segment(mine);
+    standin::Segment* const mapped = standin::map_segment(mine);
     exchange("mapped");
     if (options.rank.rank == 0) ::close(mine.file);
+    return mapped;
+  }
+  void open(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source) {
+    shared_ = std::make_shared<TaskState>();
+    const std::vector<std::string> processes = exchange(text("{}", ::getpid()));
+    group_.in_processes = std::set(processes.begin(), processes.end()).size() == processes.size();
+    const auto prove_paths = [&] {
+      const TaskState proof{.options = options, .segment = common_segment(options, exchange)};
+      prove_host_paths(*proof.segment, options, exchange);
+    };
+    const auto bench = [&] {
+      prove_paths();
+      return host_bench(options.rank.rank, source);
+    };
+    learn_what_beats_nccl(group_, options, exchange, {bench, prove_paths, host_bench_seconds()});
+    if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
+    if (wished("STANDIN_FAIL_EARLY", options.rank.device))
+      throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
+    shared_->options = options;
+    shared_->segment = common_segment(options, exchange);
     if (group_.through_host.empty())
       prove_host_paths(*shared_->segment, options, exchange);
     else

@@ -127,6 +127,32 @@ def test_a_path_that_is_granted_and_broken_is_left_for_host_memory(run_case, mod
     assert "GPUs of 3 ranks communicate through host memory" in line
 
 
+A100 = "NVIDIA A100-SXM4-80GB, 108 multiprocessors, 12 NVLinks to switches"
+
+
+@pytest.mark.parametrize("autotune", ["0", "1"])
+@pytest.mark.parametrize(("trouble", "reason"), BROKEN)
+def test_paths_of_gpus_without_a_table_are_checked_too(
+    run_case, tmp_path, autotune, trouble, reason
+):
+    """NCCL may hang on a broken path, so plait serves these GPUs without a measurement."""
+    env = {"PLAIT_DEBUG": "WARN", "STANDIN_GPU": A100, "STANDIN_PATH": trouble}
+    env |= {"PLAIT_AUTOTUNE": autotune, "XDG_CACHE_HOME": str(tmp_path)}
+    for row in run_case("all_reduce", 3, env=env):
+        assert row["wrong"] == 0 and row["served"] > 0 and row["nccl"] == 0
+    (line,) = [line for line in run_case.stderr.splitlines() if reason in line]
+    assert "GPUs of 3 ranks communicate through host memory" in line
+    assert not list(tmp_path.glob("plait/*"))
+
+
+def test_gpus_without_a_table_stay_on_nccl_if_their_paths_work(run_case):
+    env = {"PLAIT_DEBUG": "WARN", "STANDIN_GPU": A100, "STANDIN_PATH": "whole:0:0"}
+    for row in run_case("all_reduce", 3, env=env):
+        assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
+    (line,) = [line for line in run_case.stderr.splitlines() if "stays on NCCL" in line]
+    assert "not on 3 of NVIDIA A100" in line
+
+
 def test_a_host_that_stalls_in_the_check_leaves_direct_access(run_case):
     """A rank's host stalls for longer than its peers wait: they check again, and find no fault."""
     for row in run_case("all_reduce", 3, env={"PLAIT_DEBUG": "INFO", "STANDIN_PATH": "stall:1:0"}):
