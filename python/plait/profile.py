@@ -199,7 +199,8 @@ def plot(rows: Sequence[ProfileRow], path: str | Path) -> None:
             base = [low + high for low, high in zip(base, heights, strict=True)]
     top.set_ylabel("calls")
     bottom.set_ylabel("share of the run (%)")
-    top.legend(fontsize="small")
+    above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3, "frameon": False}
+    top.legend(fontsize="x-small", **above)
     bottom.set_xlabel("messages from this size to twice it")
     bottom.tick_params(axis="x", rotation=60)
     save(figure, str(path), 100)

@@ -18,6 +18,7 @@ from typing import Any
 import plait
 from plait._core import Finding, engine_case_count, prove_engine_case, takes_counts
 from plait.bench.sizes import BLOCKS, SHAPES, counts_for
+from plait.finding_groups import groups
 from plait.launch import without_interrupts
 from plait.planning import load
 
@@ -149,7 +150,7 @@ def _kind(outcome: ProofOutcome) -> str:
 
 
 def summary(outcomes: list[ProofOutcome]) -> dict[str, Any]:
-    """Returns counts by strategy and engine, and all findings."""
+    """Returns counts by strategy and engine, all findings, and groups of them."""
     by_strategy: dict[str, dict[str, int]] = {}
     by_engine: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
@@ -169,6 +170,11 @@ def summary(outcomes: list[ProofOutcome]) -> dict[str, Any]:
         for outcome in outcomes
         if outcome.findings
     ]
+    most_ranks: dict[str, int] = {}
+    for outcome in outcomes:
+        if isinstance(outcome.case, ProofCase):
+            name = outcome.case.strategy
+            most_ranks[name] = max(most_ranks.get(name, 0), outcome.case.ranks)
     return {
         "cases": len(outcomes),
         "proved": sum(row["proved"] for row in rows),
@@ -177,6 +183,7 @@ def summary(outcomes: list[ProofOutcome]) -> dict[str, Any]:
         "strategies": by_strategy,
         "engines": by_engine,
         "failures": failures,
+        "groups": groups(failures, most_ranks),
     }
 
 
