@@ -455,6 +455,32 @@ def test_a_plan_of_less_than_an_element_is_refused():
     assert plait_command("plan", "all_reduce", "-T", "mist", "-b", "0").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("plait plan -T mi", "mist"),
+        ("plait simulate all_r", "all_reduce"),
+        ("plait verify --all -s two_s", "two_shot"),
+    ],
+)
+def test_a_shell_completes_machines_collectives_and_strategies(words, wanted):
+    number = str(len(words.split()) - 1)
+    env = {"_PLAIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": number}
+    program = "import sys; sys.argv[0] = 'plait'; from plait.cli import app; app(prog_name='plait')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **env}, capture_output=True, text=True
+    )
+    assert wanted in done.stdout.split(), done
+
+
+def test_a_file_of_another_tool_is_named_as_such():
+    file = Path(__file__).parents[1] / "machines" / "rtx-5090-x2.txt"
+    done = plait_command("plan", "all_reduce", "-T", str(file))
+    assert done.returncode != 0, done
+    assert f"plait topo --from {file} --write box.json" in done.stderr
+    assert "parse_error" not in done.stderr
+
+
 INTERRUPTED = {
     "bench": ["bench", "all_reduce", "-g", "3", "-b", "64M", "-e", "64M", "-n", "100000"],
     "verify": ["verify", "--engines"],

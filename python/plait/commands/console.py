@@ -5,9 +5,10 @@ Data goes to standard output, progress to standard error.
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 import plait
-from plait import planning
+from plait import machines, planning
 
 # In a pipe or file, tables have their natural width.
 PIPE_COLUMNS = 220
@@ -43,8 +44,34 @@ def at_least(low: int) -> Callable[[typer.CallbackParam, int | None], int | None
     return checked
 
 
+def _names_from(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Returns a completion of names, and of file names where no name begins so."""
+
+    def complete(incomplete: str) -> list[str]:
+        found = [name for name in names() if name.startswith(incomplete)]
+        return found or glob.glob(glob.escape(incomplete) + "*")
+
+    return complete
+
+
+COMPLETES_STRATEGIES = _names_from(lambda: [info.name for info in plait.strategies()])
 TopologyOption = Annotated[
-    str, typer.Option("--topology", "-T", help="Shipped name or JSON file; default: this machine.")
+    str,
+    typer.Option(
+        "--topology",
+        "-T",
+        help="Shipped name or JSON file; default: this machine.",
+        autocompletion=_names_from(plait.shipped_topologies),
+    ),
+]
+StrategyOption = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        "-s",
+        help="name:param=value,...; default: plait's choice",
+        autocompletion=COMPLETES_STRATEGIES,
+    ),
 ]
 WithoutOption = Annotated[
     list[str] | None,
@@ -71,7 +98,12 @@ BytesOption = Annotated[str, typer.Option("--bytes", "-b", help="Message size: 8
 
 
 WhatArgument = Annotated[
-    str, typer.Argument(metavar="COLLECTIVE|FILE", help="all_reduce, ...; or a plan's file.")
+    str,
+    typer.Argument(
+        metavar="COLLECTIVE|FILE",
+        help="all_reduce, ...; or a plan's file.",
+        autocompletion=_names_from(lambda: planning.COLLECTIVES),
+    ),
 ]
 LoadOption = Annotated[
     list[str] | None,
@@ -114,5 +146,23 @@ def machine(name: str = "", masks: list[str] | None = None) -> plait.Topology:
     """Returns the named topology; PLAIT_TOPOLOGY and PLAIT_WITHOUT give the defaults."""
     name = name or os.environ.get("PLAIT_TOPOLOGY", "")
     masks = masks or [word for word in os.environ.get("PLAIT_WITHOUT", "").split(",") if word]
-    topology = plait.load_topology(name) if name else plait.discover()
+    topology = _loaded(name) if name else plait.discover()
     return topology.without(masks) if masks else topology
+
+
+def _loaded(name: str) -> plait.Topology:
+    """Returns a shipped machine, or that of a file; an error names `plait topo --from` where the
+    file is another tool's."""
+    try:
+        return plait.load_topology(name)
+    except plait.ParseError:
+        try:
+            machines.read(name)
+        except plait.Error:
+            pass
+        else:
+            raise plait.ParseError(
+                f"--topology {name}: wanted plait's JSON, found another tool's description of a "
+                f"machine; plait topo --from {name} --write box.json makes the JSON"
+            ) from None
+        raise

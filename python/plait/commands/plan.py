@@ -21,6 +21,7 @@ from plait.commands.console import (
     LoadOption,
     OpOption,
     RanksOption,
+    StrategyOption,
     TopologyOption,
     TypeOption,
     WhatArgument,
@@ -85,9 +86,7 @@ def plan(
     plait_type: TypeOption = "fp32",
     op: OpOption = "sum",
     counts: CountsOption = "",
-    strategy: Annotated[
-        str, typer.Option("--strategy", "-s", help="name:param=value,...; default: plait's choice")
-    ] = "",
+    strategy: StrategyOption = "",
     without: WithoutOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Print every op of the plan.")] = False,
     loaded: LoadOption = None,

@@ -9,6 +9,7 @@ import typer
 import plait
 from plait import prove
 from plait.commands.console import (
+    COMPLETES_STRATEGIES,
     JsonOption,
     LoadOption,
     TopologyOption,
@@ -37,7 +38,13 @@ def verify(
     ] = False,
     topology: TopologyOption = "",
     strategy: Annotated[
-        str, typer.Option("--strategy", "-s", help="With --all: this strategy's plans alone.")
+        str,
+        typer.Option(
+            "--strategy",
+            "-s",
+            help="With --all: this strategy's plans alone.",
+            autocompletion=COMPLETES_STRATEGIES,
+        ),
     ] = "",
     loaded: LoadOption = None,
     as_json: JsonOption = False,
