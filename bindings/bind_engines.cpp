@@ -42,6 +42,23 @@ Plan engine_plan(const Topology& topology, const Request& request, const std::st
   return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning, group);
 }
 
+void bind_choices(nb::module_& module) {
+  module.def(
+      "taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
+      nb::call_guard<nb::gil_scoped_release>(),
+      "The plan by lanes of a call without a strategy; raises UnsupportedError without one.");
+  module.def("why_library_runs", &why_library_runs, nb::arg("topology"), nb::arg("request"),
+             "Why NCCL alone does a call between GPUs of several nodes; '' if plait takes part.");
+  module.def(
+      "what_nccl_calls_run",
+      [](const Topology& topology, const Request& request, const std::string& table) {
+        return what_nccl_calls_run(topology, request, cuda::TuningTable(table));
+      },
+      nb::arg("topology"), nb::arg("request"), nb::arg("table") = "",
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Engine that serves the call under NCCL; None = NCCL's own kernels do.");
+}
+
 }  // namespace
 
 void bind_engines(nb::module_& module) {
@@ -60,10 +77,7 @@ void bind_engines(nb::module_& module) {
                    [](const cuda::EngineChoice& choice) { return cuda::params_of(choice.tuning); })
       .def_prop_ro("by", [](const cuda::EngineChoice& choice) { return cuda::name_of(choice.by); })
       .def_ro("beats_nccl", &cuda::EngineChoice::beats_nccl, "None if unknown.");
-  module.def(
-      "taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
-      nb::call_guard<nb::gil_scoped_release>(),
-      "The plan by lanes of a call without a strategy; raises UnsupportedError without one.");
+  bind_choices(module);
   module.def("former_names", &former_names,
              "Names of engines up to version 0.1, and the names of today.");
   module.def("engines", &engine_infos, "The engines of calls on GPUs, as StrategyInfo.");

@@ -49,7 +49,7 @@ gpu/copy_pair:   base driver plan gpu/device
 gpu/select:      base topo plan gpu/engine gpu/path_check gpu/lanes gpu/tile gpu/ll gpu/copy
                  gpu/host_path gpu/p2p
 gpu/rank:        base plan gpu/*
-comm/bootstrap:  base topo plan
+comm/bootstrap:  base driver topo plan
 comm/trace:      base driver plan gpu/select comm/bootstrap
 comm/shm:        base plan gpu/arena comm/bootstrap
 comm/choose:     base driver topo plan planner verify sim cpu gpu/* comm/bootstrap

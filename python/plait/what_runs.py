@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import plait
 from plait import _core, gpu
+from plait.outputs import human_bytes
 
 LANES = "lanes"  # if no engine takes the request: CPU ranks, masks, missing links
 
@@ -97,8 +99,10 @@ def by_engine(
 def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
     """Returns the request by each engine that takes it."""
     refused = dict(plait.engine_refusals(request, machine))
-    names = [info.name for info in plait.engines() if info.name not in refused]
-    found = [by_engine(machine, request, name) for name in names]
+    found = []
+    for name in (info.name for info in plait.engines() if info.name not in refused):
+        with suppress(plait.UnsupportedError):  # its time through host memory is not known
+            found.append(by_engine(machine, request, name))
     return [runs for runs in found if runs is not None]
 
 
@@ -120,19 +124,79 @@ def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Pla
         return next(iter(plait.propose(machine, request)[0]), None)
 
 
-def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> str:
-    """Returns why `plait run` would forward calls on such GPUs to NCCL; empty = some are served."""
-    places = [machine.rank_devices()[rank] for rank in range(request.ranks)]
-    devices = [machine.devices[place] for place in places]
-    is_one_node = len({device.node for device in devices}) == 1
-    if runs.by != "simulated" or not is_one_node or any(one.kind != "gpu" for one in devices):
-        return ""
+def _have_links(machine: plait.Topology, places: list[int]) -> bool:
     linked = {(link.src, link.dst) for link in machine.links}
-    if all(pair in linked for pair in permutations(places, 2)):
-        why = "such GPUs were not measured, and there is no table of `plait tune`"
-    else:
-        why = "two of the GPUs have no link of their own"
-    return f"`plait run` leaves all calls to NCCL: {why}"
+    return all(pair in linked for pair in permutations(places, 2))
+
+
+def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> str:
+    """Returns what serves the call of a program under NCCL (`plait run`); empty without GPUs.
+
+    Text such as 'engine two_shot(...), predicted 40.1 us', or why NCCL serves it and what changes
+    that.
+    """
+    places = machine.rank_devices()[: request.ranks]
+    devices = [machine.devices[place] for place in places]
+    if request.ranks < 2 or request.count == 0 or any(one.kind != "gpu" for one in devices):
+        return ""
+    if lacks := _core.why_no_plans(machine, request):
+        return f"left to NCCL: {lacks}"
+    nodes: dict[int, int] = {}
+    for device in devices:
+        nodes[device.node] = nodes.get(device.node, 0) + 1
+    if len(nodes) > 1:
+        return _under_nccl_over_nodes(machine, request, min(nodes.values()))
+    table = tuning_table(machine, request.ranks)
+    found = _core.what_nccl_calls_run(machine, request, table)
+    if found is not None:
+        return f"engine {found.plan.label}, predicted {found.predicted_us:.2f} us"
+    if not _have_links(machine, places):
+        return (
+            "left to NCCL: two of the GPUs have no link, and no table says that plait is ahead of "
+            "NCCL through host memory; `plait run --bitwise` takes sums"
+        )
+    if runs.by == "simulated":
+        return "left to NCCL: such GPUs were not measured; `plait tune` on the machine changes that"
+    return "left to NCCL: measured as no faster than NCCL at this size"
+
+
+def _under_nccl_over_nodes(machine: plait.Topology, request: plait.Request, least: int) -> str:
+    if why := _core.why_library_runs(machine, request):
+        named = "; PLAIT_ALGO=multi_node takes it" if request.collective == "all_reduce" else ""
+        return f"left to NCCL: {why}{named}"
+    inner = plait.Request("reduce_scatter", request.count // least, request.type, ranks=least)
+    if _core.what_nccl_calls_run(machine, inner) is None:
+        return "left to NCCL: inside a node no engine is known to be ahead of NCCL"
+    return "as above: engines in the nodes, NCCL on each rail"
+
+
+LEAST_UNDER_MPI = {"gpu": 16 << 10, "cpu": 64 << 10}  # PLAIT_MIN_BYTES, its defaults
+REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
+
+
+def under_mpi(machine: plait.Topology, request: plait.Request) -> str:
+    """Returns what serves a call of MPI (`plait run -- mpirun`), and what changes that."""
+    places = machine.rank_devices()[: request.ranks]
+    devices = [machine.devices[place] for place in places]
+    if request.ranks < 2 or request.count == 0:
+        return ""
+    kind = "gpu" if any(one.kind == "gpu" for one in devices) else "cpu"
+    over_nodes = len({one.node for one in devices}) > 1
+    least = 4 << 20 if over_nodes else LEAST_UNDER_MPI[kind]
+    if request.collective == "reduce" and kind == "cpu":
+        least = max(least, 4 << 20)
+    if kind == "gpu" and not over_nodes and (lacks := _core.why_no_plans(machine, request)):
+        return f"staged through host memory by plait's CPU ranks: {lacks}"
+    if request.message_bytes() < least:
+        staged = ", from pinned staging buffers" if kind == "gpu" else ""
+        return f"left to the MPI{staged}: below PLAIT_MIN_BYTES ({human_bytes(least)})"
+    if over_nodes and kind == "gpu":
+        return "staged through host memory: plait sums in the nodes if PLAIT_MPI_HOST=1"
+    if kind == "gpu":
+        return "as above, on device memory"
+    if request.collective not in REDUCTIONS:
+        return "left to the MPI; PLAIT_MPI_HOST=1 and PLAIT_OPS change that"
+    return "as above if PLAIT_MPI_HOST=1; else the MPI's"
 
 
 BUDGETS_MIB = (48, 64, 96, 128, 183, 244, 640)

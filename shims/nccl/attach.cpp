@@ -54,6 +54,7 @@ struct RankRecord {
   std::string word;          ///< that no other call has
   std::string liveness;      ///< handle of the liveness page
   unsigned most_blocks = 0;  ///< limit of blocks a call; 0 = none
+  std::string nic_rate;      ///< of this host, in MB/s
 };
 
 /// Returns host and GPU of this rank. Throws Error if the rank cannot take part.
@@ -75,13 +76,13 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
        vote(carry, failure,
             pack({location.host, location.device, settings().shared, text("{}", ::getpid()),
                   unique_token(), publish_liveness(state.liveness_index),
-                  text("{}", most_blocks(state.configured.most_ctas))}))) {
+                  text("{}", most_blocks(state.configured.most_ctas)), nic_rate()}))) {
     std::vector<std::string> parts = unpack(record);
-    if (parts.size() != 7)
+    if (parts.size() != 8)
       throw AgreedError(ErrorCode::mismatch,
-                        "set-up record of another rank is malformed: wanted 7 fields");
+                        "set-up record of another rank is malformed: wanted 8 fields");
     all.push_back({parts[0], parts[1], parts[2], parts[0] + ' ' + parts[3], parts[4], parts[5],
-                   static_cast<unsigned>(nccl_number(parts[6]).value_or(0))});
+                   static_cast<unsigned>(nccl_number(parts[6]).value_or(0)), parts[7]});
   }
   return all;
 }
@@ -107,9 +108,15 @@ bool are_processes(const std::vector<RankRecord>& all) {
 }
 
 Nodes nodes_of(const CommState& state, const std::vector<RankRecord>& all) {
-  std::vector<std::string> hosts;
-  for (const RankRecord& one : all) hosts.push_back(one.host);
-  return plait::nodes_of(hosts, settings().env.node_size, state.rank);
+  std::vector<std::string> hosts, rates;
+  for (const RankRecord& one : all) {
+    hosts.push_back(one.host);
+    rates.push_back(one.nic_rate);
+  }
+  Nodes nodes = plait::nodes_of(hosts, settings().env.node_size, state.rank);
+  if (settings().env.node_size == 0)  // pretended nodes use no NICs
+    nodes.network_gb_per_s = network_gb_per_s_of(rates);
+  return nodes;
 }
 
 /// Returns why ranks of the nodes stay on NCCL; empty = plait serves. A thread that drives several

@@ -140,7 +140,8 @@ def plan_json(*words: str) -> dict[str, Any]:
 def test_plan_says_first_what_would_run(words, engine):
     lines = plait_command("plan", *words, "-T", "hgx-h200").stdout.splitlines()
     assert f"engine {engine}, as measured on HGX H200" in lines[1], lines[:6]
-    assert any("plans by lanes" in line for line in lines)
+    assert any("engines and plans by lanes" in line for line in lines)
+    assert sum("<- runs" in line for line in lines) == 1
     said = plan_json(*words, "-T", "hgx-h200")
     assert list(said) == [
         *("engine", "tuning", "by", "predicted_us", "bytes_by_path", "proof", "plan")

@@ -45,7 +45,7 @@ def test_cpu_ranks_run_plans_and_no_engine():
 
 def test_it_is_marked_and_shown():
     text = said("all_reduce", "-T", "mist", "--bytes", "64M")
-    (marked,) = [line for line in text.splitlines() if "<- calls by lanes" in line]
+    (marked,) = [line for line in text.splitlines() if "<- runs" in line]
     shown = next(line.split()[1] for line in text.splitlines() if line.startswith("  as "))
     assert shown in marked and "rank_order" in marked
 
@@ -53,19 +53,19 @@ def test_it_is_marked_and_shown():
 @pytest.mark.parametrize(
     ("nodes", "size", "wanted"),
     [
-        ("mist-2", "256K", "multi_node("),
+        ("mist-2", "16M", "multi_node("),
         ("mist-2", "64K", "library"),  # NCCL is faster
-        ("hgx-h200-2", "256K", "multi_node("),
-        ("hgx-h200-2", "255K", "library"),
+        ("mist-4", "4M", "multi_node("),
+        ("hgx-h200-2", "64M", "library"),
         ("mist", "64K", "fold("),
     ],
 )
 def test_over_nodes_no_plan_is_marked_that_nothing_runs(nodes, size, wanted):
     text = said("all_reduce", "-T", nodes, "--bytes", size)
     assert f"  as         {wanted}" in text
-    (marked,) = [line for line in text.splitlines() if "<- calls by lanes" in line]
+    (marked,) = [line for line in text.splitlines() if "<- runs" in line]
     assert wanted in marked
-    assert ("the first in rank order" in text) == (nodes == "mist")
+    assert ("as calls choose over nodes" in text) == (nodes != "mist")
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_over_nodes_no_plan_is_marked_that_nothing_runs(nodes, size, wanted):
     [
         ("local-cpu", "2", "all_reduce", "as measured on two CPU ranks, not by simulation"),
         ("local-cpu", "4", "all_reduce", "on CPU ranks by the planner's estimate"),
-        ("mist", "4", "all_reduce", "the first in rank order"),
-        ("hgx-h200-2", "16", "all_reduce", ""),
+        ("mist", "4", "all_reduce", "fastest by simulation of those that may run"),
+        ("hgx-h200-2", "16", "all_reduce", "NCCL is predicted to be faster over NICs of 384 GB/s"),
     ],
 )
 def test_what_runs_by_lanes_has_a_row_and_the_rule_that_chose_it(machine, ranks, collective, rule):
@@ -82,14 +82,12 @@ def test_what_runs_by_lanes_has_a_row_and_the_rule_that_chose_it(machine, ranks,
         text = said(collective, "-T", machine, "-g", ranks, "-b", size)
         (runs,) = [line for line in text.splitlines() if line.startswith("  runs")]
         shown = next(line.split()[1] for line in text.splitlines() if line.startswith("  as "))
-        (marked,) = [line for line in text.splitlines() if "<- calls by lanes" in line]
-        assert f"{shown}  <- calls by lanes" in marked
+        (marked,) = [line for line in text.splitlines() if "<- runs" in line]
+        assert f"{shown}  <- runs" in marked
         rows = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
         times = [float(row[1]) for row in rows if row[1] != "-"]
         assert times == sorted(times)
-        first = next(row for row in rows if "rank_order" in row)
-        assert ("the first in rank order" in runs) == (marked.split() == [*first[:99]])
-        assert rule in runs or "the first in rank order" in runs
+        assert rule in runs
         assert (", in a graph" in text) == (machine != "local-cpu")
 
 
@@ -101,17 +99,39 @@ def test_where_gpus_run_none_of_it_the_plan_says_so():
     assert "1 rank of local-cpu" in said("all_reduce", "-T", "local-cpu", "-g", "1")
 
 
-def test_what_stays_with_nccl_is_said(tmp_path):
+def doors(machine: str, *words: str) -> tuple[str, str]:
+    """Returns what `plait plan` says of calls of NCCL and of MPI."""
+    lines = said("all_reduce", "-T", machine, *words, columns="200").splitlines()
+    found = {line[2:11]: line[13:] for line in lines}
+    return found.get("plait run", ""), found.get("under MPI", "")
+
+
+def test_each_entry_point_is_said(tmp_path):
     box = tmp_path / "box.json"
     box.write_text(json.dumps(machines.template("box")))
-    lines = {}
-    for machine in ("narval", str(box), "hgx-h200", "local-cpu", "mist-2"):
-        text = said("all_reduce", "-T", machine, columns="200")
-        found = [line for line in text.splitlines() if line.startswith("  under NCCL")]
-        lines[machine] = found[0] if found else ""
-    assert "leaves all calls to NCCL: such GPUs were not measured" in lines["narval"]
-    assert "two of the GPUs have no link of their own" in lines[str(box)]
-    assert [lines[name] for name in ("hgx-h200", "local-cpu", "mist-2")] == ["", "", ""]
+    by_nccl, by_mpi = doors("narval")
+    assert "left to NCCL: such GPUs were not measured; `plait tune`" in by_nccl
+    assert by_mpi == "as above, on device memory"
+    assert "two of the GPUs have no link" in doors(str(box))[0]
+    by_nccl, by_mpi = doors("hgx-h200", "-b", "8K")
+    assert by_nccl.startswith("engine one_shot(") and "predicted" in by_nccl
+    assert "below PLAIT_MIN_BYTES (16 KiB)" in by_mpi
+    by_nccl, by_mpi = doors("local-cpu", "-g", "2")
+    assert by_nccl == "" and "PLAIT_MPI_HOST=1" in by_mpi
+    assert "compute capability 7.0" in doors("mist")[0]
+    by_nccl, by_mpi = doors("hgx-h200-2")
+    assert "NICs of 384 GB/s a node; PLAIT_ALGO=multi_node" in by_nccl and "staged" in by_mpi
+    assert doors("narval", "-s", "ring") == ("", "")
+
+
+def test_gpus_without_links_run_engines_through_host_memory():
+    machine = plait.load_topology("rtx-5090-x4")
+    request = plait.Request("all_reduce", 16 << 10, "fp32", ranks=4)
+    runs = what_runs.by_engine(machine, request)
+    assert runs is not None and runs.proof.proved
+    assert {path.partition(":")[0] for path in runs.plan.bytes_per_path()} <= {"host", "local"}
+    plans, _ = plait.ranked(machine, request)
+    assert runs.predicted_us < plans[0].timeline.total_ns / 1e3
 
 
 def test_names_of_plans_are_whole_on_narrow_screens():

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
+from plait.by_size import style
 from plait.outputs import human_bytes, load_pyplot, save
 
 Point = tuple[str, int, float]  # line, size, busbw
@@ -25,7 +26,7 @@ def plot_bench(rows: list[dict[str, Any]], task: dict[str, Any], file: str) -> N
 
 
 def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
-    """Plots rows of GPUs: a line per collective, type and variant; NCCL's lines are dashed."""
+    """Plots rows of GPUs: a line per collective, type and variant; NCCL's lines are dotted."""
     points = []
     for row in rows:
         kind = f"{row['collective']} {row['type']}"
@@ -41,12 +42,21 @@ def _plot(points: list[Point], title: str, file: str, joined: Sequence[Point] = 
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     for line in _lines(joined).values():
         axes.plot(*zip(*line, strict=True), "-", color="#bbb", linewidth=1)
-    for label, line in _lines(points).items():
-        style = "--s" if label.startswith("nccl ") else "-o"
-        axes.plot(*zip(*line, strict=True), style, markersize=3, label=label)
+    for number, (label, line) in enumerate(_lines(points).items()):
+        look = style(number)
+        of_nccl = label.startswith("nccl ")
+        axes.plot(
+            *zip(*line, strict=True),
+            color=look.colour,
+            dashes=(1, 1) if of_nccl else look.dashes or (None, None),
+            marker=look.marker,
+            markersize=4,
+            label=label,
+        )
     axes.set(yscale="log", xlabel="message size", ylabel="busbw (GB/s)", title=title)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda size, _: human_bytes(int(size)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(fontsize="small", ncols=2)
     save(figure, file, 150)

@@ -7,6 +7,7 @@ libraries run in the same processes.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from math import prod
@@ -421,6 +422,11 @@ class _Table:
         self.rows: list[dict[str, Any]] = []
         self._refused: set[str] = set()
         self._prints = not as_json
+        if name := task["topology"] or os.environ.get("PLAIT_TOPOLOGY", ""):
+            self._say(
+                f"# CPU ranks play {name}: times are those of this machine's CPUs, nothing is "
+                f"predicted; `plait simulate {task['collective']} -T {name} -e 1G` predicts"
+            )
         self._say(
             f"# plait {plait.__version__}, {task['collective']}, {where}, times are the "
             f"slowest rank's mean\n{HEADER}"

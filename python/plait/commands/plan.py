@@ -1,4 +1,4 @@
-"""`plait plan`: shows the engine or plan of a request, and the plans by lanes."""
+"""`plait plan`: shows what runs for a request, in each entry point, and all other ways."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 import plait
 from plait import engine_names, outputs, what_runs
+from plait import ways as all_ways
 from plait.bench import engines, sizes
 from plait.commands import ranking
 from plait.commands.console import (
@@ -92,9 +93,9 @@ def plan(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what would run, how fast and why; then plans by lanes.
+    """Say what would run, how fast and why; then all ways.
 
-    Prints the engine, tuning, source of the choice, time, proof and bytes by path.
+    Prints engine, source of the choice, time, proof, what calls of NCCL and MPI run, bytes by path.
     """
     load(loaded)
     if is_plan_file(collective):
@@ -107,9 +108,8 @@ def plan(
     if as_json:
         out.print(json.dumps(runs.as_json()), markup=False)
         return
-    taken = what_runs.taken_by_calls(machine, request)
-    proved = _print_runs(machine, request, runs, ops, ranking.rule(machine, plans, taken))
-    ranking.show(machine, plans, refusals, taken)
+    proved = _print_runs(machine, request, runs, ops, all_ways.rule(machine, runs))
+    ranking.show(all_ways.of_call(machine, request, runs, (plans, refusals)))
     if not proved:
         raise typer.Exit(1)
 
@@ -236,8 +236,10 @@ def _print_runs(
     if runs.eagerly:
         way = engines.variant_of(runs.eagerly["engine"], runs.eagerly["tuning"])
         lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"
-    if said := what_runs.under_nccl(machine, request, runs):
-        lines["under NCCL"] = said
+    if runs.by not in ("caller", "file"):
+        by_nccl = what_runs.under_nccl(machine, request, runs)
+        doors = {"plait run": by_nccl, "under MPI": what_runs.under_mpi(machine, request)}
+        lines |= {door: said for door, said in doors.items() if said}
     if runs.why_not:
         lines["but"] = f"no such GPU runs it, so time is the simulator's alone: {runs.why_not}"
     for name, said in lines.items():

@@ -1,61 +1,58 @@
-"""Second half of `plait plan`: lists all plans by lanes, fastest by simulation first.
+"""Second half of `plait plan`: all ways of a call, engines and plans by lanes, fastest first.
 
-The plan that calls take is marked, and listed even if no simulation proposed it.
+What runs is always a row, and marked.
 """
 
 from __future__ import annotations
 
-import plait
 from plait.commands.console import out, table
+from plait.ways import NAMED, SIMULATED, Way, Ways
+
+MARK = "  <- runs"
+MEANS = {
+    NAMED: "runs with -s, strategy= or PLAIT_ALGO alone: it adds in another order than the ranks', "
+    "or no call over nodes chooses it",
+    SIMULATED: "plait's own links between nodes exist in simulation alone",
+}
 
 
-def rule(machine: plait.Topology, plans: list[plait.RankedPlan], taken: plait.Plan | None) -> str:
-    """Returns the rule by which calls choose a plan by lanes."""
-    in_order = (one.plan for one in plans if one.plan.sum_order == "rank_order")
-    if taken is None or taken == next(in_order, None):
-        return "as calls choose: the first in rank order"
-    if any(device.kind == "gpu" for device in machine.devices):
-        return "as calls choose"
-    request = taken.request
-    if request.collective == "all_reduce" and request.ranks == 2:
-        return "as calls choose: as measured on two CPU ranks, not by simulation"
-    return "as calls choose: on CPU ranks by the planner's estimate, not by simulation"
-
-
-def show(
-    machine: plait.Topology,
-    plans: list[plait.RankedPlan],
-    refusals: list[tuple[str, str]],
-    taken: plait.Plan | None,
-) -> None:
-    """Prints the plans. The name, for use with -s, comes last and is never truncated."""
-    rows = [(one.plan, one.timeline) for one in plans]
-    if taken is not None and all(taken != plan for plan, _ in rows):
-        its_own = plait.simulate(taken, machine)
-        slower = (at for at, row in enumerate(rows) if _is_slower(row[1], its_own))
-        rows.insert(next(slower, len(rows)), (taken, its_own))
-    columns = (">", ">simulated", ">busbw GB/s", ">ops", "sum order", "bound by", "plan")
-    shown = table(*columns, title="plans by lanes, fastest by simulation first")
+def show(ways: Ways) -> None:
+    """Prints the ways. The name, for use with -s, comes last and is never truncated."""
+    columns = (">", ">predicted", ">busbw GB/s", ">ops", "sum order", "calls", "bound by", "way")
+    shown = table(*columns, title="engines and plans by lanes, fastest by prediction first")
     shown.box, shown.pad_edge = None, False
     for column in shown.columns:
         column.no_wrap = True
-    for number, (found, timeline) in enumerate(rows, 1):
-        said = ("-", "-", "not simulated: budget spent")
-        if timeline is not None:
-            said = (
-                f"{timeline.total_ns / 1e3:.1f} us",
-                f"{timeline.busbw_gb_per_s:.1f}",
-                timeline.bound_by,
-            )
-        mark = "  <- calls by lanes" if taken is not None and found == taken else ""
-        time_us, busbw, bound_by = said
-        figures = (str(number), time_us, busbw, str(found.op_count()), found.sum_order)
-        shown.add_row(*figures, bound_by, found.label + mark)
+    for number, way in enumerate(ways.rows, 1):
+        shown.add_row(str(number), *_cells(way))
     out.print(shown, soft_wrap=False, crop=False, no_wrap=True, overflow="ignore")
+    for may, meaning in MEANS.items():
+        if any(way.may == may for way in ways.rows):
+            out.print(f"{may}: {meaning}", markup=False)
+    if ways.running.us > 1.05 * ways.best.us:
+        out.print(_why_faster_rows_wait(ways), markup=False)
+    for reason, names in _by_reason(ways.refusals).items():
+        out.print(f"not {', '.join(names)}: {reason}", markup=False)
+
+
+def _cells(way: Way) -> tuple[str, ...]:
+    name = f"{'engine ' if way.is_engine else ''}{way.label}{MARK if way.runs else ''}"
+    time_us, busbw = (f"{way.us:.1f} us", f"{way.busbw:.1f}") if way.us else ("-", "-")
+    return time_us, busbw, str(way.ops), way.sum_order, way.may, way.bound_by or "-", name
+
+
+def _why_faster_rows_wait(ways: Ways) -> str:
+    """Returns why a row that may run and is predicted to be faster does not run."""
+    more = 100 * (ways.running.us / ways.best.us - 1)
+    by = {"table": "this machine's tuning table", "built in": "measurements of such GPUs"}
+    whose = by.get(ways.runs.by, "measurements of CPU ranks and the planner's estimate")
+    return f"{ways.best.label} is predicted {more:.0f} % faster; {whose} decide, not predictions"
+
+
+def _by_reason(refusals: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Returns the strategies of each reason; those of other collectives share one."""
+    names: dict[str, list[str]] = {}
     for name, reason in refusals:
-        out.print(f"not {name}: {reason}", markup=False)
-
-
-def _is_slower(timeline: plait.Timeline | None, than: plait.Timeline) -> bool:
-    """Returns whether a plan is slower; a plan without simulation counts as slower."""
-    return timeline is None or timeline.total_ns > than.total_ns
+        short = "other collectives" if reason.startswith("does ") else reason
+        names.setdefault(short.removeprefix("unsupported: "), []).append(name)
+    return names

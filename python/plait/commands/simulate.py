@@ -10,6 +10,7 @@ import typer
 
 import plait
 from plait import outputs
+from plait.bench import sizes
 from plait.commands.console import (
     BytesOption,
     CountsOption,
@@ -28,7 +29,7 @@ from plait.commands.console import (
     table,
 )
 from plait.commands.console import machine as asked_machine
-from plait.commands.plan import plan_asked_for, proved_plan, request_of
+from plait.commands.plan import plan_asked_for, proved_plan, request_of, usual_ranks
 from plait.plan_files import is_plan_file, machine_of
 
 
@@ -43,10 +44,18 @@ def simulate(
     strategy: StrategyOption = "",
     without: WithoutOption = None,
     trace: Annotated[str, typer.Option(help="Write a Perfetto/Chrome trace here.")] = "",
-    plot: Annotated[str, typer.Option(help="Write a picture of ranks and links here.")] = "",
+    plot: Annotated[
+        str, typer.Option(help="Write a picture here: of ranks and links, or (-e) over sizes.")
+    ] = "",
     lanes: Annotated[
         bool, typer.Option("--lanes", help="With --plot: draw the ranks' lanes too.")
     ] = False,
+    end: Annotated[
+        str, typer.Option("--end", "-e", help="All ways at sizes from --bytes to this one.")
+    ] = "",
+    factor: Annotated[
+        int, typer.Option("--factor", "-f", help="With -e: each size times this.", min=2)
+    ] = 4,
     paper: Annotated[
         str,
         typer.Option(
@@ -56,7 +65,7 @@ def simulate(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict when each op of a plan runs, and what bounds it."""
+    """Predict when each op of a plan runs, and what bounds it; with -e all ways over sizes."""
     if paper:
         _simulate_paper(paper, as_json)
         return
@@ -65,6 +74,15 @@ def simulate(
     outputs.check(trace, "--trace")
     outputs.check_picture(plot, "--plot")
     load(loaded)
+    if end:
+        if trace or strategy or counts or is_plan_file(collective):
+            raise plait.InvalidArgumentError(
+                "-e compares all ways of a collective: leave out --trace, --strategy, --counts and "
+                "plans' files"
+            )
+        task = (collective, plait_type, op, size, end, factor)
+        _over_sizes(asked_machine(topology, without), ranks, task, plot, as_json)
+        return
     if is_plan_file(collective):
         shown = proved_plan(collective)
         machine = asked_machine(topology, without) if topology else machine_of(shown)
@@ -80,6 +98,54 @@ def simulate(
 
         plot_timeline(timeline, shown, plot, lanes)
     out.print(timeline.to_json() if as_json else str(timeline), markup=False)
+
+
+def _over_sizes(
+    machine: plait.Topology,
+    ranks: int | None,
+    task: tuple[str, str, str, str, str, int],
+    plot: str,
+    as_json: bool,
+) -> None:
+    """Prints, and plots, all ways of a collective over sizes."""
+    from plait import by_size
+
+    collective, plait_type, op, first, last, factor = task
+    ranks = ranks or usual_ranks(machine)
+    named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
+    wanted = [*sizes.sizes(sizes.parse_bytes(first), sizes.parse_bytes(last), factor, 0)]
+    with progress_bar(len(wanted), "sizes") as progress:
+        found = by_size.predict(
+            machine,
+            named.collective,
+            ranks,
+            wanted,
+            named.type,
+            named.op,
+            lambda: progress.advance(progress.task_ids[0]),
+        )
+    if plot:
+        by_size.plot(found, plot)
+    if as_json:
+        out.print(json.dumps(found.as_json()), markup=False)
+        return
+    out.print(f"{named.collective}, {ranks} ranks of {machine.name}, predicted:", markup=False)
+    shown = table("size", "runs", ">us", ">busbw GB/s", "fastest of all", ">us")
+    for size, of_size in found.ways.items():
+        runs, best = of_size.running, by_size.fastest(of_size)
+        names = (by_size.line_name(runs), by_size.line_name(best))
+        more = ("", "") if best == runs else (f"{names[1]}, {best.may}", f"{best.us:.1f}")
+        cells = (outputs.human_bytes(size), names[0], f"{runs.us:.1f}", f"{runs.busbw:.1f}")
+        shown.add_row(*cells, *more)
+    out.print(shown)
+    head, rows = by_size.table_rows(found)
+    every = table(*head, title="all engines and strategies at their best parameters, us; *: runs")
+    every.box, every.pad_edge = None, False
+    for column in every.columns:
+        column.no_wrap = True
+    for row in rows:
+        every.add_row(*row)
+    out.print(every, soft_wrap=False, crop=False, no_wrap=True, overflow="ignore")
 
 
 def _simulate_paper(paper: str, as_json: bool) -> None:

@@ -2,9 +2,13 @@
 #include "comm/bootstrap/nodes.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
+#include "driver/sysfs/sysfs.hpp"
 
 namespace plait {
 
@@ -37,6 +41,18 @@ Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
     found.members[node].push_back(peer);
   }
   return found;
+}
+
+std::string nic_rate() {
+  if (foreign_env("NCCL_IB_DISABLE") == "1") return "0";
+  return text("{}", std::llround(Sysfs().rdma_gb_per_s() * 1e3));
+}
+
+double network_gb_per_s_of(const std::vector<std::string>& rates) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const std::string& rate : rates)
+    least = std::min(least, parse_integer("rate of NICs", rate, 0, least));
+  return rates.empty() ? 0.0 : static_cast<double>(least) / 1e3;
 }
 
 }  // namespace plait

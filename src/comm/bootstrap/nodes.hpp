@@ -9,6 +9,9 @@ struct Nodes {
   std::vector<std::vector<int>> members;  ///< ranks of each node, ascending, by lowest rank
   int mine = 0;                           ///< this rank's node
   int place = 0;                          ///< this rank's place in the node
+  /// Speed of the slowest node's RDMA NICs together, in a direction; 0 = a node has none, and NCCL
+  /// sends over sockets.
+  double network_gb_per_s = 0.0;
 
   int count() const { return static_cast<int>(members.size()); }
   int ranks() const;
@@ -23,5 +26,10 @@ struct Nodes {
 /// consecutive ranks form a node, whatever the hosts. All ranks get the same result except for
 /// `mine` and `place`.
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
+/// Returns the speed of this host's RDMA NICs in MB/s, as text for set-up records; "0" if the host
+/// has none or NCCL_IB_DISABLE=1.
+std::string nic_rate();
+/// Returns Nodes::network_gb_per_s from the texts of all ranks.
+double network_gb_per_s_of(const std::vector<std::string>& rates);
 
 }  // namespace plait

@@ -1,4 +1,5 @@
 // Describes a machine's GPUs as a group, and predicts call times by engines and by plans.
+#include <algorithm>
 #include <limits>
 
 #include "comm/choose/what_runs.hpp"
@@ -18,14 +19,36 @@ cuda::Group described_group(const Topology& topology, const Request& given,
                             std::uint64_t memory_bytes, int pair_of) {
   const Request request = checked(given, topology);
   const std::vector<std::string> models = models_of(topology, request);
-  return pair_of == 0 ? cuda::usual_group(request.ranks, false, memory_bytes, 0, models)
-                      : cuda::usual_pair(pair_of, memory_bytes, models);
+  if (pair_of != 0) return cuda::usual_pair(pair_of, memory_bytes, models);
+  const bool through_host = go_through_host(topology, request);
+  return cuda::usual_group(request.ranks, false, memory_bytes, 0, models, through_host);
 }
 
-namespace {
+std::optional<Path> way_through_host(const Topology& topology, int from, int to) {
+  for (Path& path : paths_between(topology, from, to))
+    if (path.kind == PathKind::host) return std::move(path);
+  return std::nullopt;
+}
 
-/// Adds links between GPUs that have none. Plans of kernels whose arenas lie in host memory are
-/// those of kernels over links, and the price takes the way through host memory.
+bool go_through_host(const Topology& topology, const Request& request) {
+  const auto is_gpu_of_node = [&](int device) {
+    const Device& one = topology.devices[static_cast<std::size_t>(device)];
+    const Device& first = topology.devices[static_cast<std::size_t>(request.devices.front())];
+    return one.kind == DeviceKind::gpu && one.node == first.node;
+  };
+  if (!std::all_of(request.devices.begin(), request.devices.end(), is_gpu_of_node)) return false;
+  bool lacks_link = false;
+  for (const int from : request.devices)
+    for (const int to : request.devices) {
+      if (from == to || find_link(topology, from, to) >= 0) continue;
+      lacks_link = true;
+      if (!way_through_host(topology, from, to)) return false;
+    }
+  return lacks_link;
+}
+
+/// Plans of kernels whose arenas lie in host memory are those of kernels over links, and the price
+/// takes the way through host memory.
 Topology with_links(const Topology& topology) {
   Topology linked = topology;
   for (const int from : rank_devices(topology))
@@ -34,8 +57,6 @@ Topology with_links(const Topology& topology) {
         linked.links.push_back({LinkKind::nvlink, from, to, 1, 1.0, 0.0, {}});
   return linked;
 }
-
-}  // namespace
 
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices) {

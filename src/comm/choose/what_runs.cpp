@@ -4,45 +4,10 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "comm/choose/choose.hpp"
-#include "comm/choose/multinode_choice.hpp"
-#include "cpu/float_mode.hpp"
 #include "gpu/copy/copy_tuning.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
-namespace {
-
-/// Engines access peers' memory, impossible across nodes.
-bool are_linked_in_a_node(const Topology& topology, const Request& request) {
-  const auto node = [&](int device) {
-    return topology.devices[static_cast<std::size_t>(device)].node;
-  };
-  for (const int from : request.devices)
-    for (const int to : request.devices)
-      if (from != to && (node(from) != node(to) || find_link(topology, from, to) < 0)) return false;
-  return true;
-}
-
-}  // namespace
-
-Plan taken_by_calls(const Topology& topology, const Request& given) {
-  const PlainFloats same_on_every_rank;
-  const Request request = checked(given, topology);
-  std::vector<std::string> hosts;  // by rank
-  bool on_gpus = false;
-  for (const int device : request.devices) {
-    const Device& one = topology.devices[static_cast<std::size_t>(device)];
-    hosts.push_back(text("{}", one.node));
-    on_gpus = on_gpus || one.kind == DeviceKind::gpu;
-  }
-  const Nodes nodes = nodes_of(hosts, 0, 0);
-  const bool multinode = nodes.count() > 1;
-  CallOptions options;
-  if (multinode && on_gpus) options = multinode_options(nodes, request, false);
-  return Chooser(topology, {}, false, {}, multinode).pick(request, options);
-}
-
 Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
                       const Request& request, const cuda::Group& group, Launch launch) {
   cuda::Tuning tuning = choice.tuning;
@@ -77,27 +42,58 @@ WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
   return found;
 }
 
+namespace {
+
+WhatRuns what_runs_of(const cuda::EngineChoice& choice, const Topology& topology,
+                      const Request& placed, const cuda::Group& group, Launch launch) {
+  if (!group.through_host) return what_runs(choice, topology, placed, group, launch);
+  WhatRuns found = what_runs(choice, with_links(topology), placed, group, launch);
+  try {
+    found.predicted_us = predicted_ns(found.plan, topology, launch) / 1e3;
+  } catch (const Error&) {
+    throw Error(ErrorCode::unsupported,
+                text("{}: its time through host memory is not known", label(found.plan)));
+  }
+  take_host_paths(found.plan, topology);
+  return found;
+}
+
+}  // namespace
+
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table, std::uint64_t memory_bytes,
                                        int pair_of) {
   const Request placed = checked(request, topology);
-  if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0 ||
-      !are_linked_in_a_node(topology, placed))
-    return std::nullopt;
+  if (!may_run_engines(topology, placed)) return std::nullopt;
   const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of);
   const std::vector<std::string> models = models_of(topology, placed);
+  const bool as_measured = !group.through_host && cuda::are_measured_models(models, placed.ranks);
   const cuda::Selector selector(
-      group, std::move(table), cuda::are_measured_models(models, placed.ranks),
-      predictor(topology, group), cuda::table_of_models(models),
+      group, std::move(table), as_measured, predictor(topology, group, placed.devices),
+      cuda::table_of_models(models),
       plan_predictor(topology, [&](const Request& one) { return taken_by_calls(topology, one); }));
   const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;
-  WhatRuns found = what_runs(*choice, topology, placed, group, launch);
+  WhatRuns found = what_runs_of(*choice, topology, placed, group, launch);
   if (selector.differs_in_graphs(placed, wanted))
     found.otherwise = selector.best(placed, {"", {}, launch != Launch::graph});
   return found;
+}
+
+std::optional<WhatRuns> what_nccl_calls_run(const Topology& topology, const Request& request,
+                                            cuda::TuningTable table) {
+  const Request placed = checked(request, topology);
+  if (!may_run_engines(topology, placed) || go_through_host(topology, placed)) return std::nullopt;
+  const std::vector<std::string> models = models_of(topology, placed);
+  const cuda::Group group = cuda::usual_group(placed.ranks, true, 0, 0, models);
+  const cuda::Selector selector(group, std::move(table),
+                                cuda::are_measured_models(models, placed.ranks), nullptr,
+                                cuda::table_of_models(models));
+  const std::optional<cuda::EngineChoice> choice = selector.no_slower_than_nccl(placed);
+  if (!choice) return std::nullopt;
+  return what_runs(*choice, topology, placed, group, Launch::graph);
 }
 
 }  // namespace plait

@@ -36,18 +36,37 @@ std::vector<std::string> models_of(const Topology& topology, const Request& requ
 /// budget or masks: no kernels that a GPU of the model cannot run (topo/gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
                             std::uint64_t memory_bytes = 0, int pair_of = 0);
+/// Whether a pair of the request's GPUs, all of one node, has no link, and every such pair has a
+/// path through host memory: arenas then lie there. request: checked.
+bool go_through_host(const Topology& topology, const Request& request);
+/// Returns the path through host memory between two devices, if any.
+std::optional<Path> way_through_host(const Topology& topology, int from, int to);
+/// Whether engines can take a request of ranks there. placed: checked.
+bool may_run_engines(const Topology& topology, const Request& placed);
+/// Replaces links that the topology lacks by the ways through host memory, in a plan of kernels.
+void take_host_paths(Plan& plan, const Topology& topology);
+/// Returns the topology with links between GPUs that have none.
+Topology with_links(const Topology& topology);
 /// Returns what ranks run on the topology's GPUs: a process each, with host memory that all map,
 /// without memory budget or masks. launch: whether the call is captured, regardless of `wanted`.
-/// table: the machine's tuning table. None = a plan by lanes, for example if two GPUs have no
-/// direct link, lie on two nodes, or if a plan is predicted to be faster. pair_of: not 0 = for a
+/// table: the machine's tuning table. None = a plan by lanes, for example if two GPUs lie
+/// on two nodes, or if a plan is predicted to be faster. GPUs without a direct link run engines
+/// through host memory; paths of the result's plan say so. pair_of: not 0 = for a
 /// pair of two ranks out of this number.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0);
+/// Returns the engine that serves the call under NCCL, for programs that compute meanwhile; none =
+/// NCCL's own kernels do.
+std::optional<WhatRuns> what_nccl_calls_run(const Topology& topology, const Request& request,
+                                            cuda::TuningTable table = {});
 /// Returns the plan by lanes for a call without a strategy or settings. Throws Error(unsupported)
 /// if no plan serves.
 Plan taken_by_calls(const Topology& topology, const Request& request);
+/// Returns why NCCL alone does a call between GPUs of several nodes; empty if plait takes part, and
+/// for other calls.
+std::string why_library_runs(const Topology& topology, const Request& request);
 /// Predicts calls in graphs, for a selector of ranks on these devices (empty = the first devices).
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices = {});

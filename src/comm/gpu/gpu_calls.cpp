@@ -18,14 +18,11 @@
 #include "gpu/device/call_buffers.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "gpu/select/gpu_tables.hpp"
+#include "gpu/select/usual_group.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
 namespace {
-
-/// Usual budget of a rank's arenas in host memory. Slots of large calls should stay in the host's
-/// cache.
-constexpr std::uint64_t kHostArenaBytes = 64ull << 20;
 
 /// A communicator of a single rank copies locally, and an empty call moves nothing.
 bool is_local_copy(const Request& request) {
@@ -108,7 +105,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
     shared_page_ = memory_of_rank_0(exchange, group_.rank, GpuSharedPage::bytes(with_slots));
   auto* const shared_page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
   if (!group_.through_host.empty()) {
-    if (rank.memory.budget_bytes == 0) rank.memory.budget_bytes = kHostArenaBytes;
+    if (rank.memory.budget_bytes == 0) rank.memory.budget_bytes = cuda::kHostArenaBytes;
     rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
       // The first call is for the arena of small calls. A later one follows a failed attempt for
       // the large arena, whose memory goes first.

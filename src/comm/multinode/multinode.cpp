@@ -201,23 +201,26 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
   std::vector<std::string> records;
   const bool named = !options.node.empty();
   const std::string record = pack({named ? options.node : host_name(), settings_of(options, env),
-                                   host_label(), cached_network()});
+                                   host_label(), cached_network(), nic_rate()});
   publish_errors(*multinode.transport_comm,
                  [&] { agree(*multinode.transport_comm, wrong, deadline, record, &records); });
-  std::vector<std::string> hosts, names;
+  std::vector<std::string> hosts, names, rates;
   for (const std::string& shown : records) {
     const std::vector<std::string> parts = unpack(shown);
-    if (parts.size() != 4)
-      throw Error(ErrorCode::parse_error, "set-up record of a rank is malformed: wanted 4 fields");
+    if (parts.size() != 5)
+      throw Error(ErrorCode::parse_error, "set-up record of a rank is malformed: wanted 5 fields");
     if (parts[1] != unpack(records[0])[1])
       throw AgreedError(ErrorCode::mismatch,
                         text("rank {} has other settings ({}) than rank 0 ({})", hosts.size(),
                              parts[1], unpack(records[0])[1]));
     hosts.push_back(parts[0]);
     names.push_back(parts[2]);
+    rates.push_back(parts[4]);
     if (multinode.network.empty()) multinode.network = parts[3];
   }
   multinode.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
+  if (named || env.node_size == 0)  // pretended nodes use no NICs
+    multinode.nodes.network_gb_per_s = network_gb_per_s_of(rates);
   std::vector<TransportComm::HostLocation> places(names.size());
   for (int node = 0; node < multinode.nodes.count(); ++node)
     for (const int rank : multinode.nodes.members[static_cast<std::size_t>(node)])

@@ -1,5 +1,5 @@
-// PCI and NUMA facts from /sys. Any file may be missing (containers, virtual machines): the result
-// is then "unknown", never an error.
+// PCI, NUMA and NIC facts from /sys. Any file may be missing (containers, virtual machines): the
+// result is then "unknown", never an error.
 #include "driver/sysfs/sysfs.hpp"
 
 #include <algorithm>
@@ -105,6 +105,24 @@ double Sysfs::pcie_gb_per_s(const std::string& address) const {
   if (!to_number(line(text("{}/max_link_speed", folder)), transfers)) return 0;
   if (!to_number(line(text("{}/max_link_width", folder)), lanes)) return 0;
   return lanes > 64 ? 0 : lane_gb_per_s(transfers) * lanes;
+}
+
+double Sysfs::rdma_gb_per_s() const {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  double sum = 0;
+  for (const fs::directory_entry& nic :
+       fs::directory_iterator(text("{}/class/infiniband", root_), failed))
+    for (const fs::directory_entry& port : fs::directory_iterator(nic.path() / "ports", failed)) {
+      const std::string name = nic.path().filename().string();
+      const std::string folder =
+          text("class/infiniband/{}/ports/{}", name, port.path().filename().string());
+      double gbit_per_s = 0;  // of "400 Gb/sec (4X NDR)"; the state of a port is "4: ACTIVE"
+      if (line(text("{}/state", folder)).find("ACTIVE") != std::string::npos &&
+          to_number(line(text("{}/rate", folder)), gbit_per_s))
+        sum += gbit_per_s / 8;
+    }
+  return sum;
 }
 
 }  // namespace plait

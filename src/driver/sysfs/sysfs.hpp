@@ -1,5 +1,5 @@
-// PCI and NUMA facts from /sys: a device's place, its lanes, the cores near it. The root is a
-// parameter, so that tests can read a separate tree.
+// PCI, NUMA and NIC facts from /sys: a device's place, its lanes, the cores near it, rates of
+// ports. The root is a parameter, so that tests can read a separate tree.
 #pragma once
 #include <string>
 #include <vector>
@@ -21,6 +21,8 @@ class Sysfs {
   std::vector<std::string> bridges_of_pci(const std::string& address) const;
   /// Returns the nominal speed of the device's lanes per direction; 0 = unknown.
   double pcie_gb_per_s(const std::string& address) const;
+  /// Returns the sum of the rates of active InfiniBand and RoCE ports per direction; 0 = none.
+  double rdma_gb_per_s() const;
 
  private:
   std::string line(const std::string& path) const;

@@ -95,15 +95,17 @@ Group small_arena_group_of(const Group& group) {
 }
 
 Group usual_group(int ranks, bool overlap_compute, std::uint64_t memory_bytes, unsigned most_blocks,
-                  const std::vector<std::string>& models) {
+                  const std::vector<std::string>& models, bool through_host) {
   Group group;
   describe(group, models);
+  group.through_host = through_host;
+  if (through_host && memory_bytes == 0) memory_bytes = kHostArenaBytes;
   group.ranks = ranks;
   group.most_blocks = most_blocks;
   group.overlap_compute = overlap_compute;
   group.most_whole_sm_blocks = whole_sm_blocks(group.multiprocessors, overlap_compute);
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
-  group.has_host_reducer = true;
+  group.has_host_reducer = !through_host;
   lay_out_arena(group, {.budget_bytes = memory_bytes,
                         .two_tiers = true,
                         .floats_only = overlap_compute,

@@ -14,10 +14,15 @@ namespace plait::cuda {
 void lay_out_arena(Group& group, const ArenaOptions& wish = {});
 /// Group of calls before the large arena exists.
 Group small_arena_group_of(const Group& group);
+/// Usual budget of a rank's arenas in host memory. Slots of large calls should stay in the host's
+/// cache.
+inline constexpr std::uint64_t kHostArenaBytes = 64ull << 20;
 /// Group of `ranks` H200s, a process each, with host memory mapped by all: for queries about calls
 /// that are not run. memory_bytes: 0 = default. models: other GPU models (topo/gpu_models.hpp).
+/// through_host: the GPUs do not address each other.
 Group usual_group(int ranks, bool overlap_compute = false, std::uint64_t memory_bytes = 0,
-                  unsigned most_blocks = 0, const std::vector<std::string>& models = {});
+                  unsigned most_blocks = 0, const std::vector<std::string>& models = {},
+                  bool through_host = false);
 /// Group of a pair of ranks of the communicator of usual_group().
 Group usual_pair(int ranks, std::uint64_t memory_bytes = 0,
                  const std::vector<std::string>& models = {});

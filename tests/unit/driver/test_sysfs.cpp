@@ -1,6 +1,11 @@
 // Tests of /sys: lists, addresses and missing files.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "base/text.hpp"
 #include "driver/nvml/api.hpp"
 #include "driver/sysfs/sysfs.hpp"
 
@@ -29,6 +34,25 @@ TEST_CASE("a system that tells nothing is no error") {
   CHECK(none.numa_of_pci("0000:06:00.0") == -1);
   CHECK(none.bridges_of_pci("0000:06:00.0").empty());
   CHECK(none.pcie_gb_per_s("0000:06:00.0") == 0);
+}
+
+TEST_CASE("rates of active ports are added") {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / text("plait_sysfs_{}", ::getpid());
+  const auto port = [&](const std::string& name, const std::string& state,
+                        const std::string& rate) {
+    const fs::path folder = root / "class/infiniband" / name / "ports/1";
+    fs::create_directories(folder);
+    std::ofstream(folder / "state") << state << "\n";
+    std::ofstream(folder / "rate") << rate << "\n";
+  };
+  port("mlx5_0", "4: ACTIVE", "400 Gb/sec (4X NDR)");
+  port("mlx5_1", "4: ACTIVE", "100 Gb/sec (4X EDR)");
+  port("mlx5_2", "1: DOWN", "40 Gb/sec (4X QDR)");
+  const double found = Sysfs(root.string()).rdma_gb_per_s();
+  fs::remove_all(root);
+  CHECK(found == 62.5);
+  CHECK(Sysfs("/nowhere").rdma_gb_per_s() == 0);
 }
 
 TEST_CASE("opening NVML never throws, and its facts are complete") {

@@ -1,0 +1,150 @@
+"""Lists every way of a request on a machine: engines and plans by lanes, with predicted times.
+
+`plait plan` prints the list of one size. `plait simulate -e` and the report show it over sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import plait
+from plait import _core, what_runs
+from plait.bench import engines
+from plait.bench.sizes import bandwidth
+
+MAY, NAMED, SIMULATED = "may run", "by name", "simulated"
+
+
+@dataclass(frozen=True)
+class Way:
+    """An engine or a plan. us: 0 = not simulated; may: whether a call takes it by itself."""
+
+    name: str
+    label: str
+    us: float
+    busbw: float
+    ops: int
+    sum_order: str
+    bound_by: str
+    may: str
+    is_engine: bool = False
+    runs: bool = False
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What runs, and all ways, fastest first; ways without a time come last."""
+
+    runs: what_runs.Runs
+    rows: list[Way]
+    refusals: list[tuple[str, str]]
+
+    @property
+    def running(self) -> Way:
+        return next(way for way in self.rows if way.runs)
+
+    @property
+    def best(self) -> Way:
+        """The fastest way that a call may take by itself."""
+        return next((way for way in self.rows if way.us and way.may == MAY), self.running)
+
+
+def _on_gpus(machine: plait.Topology) -> bool:
+    return any(device.kind == "gpu" for device in machine.devices)
+
+
+def nodes_of(machine: plait.Topology, request: plait.Request) -> int:
+    """Returns the number of nodes that the request's ranks are on."""
+    places = machine.rank_devices()[: request.ranks]
+    return len({machine.devices[place].node for place in places})
+
+
+def which_may(machine: plait.Topology, plan: plait.Plan) -> str:
+    """Returns MAY if a call without a strategy may take the plan, else how it is had."""
+    nodes = nodes_of(machine, plan.request)
+    if nodes > 1:
+        if any(path.startswith("net:") for path in plan.bytes_per_path()):
+            return SIMULATED  # no executor copies between nodes
+        if _on_gpus(machine):
+            return MAY if plan.strategy in ("multi_node", "library") else NAMED
+    if nodes <= 2 and plan.sum_order == "algorithm_order":
+        return NAMED
+    return MAY
+
+
+def chosen(machine: plait.Topology, request: plait.Request) -> what_runs.Runs:
+    """Returns what a call runs: an engine, else a plan by lanes."""
+    if _on_gpus(machine):  # CPU ranks run plans only
+        runs = what_runs.by_engine(machine, request)
+        if runs is not None:
+            return runs
+    taken = what_runs.taken_by_calls(machine, request)
+    if taken is None:
+        raise plait.UnsupportedError(f"no strategy takes {request.collective} on {machine.name}")
+    return what_runs.by_lanes(machine, taken, "simulated")
+
+
+def _of_runs(machine: plait.Topology, runs: what_runs.Runs) -> Way:
+    plan, is_engine = runs.plan, runs.engine != what_runs.LANES
+    return Way(
+        name=runs.engine if is_engine else plan.strategy,
+        label=engines.variant_of(runs.engine, runs.tuning) if is_engine else plan.label,
+        us=runs.predicted_us,
+        busbw=bandwidth(plan.request, runs.predicted_us / 1e6)["busbw"],
+        ops=plan.op_count(),
+        sum_order=plan.sum_order,
+        bound_by="" if is_engine else plait.simulate(plan, machine).bound_by,
+        may=MAY,
+        is_engine=is_engine,
+    )
+
+
+def of_call(
+    machine: plait.Topology,
+    request: plait.Request,
+    runs: what_runs.Runs | None = None,
+    ranked: tuple[list[plait.RankedPlan], list[tuple[str, str]]] | None = None,
+) -> Ways:
+    """Returns all ways of a call. runs: None = as calls choose; ranked: of plait.ranked."""
+    plans, refusals = ranked or plait.ranked(machine, request)
+    runs = runs or chosen(machine, request)
+    running = replace(_of_runs(machine, runs), runs=True)
+    rows = [running]
+    for one in plans:
+        if not running.is_engine and one.plan.label == running.label:
+            continue
+        time = one.timeline
+        rows.append(
+            Way(
+                name=one.plan.strategy,
+                label=one.plan.label,
+                us=time.total_ns / 1e3 if time else 0.0,
+                busbw=time.busbw_gb_per_s if time else 0.0,
+                ops=one.plan.op_count(),
+                sum_order=one.plan.sum_order,
+                bound_by=time.bound_by if time else "not simulated: budget spent",
+                may=which_may(machine, one.plan),
+            )
+        )
+    if _on_gpus(machine):
+        rows += [
+            _of_runs(machine, engine)
+            for engine in what_runs.engines(machine, request)
+            if engine.predicted_us and engine.engine != running.name
+        ]
+    rows.sort(key=lambda way: (not way.us, way.us))
+    return Ways(runs, rows, refusals)
+
+
+def rule(machine: plait.Topology, runs: what_runs.Runs) -> str:
+    """Returns the rule by which calls choose a plan by lanes."""
+    request = runs.plan.request
+    nodes = nodes_of(machine, request)
+    if nodes > 1 and _on_gpus(machine):
+        why = _core.why_library_runs(machine, request)
+        return f"as calls choose over nodes: {why or 'NCCL on each rail, plait in the nodes'}"
+    if _on_gpus(machine):
+        return "as calls choose: fastest by simulation of those that may run"
+    if request.collective == "all_reduce" and request.ranks == 2 and nodes == 1:
+        return "as calls choose: as measured on two CPU ranks, not by simulation"
+    return "as calls choose: on CPU ranks by the planner's estimate, not by simulation"

@@ -1,0 +1,82 @@
+// Chooses plans by lanes for described machines: nodes, their network, and what runs on them.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "comm/choose/choose.hpp"
+#include "comm/choose/multinode_choice.hpp"
+#include "comm/choose/what_runs.hpp"
+#include "cpu/float_mode.hpp"
+
+namespace plait {
+namespace {
+
+/// Engines access peers' memory, impossible across nodes.
+bool are_linked_in_a_node(const Topology& topology, const Request& request) {
+  const auto node = [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].node;
+  };
+  for (const int from : request.devices)
+    for (const int to : request.devices)
+      if (from != to && (node(from) != node(to) || find_link(topology, from, to) < 0)) return false;
+  return true;
+}
+
+bool on_gpus(const Topology& topology, const Request& request) {
+  return std::any_of(request.devices.begin(), request.devices.end(), [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].kind == DeviceKind::gpu;
+  });
+}
+
+/// Returns the speed of a node's NICs together, in a direction.
+double network_gb_per_s(const Topology& topology, int nodes) {
+  double gb_per_s = 0.0;
+  for (const Link& link : topology.links)
+    if (link.kind == LinkKind::net) gb_per_s = std::max(gb_per_s, link.gb_per_s);
+  const auto nics = std::count_if(topology.devices.begin(), topology.devices.end(),
+                                  [](const Device& one) { return one.kind == DeviceKind::nic; });
+  return gb_per_s * static_cast<double>(nics) / nodes;
+}
+
+/// Returns the nodes of a described machine. request: checked.
+Nodes described_nodes(const Topology& topology, const Request& request) {
+  std::vector<std::string> hosts;  // by rank
+  for (const int device : request.devices)
+    hosts.push_back(text("{}", topology.devices[static_cast<std::size_t>(device)].node));
+  Nodes nodes = nodes_of(hosts, 0, 0);
+  nodes.network_gb_per_s = network_gb_per_s(topology, nodes.count());
+  return nodes;
+}
+
+}  // namespace
+
+Plan taken_by_calls(const Topology& topology, const Request& given) {
+  const PlainFloats same_on_every_rank;
+  const Request request = checked(given, topology);
+  const Nodes nodes = described_nodes(topology, request);
+  const bool multinode = nodes.count() > 1;
+  CallOptions options;
+  if (multinode && on_gpus(topology, request)) options = multinode_options(nodes, request, false);
+  return Chooser(topology, {}, false, {}, multinode).pick(request, options);
+}
+
+std::string why_library_runs(const Topology& topology, const Request& given) {
+  const Request request = checked(given, topology);
+  const Nodes nodes = described_nodes(topology, request);
+  if (nodes.count() == 1 || !on_gpus(topology, request)) return {};
+  return why_library(nodes, request, false);
+}
+
+void take_host_paths(Plan& plan, const Topology& topology) {
+  for (Path& path : plan.paths)
+    if (path.links.size() == 1 && path.links.front() >= static_cast<int>(topology.links.size()))
+      if (std::optional<Path> way =
+              way_through_host(topology, path.devices.front(), path.devices.back()))
+        path = std::move(*way);
+}
+
+bool may_run_engines(const Topology& topology, const Request& placed) {
+  return placed.ranks >= 2 && placed.ranks <= cuda::kMaxCudaRanks && placed.count != 0 &&
+         (are_linked_in_a_node(topology, placed) || go_through_host(topology, placed));
+}
+
+}  // namespace plait
