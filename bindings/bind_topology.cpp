@@ -8,6 +8,7 @@
 #include "bind.hpp"
 #include "plait/topology.hpp"
 #include "topo/parameters.hpp"
+#include "topo/shipped.hpp"
 
 using namespace plait;
 
@@ -92,6 +93,14 @@ void bind_topology(nb::module_& module) {
   module.def("load_topology", &load_topology, nb::arg("name_or_file"),
              "A shipped topology by name, a JSON file by path, or \"local-cpu\".");
   module.def("shipped_topologies", &shipped_topologies);
+  module.def(
+      "shipped_topology_text",
+      [](const std::string& name) {
+        for (const ShippedFile& file : shipped_files())
+          if (name == file.name) return std::string(file.begin, file.end);
+        return std::string();
+      },
+      nb::arg("name"), "The file of a shipped topology; empty if no file has that name.");
   module.def(
       "topology_parameters",
       [] {

@@ -474,6 +474,18 @@ def test_a_shell_completes_machines_collectives_and_strategies(words, wanted):
     assert wanted in done.stdout.split(), done
 
 
+def test_a_written_machine_keeps_switches_and_network(tmp_path):
+    file = tmp_path / "mine.json"
+    done = plait_command("topo", "-T", "hgx-h200", "--write", str(file))
+    assert done.stdout == f"wrote {file}: plait plan all_reduce -T {file}\n", done
+    said = json.loads(file.read_text())
+    assert said["switches"] and said["network"]
+    assert plait.load_topology(str(file)).to_json() == plait.load_topology("hgx-h200").to_json()
+    again = tmp_path / "again.json"
+    plait_command("topo", "-T", str(file), "--write", str(again))
+    assert again.read_text() == file.read_text()
+
+
 def test_a_file_of_another_tool_is_named_as_such():
     file = Path(__file__).parents[1] / "machines" / "rtx-5090-x2.txt"
     done = plait_command("plan", "all_reduce", "-T", str(file))

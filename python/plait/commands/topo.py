@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import plait
-from plait import gpu, machines, outputs
+from plait import _core, gpu, machines, outputs
 from plait.commands.console import (
     JsonOption,
     TopologyOption,
@@ -82,12 +83,24 @@ def topo(
         machine = asked_machine(topology, without)
         if parameters:
             _show_parameters(machine, as_json)
+        elif write and not as_json:
+            out.print(f"wrote {write}: plait plan all_reduce -T {write}", markup=False)
         else:
             out.print(machine.to_json() if as_json else str(machine), markup=False)
             if not as_json and not topology:
                 _print_direct_access()
     if write:
-        outputs.write_text(write, machine.to_json() + "\n")
+        own = "" if measure or without else _own_text(topology)
+        outputs.write_text(write, own or machine.to_json() + "\n")
+
+
+def _own_text(name: str) -> str:
+    """Returns the file of a named machine, which may have `switches` and a `network`; empty for
+    machines without a file: this machine, several nodes."""
+    name = name or os.environ.get("PLAIT_TOPOLOGY", "")
+    if name and Path(name).is_file():
+        return Path(name).read_text()
+    return "" if os.environ.get("PLAIT_DATA_DIR") else _core.shipped_topology_text(name)
 
 
 def _print_direct_access() -> None:
