@@ -201,7 +201,7 @@ class Price {
         {"one_shot", &Price::lines_ns},    {"two_shot", &Price::lines_ns},
         {"direct_ll", &Price::lines_ns},   {"ll_chain", &Price::ll_chain_ns},
         {"tiled", &Price::tiles_ns},       {"scatter_ring", &Price::scatter_ring_ns},
-        {"messages", &Price::messages_ns},
+        {"messages", &Price::messages_ns}, {"direct_chunks", &Price::chunks_ns},
     };
     const auto found = kPrices.find(name_now(kernel));
     return found == kPrices.end() ? nullptr : found->second;
@@ -218,8 +218,8 @@ class Price {
   void go_through_host() {
     costs_.line_hop_ns = costs_.line_hop_host_ns;
     costs_.tile_hop_ns = costs_.tile_hop_host_ns;
-    const double share =
-        name_now(plan_.kernel) == "tiled" ? costs_.tile_host_share : costs_.line_host_share;
+    const bool is_cleared = name_now(plan_.kernel) != "tiled" && plan_.kernel != "direct_chunks";
+    const double share = is_cleared ? costs_.line_host_share : costs_.tile_host_share;
     for (SharedResource& one : shared_) one.gb_per_s *= parts_.both_ways ? share : (1 + share) / 2;
   }
   double param(const char* key, double least) const {
@@ -452,6 +452,16 @@ class Price {
            param("ring_steps", 1) * costs_.ring_step_ns +
            link_ns(others * part, 1.0, 1.0, [](double) { return 1.0; }) +
            param("piece_bytes", 1) / costs_.ring_take_gb_per_s;
+  }
+
+  // A piece waits for its first packet, then for its first chunk of all blocks; while a chunk is
+  // read, the next is written.
+  double chunks_ns() const {
+    const double bytes = std::max(parts_.sent, parts_.taken) * parts_.bytes;
+    const double pieces = std::max(1.0, has("pieces"));
+    const double chunk = 16.0 * param("blocks", 1) * param("chunk_units", 1);
+    const double first = costs_.line_hop_ns + link_ns(std::min(chunk, bytes / pieces));
+    return pieces * first + link_ns(bytes);
   }
 
   double messages_ns() const {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "conformance/engine_calls.hpp"
+#include "gpu/chunk/chunk_memory.hpp"
 #include "gpu/ll/ll_memory.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tiled_shape.hpp"
@@ -78,6 +79,7 @@ inline std::vector<Group> groups_of(int ranks) {
   groups.push_back(host_group(ranks));
   for (const ArenaPart* const part : {&kSentinelPackets, &kFlagPackets, &kTileMemory})
     groups.back().sizes[*part] = groups.front().sizes[*part];
+  groups.back().sizes[kChunkMemory] = 2 * groups.front().sizes[kSentinelPackets];
   return groups;
 }
 

@@ -100,6 +100,10 @@ inline unsigned load_flag(const unsigned* at) {
   let_others_run();
   return std::atomic_ref(*const_cast<unsigned*>(at)).load(std::memory_order_acquire);
 }
+inline unsigned long long load_flag_64(const unsigned long long* at) {
+  let_others_run();
+  return std::atomic_ref(*const_cast<unsigned long long*>(at)).load(std::memory_order_acquire);
+}
 inline void store_flag(unsigned* at, unsigned value) {
   plait_test::note(plait_test::Touch::raise, at, &value, sizeof value);
   std::atomic_ref(*at).store(value, std::memory_order_release);

@@ -14,7 +14,7 @@ namespace {
 
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
                  bool with_host = true);
-void check_collectives(int ranks, bool processes);
+void check_collectives(int ranks, bool processes, const std::string& named = "");
 void check_lonely(const std::string& kernel, int host_permille = 0, int host_cpu_permille = 0);
 void check_overlapping(int ranks, const std::string& kernel);
 
@@ -278,8 +278,10 @@ TEST_CASE("kernels whose arenas lie in host memory give the reference's bits") {
   for (const int ranks : {ranks_to_use(), 2 * ranks_to_use()}) {
     if (ranks > static_cast<int>(kScalars.size())) continue;
     CAPTURE(ranks);
-    check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "direct_ll"}, false);
+    check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "direct_ll", "direct_chunks"},
+                false);
     check_collectives(ranks, false);
+    check_collectives(ranks, false, "direct_chunks");
     on_gpus(ranks, false, check_long);
   }
 }
@@ -401,12 +403,13 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
 }
 
 /// Both kernels in turn at any size; engines in small pieces, in turn with a share through the
-/// host.
+/// host. `named`: that engine instead, unless "".
 std::size_t wrong_as_chosen(GpuFixture& gpu, const Plan& plan, bool in_place, bool engines,
-                            unsigned seed) {
+                            unsigned seed, const std::string& named) {
   const Request& request = plan.request;
   const auto variant_of = [&](bool captured) {
-    EngineVariant variant{engines                                                      ? "rotation"
+    EngineVariant variant{!named.empty()                                               ? named
+                          : engines                                                    ? "rotation"
                           : !captured && bench::takes(*gpu.cuda, "direct_ll", request) ? "direct_ll"
                                                                                        : "tiled"};
     if (engines) variant.tuning.tile_units = 4096;
@@ -416,7 +419,7 @@ std::size_t wrong_as_chosen(GpuFixture& gpu, const Plan& plan, bool in_place, bo
   return wrong_enqueued(gpu, plan, in_place, variant_of, seed);
 }
 
-void check_collectives(int ranks, bool processes) {
+void check_collectives(int ranks, bool processes, const std::string& named) {
   std::vector<Plan> plans = exact_plans(ranks);
   for (Plan& plan : plans_of_every_op(ranks)) plans.push_back(std::move(plan));
   const GpuFindings* all = on_gpus(ranks, processes, [&](GpuFixture& gpu, GpuFindings& findings) {
@@ -425,7 +428,7 @@ void check_collectives(int ranks, bool processes) {
       for (const bool in_place : {false, true}) {
         const Collective what = plan.request.collective;
         if (in_place && !goes_in_place(what)) continue;
-        const std::size_t wrong = wrong_as_chosen(gpu, plan, in_place, processes, ++seed);
+        const std::size_t wrong = wrong_as_chosen(gpu, plan, in_place, processes, ++seed, named);
         ++findings.checked;
         if (wrong != 0)
           findings.add(gpu.rank, text("{} x{} {} {} root {}{}{} bytes wrong\n", name_of(what),

@@ -113,6 +113,11 @@ __device__ inline unsigned load_flag(const unsigned* at) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
+__device__ inline unsigned long long load_flag_64(const unsigned long long* at) {
+  unsigned long long value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
 /// Relaxed load for polling: each acquire would empty the L1 cache of the whole SM. A single
 /// load_flag() follows the last poll.
 __device__ inline unsigned peek_flag(const unsigned* at) {

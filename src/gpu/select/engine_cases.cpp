@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "gpu/chunk/chunk_memory.hpp"
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/copy/exchange_cut.hpp"
 #include "gpu/ll/ll_memory.hpp"
@@ -156,6 +157,7 @@ Group host_group(int ranks) {
   Group group = tiny_group(ranks);
   group.through_host = true;
   group.has_host_reducer = false;
+  group.sizes[kChunkMemory] = static_cast<std::uint64_t>(ranks - 1) << 18;
   if (ranks != 2) return group;
   constexpr std::uint64_t kChunk = 64 << 10;
   group.sizes[kCopyMemory] = 0;

@@ -1,0 +1,50 @@
+// Sizes of the chunks' memory, and the names of chunk kernels (the macros of
+// gpu/chunk/direct_chunks.cu define them).
+#include "gpu/chunk/chunk_memory.hpp"
+
+#include "base/text.hpp"
+#include "gpu/engine/kernel_types.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kMib = 1ull << 20;
+
+/// Over links, packets and tiles are faster. A half of 4 MiB per peer holds the messages for which
+/// chunks are meant: copy engines carry larger ones.
+std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
+  if (!group.through_host || group.ranks < 2) return {};
+  const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
+  return {{.part = &kChunkMemory,
+           .is_small_tier = !wish.two_tiers,
+           .least = peers * kMib,
+           .good = peers * 4 * kMib,
+           .best = peers * 4 * kMib,
+           .step = peers * kMib / 4,
+           .turn = kLargestCallsTurn}};
+}
+
+KernelUses chunk_uses(int ranks) {
+  KernelUses uses;
+  for (const Request& request : requests_of_all_kernels(ranks))
+    uses[chunk_kernel(request)] = {kChunkThreads, 0};
+  return uses;
+}
+
+}  // namespace
+
+const KernelFamily kChunkKernels{"direct_chunks", chunk_uses};
+
+const Resources& chunk_resources() {
+  static const Resources resources{{&kChunkFlags}, {&kChunkMemory}, sizes_of, {&kChunkKernels}, {}};
+  return resources;
+}
+
+std::string chunk_kernel(const Request& request) {
+  const char* const kind = !reduces(request.collective)  ? "_place"
+                           : sums_common_floats(request) ? "_sum"
+                                                         : "_any";
+  return joined("plait_direct_chunks_", name_of(moved_type(request)), kind);
+}
+
+}  // namespace plait::cuda
