@@ -86,7 +86,7 @@ def test_all_is_laid_out_and_fits(html: Path, tmp_path: Path) -> None:
         "plait",
         "Links (GB/s a direction)",
     ]
-    assert len(said["svgs"]) == 3
+    assert len(said["svgs"]) == 4  # links, bandwidths, timeline and its lanes
     assert all(width > 400 and height > 60 for _, _, width, height in said["svgs"])
     assert len(said["tables"]) == 1
     width, window, _ = said["page"]
