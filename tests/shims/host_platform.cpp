@@ -195,8 +195,7 @@ class HostEngine : public CommEngine {
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->ahead_of_nccl != false;
     const GpuCallsOptions& options = shared_->options;
-    return (options.bitwise || group_.has_broken_paths ||
-            cuda::is_measured(group_.kind, group_.ranks)) &&
+    return (options.bitwise || group_.has_broken_paths || is_measured_beside_nccl(group_)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   std::string how(const Request&) const override { return "over host memory"; }

@@ -80,6 +80,19 @@ def test_two_gpus_of_a_measured_kind_are_served_through_host_memory(run_case, mo
     assert _host_memory() <= before
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_comparisons_through_host_memory_hold_where_nccl_goes_there_too(run_case, tmp_path, mode):
+    """PLAIT_THROUGH_HOST=1 leaves NCCL's direct access, beside which no row was measured."""
+    own = {"PLAIT_DEBUG": "WARN", "PLAIT_THROUGH_HOST": "1"}
+    for row in run_case("all_reduce", 2, mode, env=own):
+        assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
+    (line,) = [line for line in run_case.stderr.splitlines() if "stays on NCCL" in line]
+    assert "PLAIT_THROUGH_HOST=1 takes it for all GPUs" in line
+    for env in (BITWISE, _table(tmp_path), {"NCCL_P2P_DISABLE": "1"}):
+        for row in run_case("all_reduce", 2, mode, env=own | env):
+            assert row["wrong"] == 0 and row["served"] > 0
+
+
 @pytest.mark.parametrize(("said", "ranks"), ALLOWED)
 @pytest.mark.parametrize("mode", MODES)
 def test_direct_access_is_taken_where_nccl_may_take_it(run_case, mode, said, ranks):

@@ -72,8 +72,10 @@ std::string date_now() {
   return words;
 }
 
-std::string machine_of(const GpuGroup& group) {
-  return group.tuning_machine.empty() ? "unknown" : group.tuning_machine;
+/// Of calls through host memory, NCCL's go through host memory too, or have a table of their own.
+std::string machine_of(const GpuGroup& group, const std::string& nccl) {
+  if (group.tuning_machine.empty()) return "unknown";
+  return group.tuning_machine + (!nccl.empty() && group.nccl_goes_direct ? "-ncclp2p" : "");
 }
 
 /// Rank 0's decision.
@@ -91,7 +93,7 @@ class Lead {
     file_ = tuning_file(env, group, first.nccl);
     // An unknown machine has no table of its own, only the table named by PLAIT_TUNING.
     keeps_ = !group.tuning_machine.empty() && !file_.empty();
-    key_ = text("{} {} {} {}", machine_of(group), first.nccl, group.ranks, group.kind);
+    key_ = text("{} {} {} {}", machine_of(group, first.nccl), first.nccl, group.ranks, group.kind);
   }
 
   Decision decide() {
@@ -138,7 +140,9 @@ class Lead {
 
  private:
   bool wants_table() const {
-    if (!env_.tuning.empty() || cuda::is_measured(group_.kind, group_.ranks)) return false;
+    const bool is_measured = first_.nccl.empty() ? cuda::is_measured(group_.kind, group_.ranks)
+                                                 : is_measured_beside_nccl(group_);
+    if (!env_.tuning.empty() || is_measured) return false;
     const std::string why = !env_.autotune ? "PLAIT_AUTOTUNE is 0" : first_.why_not;
     if (!why.empty()) log(LogLevel::info, 0, text("does not measure this machine: {}", why));
     return why.empty();
@@ -246,8 +250,8 @@ std::string measured(const GpuGroup& group, const cuda::Exchange& exchange,
 }  // namespace
 
 std::string tuning_file(const Env& env, const GpuGroup& group, const std::string& nccl) {
-  return cuda::tuning_file(env,
-                           {machine_of(group), group.ranks, cuda::cuda_driver_version(), nccl});
+  return cuda::tuning_file(
+      env, {machine_of(group, nccl), group.ranks, cuda::cuda_driver_version(), nccl});
 }
 
 void learn_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,

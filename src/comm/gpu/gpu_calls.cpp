@@ -61,7 +61,8 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
     : group_(std::move(group)), options_(std::move(options)) {
   make_rank(exchange);
   options_.share_memory = nullptr;  // Of the set-up alone.
-  const bool as_measured = cuda::is_measured(group_.kind, group_.ranks);
+  const bool as_measured = options_.beats_nccl ? is_measured_beside_nccl(group_)
+                                               : cuda::is_measured(group_.kind, group_.ranks);
   const bool predicts = group_.why_no_topology.empty() && !options_.beats_nccl;
   const auto selector = [&](const cuda::Group& of, cuda::PredictPlan predict_plan) {
     return std::make_unique<const cuda::Selector>(

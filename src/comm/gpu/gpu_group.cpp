@@ -22,6 +22,11 @@
 #include "plait/error.hpp"
 
 namespace plait {
+namespace {
+
+constexpr const char* kAsSet = "PLAIT_THROUGH_HOST=1 takes it for all GPUs";
+
+}  // namespace
 
 std::vector<int> GpuGroup::devices_of_ranks() const {
   std::vector<int> found = devices.empty() ? rank_devices(topology) : devices;
@@ -61,7 +66,6 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
 std::string why_no_direct_access(const GpuGroup& group, const Env& env,
                                  const cuda::Measure& distance, const cuda::Addresses& addresses) {
   if (group.ranks == 1) return "";
-  if (env.through_host == AutoFlag::on) return "PLAIT_THROUGH_HOST=1 takes it for all GPUs";
   const std::string why = cuda::why_no_direct_access(cuda::direct_access(), group.rank, group.uuids,
                                                      distance, addresses);
   if (!why.empty() && env.through_host == AutoFlag::off)
@@ -69,34 +73,39 @@ std::string why_no_direct_access(const GpuGroup& group, const Env& env,
         ErrorCode::unsupported,
         text("{}, which plait needs; PLAIT_THROUGH_HOST=auto takes the way through host memory",
              why));
-  return why;
+  return why.empty() && env.through_host == AutoFlag::on ? kAsSet : why;
 }
 
 void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
                       const std::string& why_no_direct_access,
                       const std::function<void(GpuGroup)>& make) {
-  const auto make_for = [&](const std::string& why, bool is_broken) {
+  const auto make_for = [&](const std::string& why, bool is_found, bool is_broken) {
     GpuGroup agreed = group;
     agreed.has_broken_paths = is_broken;
     agree_on_arenas(agreed, exchange, why);
+    agreed.nccl_goes_direct |= is_found;
     make(std::move(agreed));
   };
   try {
-    make_for(why_no_direct_access, false);
+    make_for(why_no_direct_access, false, false);
   } catch (const cuda::NoDirectAccess& found) {
     if (env.through_host == AutoFlag::off) throw;
     if (group.rank == 0)
       log(LogLevel::warn, 0,
           text("GPUs of {} ranks communicate through host memory: {}", group.ranks,
                reason_of(found)));
-    make_for(reason_of(found), found.is_broken());
+    make_for(reason_of(found), true, found.is_broken());
   }
 }
 
 void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
                      const std::string& why_no_direct_access) {
-  for (const std::string& reason : exchange(why_no_direct_access))
+  bool holds_for_nccl = false;
+  for (const std::string& reason : exchange(why_no_direct_access)) {
     if (group.through_host.empty()) group.through_host = reason;
+    holds_for_nccl |= !reason.empty() && reason != kAsSet;
+  }
+  group.nccl_goes_direct = !group.through_host.empty() && !holds_for_nccl;
   if (group.through_host.empty()) return;
   log(LogLevel::info, group.rank, text("through host memory: {}", group.through_host));
   if (!group.reach.host)
@@ -154,8 +163,12 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
   group.reach = reach_of(group.topology, group.devices_of_ranks(), masks);
 }
 
+bool is_measured_beside_nccl(const GpuGroup& group) {
+  return cuda::is_measured(group.kind, group.ranks) && !group.nccl_goes_direct;
+}
+
 void require_measured(const GpuGroup& group, const std::string& why_no_table) {
-  if (cuda::is_measured(group.kind, group.ranks)) return;
+  if (is_measured_beside_nccl(group)) return;
   const std::vector<cuda::TuningRow>& rows = group.tuning.rows();
   if (group.tuning.has(cuda::RowUse::overlap_compute, group.ranks)) {
     const bool is_ahead = std::any_of(rows.begin(), rows.end(), [](const cuda::TuningRow& row) {

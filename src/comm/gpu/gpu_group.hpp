@@ -21,6 +21,10 @@ struct GpuGroup {
   std::string kind;                ///< model of all GPUs; empty = several models
   bool in_processes = false;       ///< a process per rank
   std::string through_host;  ///< why arenas lie in host memory; empty = they lie in GPU memory
+  /// Whether plait alone takes arenas in host memory, by PLAIT_THROUGH_HOST=1 or since a driver
+  /// mapped no memory of a peer. NCCL may keep direct access then, and times beside an NCCL that
+  /// goes through host memory do not count.
+  bool nccl_goes_direct = false;
   /// Whether the path check has found broken a direct access that the driver grants. NCCL may hang
   /// on such GPUs, so plait serves all calls that its engines can run, even if NCCL is faster.
   bool has_broken_paths = false;
@@ -60,6 +64,8 @@ void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
 /// topology is an error only with masks, since kernels need no topology.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
                     const std::function<Topology()>& look, const std::vector<std::string>& masks);
+/// True if the library's tables compare such GPUs with NCCL on the way that NCCL takes here.
+bool is_measured_beside_nccl(const GpuGroup& group);
 /// Throws Error(unsupported), alike on all ranks, without data on calls that beat NCCL: GPUs of an
 /// unmeasured model, and no tuning table, or one in which NCCL is always faster. why_no_table:
 /// empty = `plait tune` can make a table.

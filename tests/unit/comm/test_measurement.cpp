@@ -262,6 +262,21 @@ TEST_CASE("a failure of one rank ends the measurement of all with the same error
   }
 }
 
+TEST_CASE("calls through host memory beside an NCCL with direct access have a table of their own") {
+  REQUIRE(setenv("XDG_CACHE_HOME", "/x", 1) == 0);
+  GpuGroup group;
+  group.ranks = 2;
+  group.tuning_machine = "abc-host";
+  const std::string alone = tuning_file(Env(), group, ""),
+                    beside = tuning_file(Env(), group, "2.9");
+  CHECK(alone.rfind("/x/plait/tuning-abc-host-cuda", 0) == 0);
+  CHECK(beside.rfind("/x/plait/tuning-abc-host-cuda", 0) == 0);
+  group.nccl_goes_direct = true;
+  CHECK(tuning_file(Env(), group, "") == alone);
+  CHECK(tuning_file(Env(), group, "2.9").rfind("/x/plait/tuning-abc-host-ncclp2p-cuda", 0) == 0);
+  REQUIRE(unsetenv("XDG_CACHE_HOME") == 0);
+}
+
 TEST_CASE("a machine's key has the links of the ranks' GPUs, not their numbers") {
   const Topology box = load_topology("l40s-x4");
   CHECK(tuning_machine(box, {0, 1, 2, 3}) == fingerprint(box));
