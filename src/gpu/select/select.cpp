@@ -114,8 +114,7 @@ Selector::Simulated Selector::simulated(const Request& request) const {
     const double us = predict_(*engine, request);
     if (us < least) least = us, found.engine = engine;
   }
-  // Without an engine of known time the plan runs, if its own is known.
-  if (predict_plan_ && !group_.leaves_sms())
+  if (found.engine != nullptr && predict_plan_ && !group_.leaves_sms())
     found.plan_is_faster = least > kSure * predict_plan_(request);
   return found;
 }
