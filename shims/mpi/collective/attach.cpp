@@ -133,7 +133,9 @@ CommunicatorOptions options_for(const RankPosition& position) {
 
 /// Thrown on a rank on which the MPI has failed in a step of a set-up. The rank cannot know how its
 /// peers' step has ended: they may go on to the next step, and wait there for this rank.
-struct StepFailed {};
+struct StepFailed {
+  int code;  ///< the MPI's
+};
 
 /// Text that rank 0 sends to all ranks with a step of a set-up: a socket path has at most 107
 /// bytes.
@@ -162,8 +164,9 @@ struct Step {
 Step agree(const Step& mine, Handle comm) {
   Step all(true);
   all.numbers[0] = -1;
-  if (min_over_ranks(mine.numbers, all.numbers, comm) == 0) return all;
-  if (all.numbers[0] != 0) throw StepFailed{};
+  const int code = min_over_ranks(mine.numbers, all.numbers, comm);
+  if (code == 0) return all;
+  if (all.numbers[0] != 0) throw StepFailed{code};
   return Step(false);  // a minimum of 0 is final: the peers have ended the set-up too
 }
 
@@ -195,8 +198,8 @@ std::unique_ptr<Communicator> create_on_all(const CommunicatorOptions& options, 
 /// Throws StepFailed.
 std::optional<Handle> private_comm(Handle comm, const RankPosition& position, bool can) {
   Handle made = 0;
-  if (native().Comm_split(comm, can ? 0 : 1, position.rank, &made) != 0) {
-    if (can) throw StepFailed{};
+  if (const int code = native().Comm_split(comm, can ? 0 : 1, position.rank, &made); code != 0) {
+    if (can) throw StepFailed{code};
     return std::nullopt;
   }
   const Handle own = native().abi.at(&made, 0);
@@ -343,6 +346,7 @@ bool any_uses_gpus(Handle comm) {
   std::array<int, 1> none_does{1};
   const int code = min_over_ranks({uses_gpus() ? 0 : 1}, none_does, comm);
   // The peers go on. A minimum of 0 is final: they have found that a rank uses GPUs.
+  if (code != 0 && is_revoked(comm)) throw NativeFailure{code};
   if (code != 0)
     log(LogLevel::warn, -1, text("the MPI failed as ranks asked who uses GPUs (code {})", code));
   return none_does[0] == 0;
@@ -375,9 +379,11 @@ std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, 
   try {
     return position.nodes > 1 ? attach_multinode(comm, position, can)
                               : attach_in_node(comm, position, can);
-  } catch (const StepFailed&) {
+  } catch (const StepFailed& failed) {
     log(LogLevel::warn, position.rank,
         "a communicator stays native: the MPI failed on this rank in the set-up");
+    // No call on a revoked communicator ends well, so no call pairs with another.
+    if (is_revoked(comm)) throw NativeFailure{failed.code};
   }
   // Here all that peers might still wait for is closed, so they come to their next step, and end
   // the set-up because this rank cannot go on. The program's next call would pair with that step.

@@ -182,9 +182,14 @@ ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t 
 /// Attaches the communicator of a call. If that fails, all later calls on the communicator are
 /// native. Deletes the communicator's entry then.
 ServedComm* attach_or_forward(Handle comm, const RankPosition& position) {
-  ServedComm* const made = attach_state(comm, position, kMaxAttached);
-  if (made == nullptr) forward(comm);
-  return made;
+  try {
+    ServedComm* const made = attach_state(comm, position, kMaxAttached);
+    if (made == nullptr) forward(comm);
+    return made;
+  } catch (const NativeFailure&) {
+    forward(comm);
+    throw;
+  }
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ int call_errhandler(Handle comm, int code);
 /// waits up to a second until the MPI knows of the lost rank or the revocation, since the program
 /// may query the MPI next.
 int report(Handle comm, const std::exception& caught);
-/// Thrown in MPI_Init after the native MPI has failed in an exchange of plait's. The MPI has called
-/// the error handler already.
+/// Thrown after the native MPI has failed in an exchange of plait's in MPI_Init, or on a revoked
+/// communicator. The MPI has called the error handler already.
 struct NativeFailure {
   int code;  ///< the MPI's, for the program
 };
