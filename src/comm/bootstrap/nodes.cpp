@@ -49,9 +49,10 @@ std::string nic_rate() {
 }
 
 double network_gb_per_s_of(const std::vector<std::string>& rates) {
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  std::int64_t least = kMost;
   for (const std::string& rate : rates)
-    least = std::min(least, parse_integer("rate of NICs", rate, 0, least));
+    least = std::min(least, parse_integer("rate of NICs", rate, 0, kMost));
   return rates.empty() ? 0.0 : static_cast<double>(least) / 1e3;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cfenv>
 
+#include "comm/bootstrap/nodes.hpp"
 #include "comm/choose/choose.hpp"
 #include "comm/choose/what_runs.hpp"
 #include "cpu/float_mode.hpp"
@@ -174,4 +175,11 @@ TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked within 50 ms, an
         for (const std::uint64_t scratch : one.plan.scratch_bytes) CHECK(scratch <= 256u << 20);
     }
   MESSAGE("the slowest took ", slowest_ms, " ms");
+}
+
+TEST_CASE("nodes of unlike NICs have the rate of the slowest") {
+  CHECK(network_gb_per_s_of({"12500", "50000"}) == 12.5);
+  CHECK(network_gb_per_s_of({"50000", "12500"}) == 12.5);
+  CHECK(network_gb_per_s_of({"0", "50000"}) == 0.0);
+  CHECK(network_gb_per_s_of({}) == 0.0);
 }
