@@ -19,6 +19,7 @@ struct ChunkThreads {
 
 struct ChunkShared {
   volatile unsigned sent;  ///< chunks of the input that have been read for peers
+  bool was_broken;         ///< the communicator had failed as the block began
 };
 
 /// kHandling: kReduceParts or kPlaceParts.
@@ -48,7 +49,7 @@ struct DirectChunks {
         half((number & 1) * given.half_bytes),
         units(static_cast<unsigned>((given.shape.part_bytes + 15) / 16)),
         chunks(chunks_of_block()),
-        broken(given.state->failed != kNoFault) {}
+        broken(between.was_broken) {}
 
   __device__ unsigned chunks_of_block() const {
     const unsigned first = blockIdx.x * args.chunk_units, step = gridDim.x * args.chunk_units;
@@ -207,9 +208,13 @@ struct DirectChunks {
 template <DataType kType, int kOp, int kHandling, class Threads = ChunkThreads>
 __device__ void direct_chunks(const DirectChunksArgs& args) {
   PLAIT_SHARED(ChunkShared, shared);
-  if (threadIdx.x == 0) shared.sent = 0;
-  __syncthreads();
   wait_for_grid_before();
+  // One thread looks for a fault, since threads of different minds would leave a team's barrier.
+  if (threadIdx.x == 0) {
+    shared.sent = 0;
+    shared.was_broken = args.state->failed != kNoFault;
+  }
+  __syncthreads();
   if (args.state->has_neighbour == 0) let_next_grid_start();  // early, as in two_shot
   DirectChunks<kType, kOp, kHandling, Threads> call(args, shared);
   if (!call.broken) {
