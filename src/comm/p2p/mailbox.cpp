@@ -178,8 +178,11 @@ std::shared_ptr<Message> Mailbox::receive(int peer, const MessageKey& key, void*
   if (!closed_.empty() || !closing_.empty()) check_open(message->what());
   if (!match_unexpected(message)) {
     receives_.push_back(message);
-    for (const auto& from : in_)
-      if (from != nullptr && (peer == kAnySource || peer == from->peer())) read(*from);
+    for (const auto& from : in_) {
+      if (from == nullptr || (peer != kAnySource && peer != from->peer())) continue;
+      from->held_back_since_ns = 0;  // each receive has the whole time
+      read(*from);
+    }
     fail_orphaned_receives();
   }
   leave(lock);
