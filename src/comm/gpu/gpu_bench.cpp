@@ -162,7 +162,8 @@ class GpuBench : public CallBench {
   void close() override {
     {
       const cuda::Current current(calls_->rank().context());
-      if (stream_ != nullptr) cuda::api().stream_synchronize(stream_);
+      // A call beside may wait for a rank whose own call has failed.
+      if (stream_ != nullptr && attempt([&] { await(); })) end_calls();
       drop_prepared();
     }
     exchange_("calls have ended");
