@@ -131,6 +131,15 @@ def test_launch_tags_whole_lines_and_names_the_rank_that_others_lost(tmp_path):
     assert "[2] no more" in lines and done.returncode == 1
 
 
+def test_tagged_lines_wait_for_a_slow_reader():
+    words = [*LAUNCH, "--tag", "-n", "2", "--", "seq", "1", "9000"]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert job.stdout is not None
+    time.sleep(3)  # the pipe is full meanwhile, and the ranks have ended
+    assert len(job.stdout.read().splitlines()) == 18000
+    assert job.wait(60) == 0
+
+
 @pytest.mark.parametrize("options", [[], ["--tag"]])
 @pytest.mark.parametrize("handles", [False, True])
 def test_an_interrupt_ends_launched_ranks(options, handles):

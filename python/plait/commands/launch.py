@@ -36,6 +36,8 @@ class Tags:
     def __init__(self) -> None:
         self.lost_a_peer: set[int] = set()
         self._threads: list[threading.Thread] = []
+        self._passed_on = time.monotonic()  # when the last line was written
+        self._is_writing = False  # a line that its reader has not taken yet
         self._lock = threading.Lock()
 
     def add(self, rank: int, process: subprocess.Popen[bytes]) -> None:
@@ -52,17 +54,24 @@ class Tags:
             if sink is sys.stderr and PEER_LOST in line:
                 self.lost_a_peer.add(rank)
             with self._lock:
+                self._is_writing = True
                 try:
                     sink.buffer.write(tag + line.rstrip(b"\r\n") + b"\n")
                     sink.buffer.flush()
                 except OSError:  # nobody reads on; the rank may not block
-                    continue
+                    pass
+                self._is_writing, self._passed_on = False, time.monotonic()
 
     def close(self) -> None:
-        """Waits for the last lines, not for processes that hold the outputs open."""
-        deadline = time.monotonic() + DRAIN_S
+        """Waits for the last lines, also of a slow reader, not for processes that hold the outputs
+        open."""
+        began = time.monotonic()
         for reading in self._threads:
-            reading.join(max(0.0, deadline - time.monotonic()))
+            while reading.is_alive():
+                reading.join(0.05)
+                quiet_since = max(began, self._passed_on)
+                if not self._is_writing and time.monotonic() > quiet_since + DRAIN_S:
+                    return
 
 
 def environment(rank: int, ranks: int, job: str) -> dict[str, str]:
@@ -106,7 +115,7 @@ def launch(
         keeper.close()
         cannot_run(command, error)
     interrupts: list[float] = []
-    # The terminal signals the ranks too; a program may use its first Ctrl-C to end in order.
+    # The terminal signals the ranks too; a program has INTERRUPT_GRACE_S to end in order.
     signal.signal(signal.SIGINT, lambda *_: interrupts.append(time.monotonic()))
     signal.signal(signal.SIGTERM, lambda number, _: _end(started, number))
     failed, is_interrupted = _wait(started, interrupts)
