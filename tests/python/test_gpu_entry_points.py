@@ -603,6 +603,22 @@ def test_tune_writes_the_files_that_communicators_name():
     assert tune_command.files_of(own, content, "t.json") == [("t.json", content)]
 
 
+def test_the_table_beside_nccl_is_named_though_only_one_job_times_nccl(monkeypatch):
+    def rows_of(entry, ranks, task):
+        beside = "/c/t-nccl2.28.9-2.json" if task["against"] else ""
+        nccl = "2.28.9" if task["against"] else ""
+        yield {"total": 1, "nccl": nccl, "files": {"alone": "/c/t-2.json", "beside_nccl": beside}}
+        yield {"when": task["setting"]}
+
+    monkeypatch.setattr(tune_command, "rows_of", rows_of)
+    monkeypatch.setattr(tune_command, "_finds_nccl", lambda: True)
+    task = {"ranks": 2, "collectives": ["all_reduce"]}
+    facts, rows = tune_command._measured(task, 10.0)
+    assert {row["when"] for row in rows} == {"overlap_compute", "alone"}
+    assert facts["files"] == {"alone": "/c/t-2.json", "beside_nccl": "/c/t-nccl2.28.9-2.json"}
+    assert facts["nccl"] == "2.28.9" and facts["total"] == 2
+
+
 @pytest.mark.parametrize(
     ("setting", "why", "host"),
     [("", "no peer access", True), ("0", "none", False), ("1", "", True), ("", "", False)],

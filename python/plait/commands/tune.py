@@ -97,7 +97,11 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
             for row in rows_of("plait.bench.tuner:rank_main", task["ranks"], task | part):
                 if "total" in row:
                     version = row["nccl"] or facts.get("nccl", "")
-                    facts = row | {"total": facts["total"] + row["total"], "nccl": version}
+                    # The setting without NCCL names no table beside NCCL.
+                    named = {key: one for key, one in row["files"].items() if one}
+                    files = {**row["files"], **facts.get("files", {}), **named}
+                    total = facts["total"] + row["total"]
+                    facts = row | {"total": total, "nccl": version, "files": files}
                 else:
                     rows.append(row)
                 progress.update(bar, completed=len(rows), total=facts["total"])
