@@ -152,12 +152,12 @@ def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> s
         return f"engine {found.plan.label}, predicted {found.predicted_us:.2f} us"
     if not _have_links(machine, places):
         return (
-            "left to NCCL: two of the GPUs have no link, and no table says that plait is ahead of "
-            "NCCL through host memory; `plait run --bitwise` takes sums"
+            "left to NCCL: two of the GPUs have no link, unless a table says that plait is ahead "
+            "of NCCL through host memory; `plait run --bitwise` takes sums"
         )
     if runs.by == "simulated":
         return "left to NCCL: such GPUs were not measured; `plait tune` on the machine changes that"
-    return "left to NCCL: measured as no faster than NCCL at this size"
+    return "left to NCCL: not known to be faster than NCCL here"
 
 
 def _under_nccl_over_nodes(machine: plait.Topology, request: plait.Request, least: int) -> str:

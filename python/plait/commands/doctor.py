@@ -313,6 +313,8 @@ def _tuning() -> Check:
 def _existing(fingerprint: str, suffix: str) -> list[str]:
     """Returns this machine's files of tables, of any number of ranks and version of NCCL."""
     one = plait._core.tuning_file(fingerprint, 2)
+    if not one:  # no home folder
+        return []
     return sorted(str(file) for file in Path(one).parent.glob(f"tuning-{fingerprint}*{suffix}"))
 
 
