@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import plait
-from plait import timeline_plot, timeline_rows, what_runs
+from plait import timeline_plot, timeline_rows, ways, what_runs
 from plait.commands import report_page as report
 from plait.evidence import papers, results
 
@@ -202,7 +202,7 @@ def test_rows_that_are_alike_are_drawn_once_and_named() -> None:
 def test_a_report_shows_what_a_call_runs_and_not_the_fastest_plan() -> None:
     topology = plait.load_topology("mist").without(["nvlink:0-1"])
     request = plait.Request("all_reduce", 16 << 20, "fp32", "sum", 4)
-    runs = report._what_runs(topology, request)
+    runs = ways.chosen(topology, request)
     taken = what_runs.taken_by_calls(topology, request)
     assert taken is not None and runs.plan == taken
     ranked, _ = plait.ranked(topology, request)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait import what_runs
+from plait import ways, what_runs
 from plait.bench.sizes import bandwidth
 from plait.commands.report_timeline import draw_timeline
 from plait.evidence.results import Curves, measurements
@@ -264,17 +264,6 @@ def _bandwidth(collective: str, ranks: int, predicted: Curves, measured: Curves)
     )
 
 
-def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Runs:
-    """Returns what a call would run: the engine, else a plan by lanes."""
-    runs = what_runs.by_engine(topology, request)
-    if runs is not None:
-        return runs
-    taken = what_runs.taken_by_calls(topology, request)
-    if taken is None:
-        raise plait.UnsupportedError(f"no strategy takes {request.collective} on {topology.name}")
-    return what_runs.by_lanes(topology, taken, "simulated")
-
-
 @dataclass(frozen=True)
 class ReportData:
     """Contents of a page. Curves are by ranks."""
@@ -328,7 +317,7 @@ def gathered(
     """Collects the contents of a page. results: folder of recorded rows."""
     ranks = min(len(topology.rank_devices()), 16)
     request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
-    runs = _what_runs(topology, request)
+    runs = ways.chosen(topology, request)
     measured = measurements(results, topology.name, collective) if results else {}
     measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files without a number of ranks
     predicted = {count: predictions(topology, collective, count) for count in sorted(measured)}
