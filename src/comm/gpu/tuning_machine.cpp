@@ -1,4 +1,4 @@
-// A machine has a table for all of its GPUs, and one for each way in which some of them are linked.
+// Names a machine's tuning tables: one for all GPUs, and one for each subset with other links.
 #include "comm/gpu/tuning_machine.hpp"
 
 #include <algorithm>

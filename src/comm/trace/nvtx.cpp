@@ -9,7 +9,7 @@ namespace plait {
 namespace {
 
 /// The domain "plait", or nullptr if no tool listens. The headers read the environment without a
-/// lock, so they are asked only if a tool has set the variable.
+/// lock, so plait calls them only if a tool has set the variable.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t made = foreign_env("NVTX_INJECTION64_PATH").empty()
                                              ? nullptr
