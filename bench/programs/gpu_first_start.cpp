@@ -204,7 +204,7 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
   BenchSource source;
   if (wanted.has_nccl)
     source.beside = [&] { return std::make_unique<NcclOfRanks>(exchange, rank, wanted.ranks); };
-  const auto bench = [&] { return gpu_bench(group, options, exchange, source); };
+  const auto bench = [&] { return gpu_bench(group, options, source); };
   FirstStart first;
   first.when = wanted.alone || wanted.shares ? cuda::RowUse::alone : cuda::RowUse::overlap_compute;
   if (wanted.has_nccl) first.nccl = text("{}", nccl::native().version);
@@ -214,6 +214,7 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
   const double took_s = static_cast<double>(now_ns() - began_ns) / 1e9;
 
   const std::unique_ptr<CallBench> after = bench();
+  after->open(exchange);
   cuda::Group whole = cuda::usual_group(wanted.ranks, options.rank.overlap_compute);
   const cuda::Selector shipped(whole, {}, true, nullptr, cuda::table_of(group.kind));
   Judged judged;

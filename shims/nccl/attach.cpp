@@ -372,6 +372,7 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                   : native().split == nullptr ? "NCCL has no ncclCommSplit"
                                               : group.reach.why_no_kernels;
   first.budget_s = probes.budget_s;
+  first.arrive_s = settings().env.arrive_s;
   first.bench = probes.bench;
   if (why_no_table.empty()) learn_tuning(group, exchange, settings().env, first);
   if (options.bitwise || group.has_broken_paths) return;

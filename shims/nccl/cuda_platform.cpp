@@ -72,7 +72,7 @@ class CudaEngine : public CommEngine {
       : primary_(wanted.rank.device) {
     make_with_arenas(agreed_group(wanted, exchange), wanted, exchange, [&](GpuGroup group) {
       learn_what_beats_nccl(group, wanted, exchange,
-                            {.bench = [&] { return gpu_bench(group, wanted, exchange, source); },
+                            {.bench = [&] { return gpu_bench(group, wanted, source); },
                              .prove_paths = [&] { prove_paths(group, wanted, exchange); }});
       GpuCallsOptions options = wanted;
       if (group.has_broken_paths) {  // NCCL may hang, also while the large arena is allocated.

@@ -138,7 +138,7 @@ void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
                       const Exchange& exchange, const std::function<void(GpuGroup)>& make);
 /// What a platform does while ranks learn which calls plait serves. Collective.
 struct EngineProbes {
-  std::function<std::unique_ptr<CallBench>()> bench;  ///< for the measurement of GPUs
+  std::function<std::unique_ptr<CallBench>()> bench;  ///< as FirstStart::bench
   /// Checks the paths between the GPUs, and leaves nothing. Throws NoDirectAccess if one is broken.
   std::function<void()> prove_paths;
   double budget_s = kFirstStartS;

@@ -116,13 +116,13 @@ Request all_reduce(std::uint64_t bytes) {
 /// Events give times in float ms.
 bool are_near(double one, double other) { return std::abs(one - other) < 0.001; }
 
-FirstStart first_start(const GpuGroup& group, const cuda::Exchange& exchange, int& benches) {
+FirstStart first_start(const GpuGroup& group, int& benches) {
   FirstStart first;
   first.when = cuda::RowUse::alone;
   first.budget_s = 60;  // machines of tests are busy
-  first.bench = [&group, &exchange, &benches] {
+  first.bench = [&group, &benches] {
     ++benches;
-    return gpu_bench(group, options_of(), exchange, {});
+    return gpu_bench(group, options_of(), {});
   };
   return first;
 }
@@ -131,7 +131,9 @@ FirstStart first_start(const GpuGroup& group, const cuda::Exchange& exchange, in
 
 TEST_CASE("a bench times each way by its kernels, and frees everything") {
   on_ranks([](int rank, const cuda::Exchange& exchange) {
-    const std::unique_ptr<CallBench> bench = gpu_bench(group_of(rank), options_of(), exchange, {});
+    const GpuGroup group = group_of(rank);
+    const std::unique_ptr<CallBench> bench = gpu_bench(group, options_of(), {});
+    bench->open(exchange);
     require(bench->most_bytes() > 0, "no room");
     for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{4} << 20}) {
       const std::vector<CallWay> ways = bench->ways(all_reduce(bytes));
@@ -161,11 +163,11 @@ TEST_CASE("the first start keeps a table, the second one reads it") {
   on_ranks([&](int rank, const cuda::Exchange& exchange) {
     GpuGroup group = group_of(rank), again = group_of(rank);
     int benches = 0;
-    learn_tuning(group, exchange, measuring(), first_start(group, exchange, benches));
+    learn_tuning(group, exchange, measuring(), first_start(group, benches));
     require(benches == 1 && !group.tuning.rows().empty(), "nothing was measured");
     require(cache.files().size() == 1, "files");
     require(group.tuning.find(all_reduce(4096), cuda::RowUse::alone) != nullptr, "no row");
-    learn_tuning(again, exchange, measuring(), first_start(again, exchange, benches));
+    learn_tuning(again, exchange, measuring(), first_start(again, benches));
     require(benches == 1, "measured again");
     require(again.tuning.rows().size() == group.tuning.rows().size(), "another table");
   });
@@ -178,12 +180,12 @@ TEST_CASE("nothing is measured if the program or the entry point says so") {
     int benches = 0;
     Env off;
     off.autotune = rank != 0;  // rank 0 decides
-    learn_tuning(group, exchange, off, first_start(group, exchange, benches));
-    FirstStart refused = first_start(group, exchange, benches);
+    learn_tuning(group, exchange, off, first_start(group, benches));
+    FirstStart refused = first_start(group, benches);
     refused.why_not = "a pair of ranks";
     learn_tuning(group, exchange, measuring(), refused);
     group.kind = "NVIDIA H200, 132 multiprocessors, 18 NVLinks to switches";
-    learn_tuning(group, exchange, measuring(), first_start(group, exchange, benches));
+    learn_tuning(group, exchange, measuring(), first_start(group, benches));
     require(benches == 0 && group.tuning.rows().empty() && cache.files().empty(), "measured");
   });
 }
@@ -192,8 +194,9 @@ TEST_CASE("while the program captures, the bench stays on streams of its own") {
   on_ranks([](int rank, const cuda::Exchange& exchange) {
     fake_cuda().is_capturing = true;
     {
-      const std::unique_ptr<CallBench> bench =
-          gpu_bench(group_of(rank), options_of(), exchange, {});
+      const GpuGroup group = group_of(rank);
+      const std::unique_ptr<CallBench> bench = gpu_bench(group, options_of(), {});
+      bench->open(exchange);
       fake_cuda().notes.clear();
       const Request request = all_reduce(4096);
       const std::vector<bool> ready = bench->prepare(request, bench->ways(request));
@@ -212,7 +215,7 @@ TEST_CASE("a rank that cannot capture leaves all ranks without a table") {
   on_ranks([&](int rank, const cuda::Exchange& exchange) {
     GpuGroup group = group_of(rank);
     int benches = 0;
-    FirstStart first = first_start(group, exchange, benches);
+    FirstStart first = first_start(group, benches);
     first.bench = [&, bench = first.bench] {
       if (rank == 1) fake_cuda().refuses.of("stream_begin_capture", 1);
       return bench();
@@ -223,9 +226,44 @@ TEST_CASE("a rank that cannot capture leaves all ranks without a table") {
     exchange("learnt");
     const std::vector<std::string> files = cache.files();
     require(files.size() == 1 && files[0].find(".measuring") != std::string::npos, "the mark");
-    learn_tuning(group, exchange, measuring(), first_start(group, exchange, benches));
+    learn_tuning(group, exchange, measuring(), first_start(group, benches));
     require(benches == 1, "measured again");
   });
+}
+
+TEST_CASE("a rank without memory for the bench leaves all ranks without a table, and no mark") {
+  const CacheFolder cache;
+  // Attempts until the refused call lies behind the bench: the arena, state of the group, buffers.
+  for (int refused_rank = 0; refused_rank < kRanks; ++refused_rank)
+    for (const char* function : {"memory_alloc", "stream_create", "event_create", "host_register"})
+      on_ranks([&](int rank, const cuda::Exchange& exchange) {
+        int refusals = 0;
+        for (int nth = 1; nth <= 3; ++nth) {
+          GpuGroup group = group_of(rank);
+          group.kind = text("{} {}{}", kKind, function, nth);  // not in memory from before
+          int benches = 0;
+          FirstStart first = first_start(group, benches);
+          first.bench = [&, bench = first.bench] {
+            if (rank == refused_rank) fake_cuda().refuses.of(function, nth);
+            return bench();
+          };
+          learn_tuning(group, exchange, measuring(), first);
+          const bool was_refused = rank == refused_rank && !fake_cuda().refuses.is_ahead();
+          fake_cuda().refuses.none();
+          const std::vector<std::string> all = exchange(was_refused ? "refused" : "");
+          const bool one_was = all[0] != all[1];
+          refusals += one_was ? 1 : 0;
+          require(group.tuning.rows().empty() == one_was, text("{} {}", function, nth));
+          exchange("learnt");
+          if (one_was) require(cache.files().empty(), "a mark or a table");
+          learn_tuning(group, exchange, measuring(), first_start(group, benches));
+          require(benches == 1, "measured again");
+          exchange("learnt again");
+          if (rank == 0) std::filesystem::remove_all(cache.path / "plait");
+          exchange("removed");
+        }
+        require(refusals > 0, text("no call of {} was refused", function));
+      });
 }
 
 TEST_CASE("a communicator with GPUs measures once, and takes no more memory than without") {

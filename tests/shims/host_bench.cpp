@@ -22,11 +22,24 @@ int named_rank(const char* name) {
 
 class HostBench : public CallBench {
  public:
-  HostBench(int rank, const BenchSource& source)
-      : rank_(rank), source_(source), beside_(source.beside()), stream_(standin_stream_create()) {}
+  HostBench(int rank, const BenchSource& source,
+            std::function<void(const cuda::Exchange&)> prove_paths)
+      : rank_(rank),
+        source_(source),
+        prove_paths_(std::move(prove_paths)),
+        stream_(standin_stream_create()) {}
   ~HostBench() override {
     beside_.reset();
     standin_stream_destroy(stream_);
+  }
+  void open(const cuda::Exchange& exchange) override {
+    if (rank_ == named_rank("STANDIN_BENCH_NO_MEMORY"))
+      throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
+    prove_paths_(exchange);
+    if (rank_ == named_rank("STANDIN_BENCH_LATE_NO_MEMORY"))
+      throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
+    exchange("the paths are proved");
+    beside_ = source_.beside();
   }
   std::uint64_t most_bytes() const override { return 64 << 20; }
   std::vector<CallWay> ways(const Request& request) override {
@@ -75,6 +88,7 @@ class HostBench : public CallBench {
  private:
   const int rank_;
   const BenchSource source_;
+  const std::function<void(const cuda::Exchange&)> prove_paths_;
   std::unique_ptr<BesideLibrary> beside_;
   cuda::Stream stream_;
   Request request_;
@@ -88,8 +102,9 @@ double host_bench_seconds() {
   return given == nullptr ? 60 : std::atof(given);
 }
 
-std::unique_ptr<CallBench> host_bench(int rank, const BenchSource& source) {
-  return std::make_unique<HostBench>(rank, source);
+std::unique_ptr<CallBench> host_bench(int rank, const BenchSource& source,
+                                      std::function<void(const cuda::Exchange&)> prove_paths) {
+  return std::make_unique<HostBench>(rank, source, std::move(prove_paths));
 }
 
 }  // namespace plait::nccl

@@ -290,14 +290,12 @@ class HostEngine : public CommEngine {
     shared_ = std::make_shared<TaskState>();
     const std::vector<std::string> processes = exchange(text("{}", ::getpid()));
     group_.in_processes = std::set(processes.begin(), processes.end()).size() == processes.size();
-    const auto prove_paths = [&] {
-      const TaskState proof{.options = options, .segment = common_segment(options, exchange)};
-      prove_host_paths(*proof.segment, options, exchange);
+    const auto prove_paths_by = [&](const Exchange& steps) {
+      const TaskState proof{.options = options, .segment = common_segment(options, steps)};
+      prove_host_paths(*proof.segment, options, steps);
     };
-    const auto bench = [&] {
-      prove_paths();
-      return host_bench(options.rank.rank, source);
-    };
+    const auto bench = [&] { return host_bench(options.rank.rank, source, prove_paths_by); };
+    const auto prove_paths = [&] { prove_paths_by(exchange); };
     learn_what_beats_nccl(group_, options, exchange, {bench, prove_paths, host_bench_seconds()});
     if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
     if (wished("STANDIN_FAIL_EARLY", options.rank.device))

@@ -138,16 +138,39 @@ def test_a_failure_leaves_calls_on_nccl_until_the_mark_is_removed(start, tmp_pat
     assert all(row["served"] > 0 for row in start()) and len(_files(tmp_path)) == 1
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("when", ["STANDIN_BENCH_NO_MEMORY", "STANDIN_BENCH_LATE_NO_MEMORY"])
+def test_without_memory_for_the_bench_calls_stay_on_nccl_and_later_starts_try_again(
+    start, tmp_path, when, rank
+):
+    for row in start("split", PLAIT_DEBUG="", **{when: rank}):
+        assert row["wrong"] == 0 and row.get("served", 0) == 0
+    assert start.said.count("cannot be measured now") == 1
+    assert f"rank {rank}: the test wants no memory here" in start.said
+    assert "calls stay on NCCL" in start.said and _files(tmp_path) == []
+    assert all(row["served"] > 0 for row in start()) and len(_files(tmp_path)) == 1
+
+
+def test_ranks_that_wait_for_a_moment_alone_are_not_kept_waiting(start, tmp_path):
+    for row in start(PLAIT_ARRIVE_S="5", STANDIN_BUDGET_S="3"):
+        assert row["wrong"] == 0 and row["served"] == 0
+    assert "ranks wait for each other for 5" in start.said and _files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("rank", "left"),
+    [("0", r"process \d+ of .* began and did not end"), ("1", r"did not end|rank 1 has died")],
+)
 def test_a_process_that_dies_while_measuring_is_told_by_the_next_start(
-    built, start, run_case, tmp_path
+    built, start, run_case, tmp_path, rank, left
 ):
     with pytest.raises(AssertionError):
-        start(STANDIN_BENCH_DIES="0")
+        start(STANDIN_BENCH_DIES=rank)
     (mark,) = _files(tmp_path)
-    assert re.search(r"process \d+ of .* began and did not end", mark.read_text())
+    assert re.search(left, mark.read_text())
     for row in start(PLAIT_DEBUG=""):
         assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
-    assert "began and did not end" in start.said and f"remove {mark}" in start.said
+    assert re.search(left, start.said) and f"remove {mark}" in start.said
 
 
 def test_a_job_waits_for_the_table_of_a_job_that_measures(start, tmp_path):
@@ -161,6 +184,9 @@ def test_a_job_waits_for_the_table_of_a_job_that_measures(start, tmp_path):
         began = time.monotonic()
         assert all(row["served"] == 0 for row in start())
         assert time.monotonic() - began > 5 and "another job measures still" in start.said
+        began = time.monotonic()  # not as long as PLAIT_ARRIVE_S, with the measurement behind
+        start(PLAIT_ARRIVE_S="6.5", STANDIN_BUDGET_S="3")
+        assert time.monotonic() - began < 5 and "another job measures still" in start.said
         file.write_bytes(kept)
         file.chmod(0o600)
         assert all(row["served"] == 0 for row in start())

@@ -30,6 +30,8 @@ class CallBench {
   virtual ~CallBench() = default;
   CallBench(const CallBench&) = delete;
   CallBench& operator=(const CallBench&) = delete;
+  /// Makes everything that the measurement needs. Called by all ranks together, before all others.
+  virtual void open(const cuda::Exchange&) {}
   /// Most bytes of a message that the buffers have room for; the same on all ranks.
   virtual std::uint64_t most_bytes() const = 0;
   /// Ways that may be the fastest, first the one that runs without a measurement. The same on all
@@ -42,7 +44,7 @@ class CallBench {
   /// NCCL's behind them (zeros = no such call of NCCL). Throws Error(timeout) if calls do not end.
   virtual std::vector<CallTimes> run(const std::vector<bool>& ready) = 0;
   /// Ends the use of peers' memory. Called by all ranks together, behind the last run() or after an
-  /// error that all ranks know of.
+  /// error that all ranks know of, also one of open().
   virtual void close() {}
 };
 

@@ -33,6 +33,7 @@ namespace {
 constexpr double kEndS = 0.4;       // of the budget, to free everything
 constexpr double kProgressS = 1.0;  // until rank 0 says what takes so long
 constexpr double kOtherJobS = 6.0;  // longest wait for the table of a job that measures
+constexpr double kSpare = 2.0;      // ranks must wait this many budgets for rank 0
 constexpr const char* kSwitch = "PLAIT_AUTOTUNE=0 turns this off";
 
 /// What this process has measured, by file: a table, or why there is none. For folders that cannot
@@ -137,21 +138,35 @@ class Lead {
     if (mark_ != nullptr) mark_->write(text("{} {}", date_now(), reason));
     warn_unasked(0, text("measuring this machine failed: {}; {}{}", reason, without(), retry()));
   }
+  /// Says why there was no bench. A later start may have more memory, and measures.
+  void not_begun(const Error& error) {
+    drop();
+    if (error.code() == ErrorCode::aborted) return;
+    warn_unasked(0,
+                 text("this machine cannot be measured now: {}; {}, and a later start tries again",
+                      reason_of(error), without()));
+  }
 
  private:
   bool wants_table() const {
     const bool is_measured = first_.nccl.empty() ? cuda::is_measured(group_.kind, group_.ranks)
                                                  : is_measured_beside_nccl(group_);
     if (!env_.tuning.empty() || is_measured) return false;
-    const std::string why = !env_.autotune ? "PLAIT_AUTOTUNE is 0" : first_.why_not;
+    const std::string why = !env_.autotune ? "PLAIT_AUTOTUNE is 0"
+                            : first_.arrive_s < kSpare * first_.budget_s
+                                ? text("ranks wait for each other for {} s at most, wanted {}",
+                                       first_.arrive_s, kSpare * first_.budget_s)
+                                : first_.why_not;
     if (!why.empty()) log(LogLevel::info, 0, text("does not measure this machine: {}", why));
     return why.empty();
   }
 
-  /// Takes the mark. While another job measures, waits for its table.
+  /// Takes the mark. While another job measures, waits for its table, unless the peers would give
+  /// up before this rank has measured.
   bool may_measure(std::string& table) {
     mark_ = std::make_unique<cuda::MeasuringMark>(file_);
-    const std::int64_t until_ns = deadline_in(kOtherJobS);
+    const std::int64_t until_ns =
+        deadline_in(std::min(kOtherJobS, first_.arrive_s - kSpare * first_.budget_s));
     cuda::MeasuringMark::Taken taken = mark_->take();
     while (taken == cuda::MeasuringMark::Taken::by_another && now_ns() < until_ns) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -203,8 +218,40 @@ class Lead {
   std::unique_ptr<cuda::MeasuringMark> mark_;
 };
 
-/// Measures with all ranks; returns the table's text.
-std::string measured(const GpuGroup& group, const cuda::Exchange& exchange,
+std::string table_of(const GpuGroup& group, const FirstStart& first,
+                     const std::vector<cuda::MeasuredCall>& calls) {
+  return cuda::table_of_calls({.name = group.topology.name,
+                               .fingerprint = fingerprint(group.topology),
+                               .kind = group.kind,
+                               .cuda_driver = cuda::cuda_driver_version(),
+                               .nccl = first.nccl,
+                               .plait = PLAIT_VERSION,
+                               .date = date_now(),
+                               .source = "first start"},
+                              calls);
+}
+
+/// Closes the bench and throws nothing that all ranks know of: the measurement has failed before.
+void close_after_failure(CallBench& bench, MeasuringSteps& steps) {
+  try {
+    steps.together([&] { bench.close(); });
+  } catch (const MeasuringFailed&) {
+  }
+}
+
+/// Opens the bench with all ranks. Returns why there is none, alike on all ranks.
+std::optional<MeasuringFailed> open(CallBench& bench, MeasuringSteps& steps) {
+  try {
+    steps.together([&] { bench.open(steps.exchange()); });
+    return std::nullopt;
+  } catch (const MeasuringFailed& error) {
+    close_after_failure(bench, steps);
+    return error;
+  }
+}
+
+/// Measures with all ranks; returns the table's text on rank 0.
+std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& steps,
                      const FirstStart& first) {
   const std::int64_t began_ns = now_ns();
   const auto elapsed_s = [began_ns] { return static_cast<double>(now_ns() - began_ns) / 1e9; };
@@ -222,29 +269,56 @@ std::string measured(const GpuGroup& group, const cuda::Exchange& exchange,
         text("measures this machine once, for at most {} s: {} of {} sizes of calls are timed; {}",
              first.budget_s, done, all, kSwitch));
   };
-  const std::unique_ptr<CallBench> bench = first.bench();
-  Measurement measurement(*bench, exchange, std::move(terms));
+  const cuda::Exchange exchange = steps.exchange();
+  Measurement measurement(bench, exchange, std::move(terms));
   std::vector<cuda::MeasuredCall> calls;
   try {
-    calls = measurement.run(requests_by_use(group.ranks, !first.nccl.empty()));
+    steps.together(
+        [&] { calls = measurement.run(requests_by_use(group.ranks, !first.nccl.empty())); });
   } catch (const MeasuringFailed&) {
-    bench->close();
+    close_after_failure(bench, steps);
     throw;
   }
-  bench->close();
+  std::string table;
+  steps.together([&] {
+    bench.close();
+    if (group.rank == 0) table = table_of(group, first, calls);
+  });
   if (group.rank == 0)
     log(LogLevel::info, 0,
         text("measured {} sizes of calls in {} s; {} are left out", calls.size(), elapsed_s(),
              measurement.left_out()));
-  return cuda::table_of_calls({.name = group.topology.name,
-                               .fingerprint = fingerprint(group.topology),
-                               .kind = group.kind,
-                               .cuda_driver = cuda::cuda_driver_version(),
-                               .nccl = first.nccl,
-                               .plait = PLAIT_VERSION,
-                               .date = date_now(),
-                               .source = "first start"},
-                              calls);
+  return table;
+}
+
+/// Rank 0's table on all ranks; empty with a `reason` if the ranks could not measure. lead: null =
+/// not rank 0.
+std::string measured_by_all(const GpuGroup& group, const cuda::Exchange& exchange,
+                            const FirstStart& first, Lead* lead, std::string& reason) {
+  MeasuringSteps steps(exchange);
+  std::string table;
+  try {
+    std::unique_ptr<CallBench> bench;
+    steps.together([&] { bench = first.bench(); });
+    const std::optional<MeasuringFailed> closed = open(*bench, steps);
+    if (!closed) {
+      table = measured(group, *bench, steps, first);
+      if (lead != nullptr) lead->keep(table);
+    } else {
+      reason = reason_of(*closed);
+      if (lead != nullptr) lead->not_begun(*closed);
+    }
+  } catch (const MeasuringFailed& error) {
+    reason = reason_of(error);
+    if (lead != nullptr) lead->failed(error);
+  } catch (const cuda::NoDirectAccess&) {  // all ranks try again through host memory
+    if (lead != nullptr) lead->drop();
+    throw;
+  } catch (const Error& error) {
+    if (lead != nullptr) lead->failed(error);
+    throw;
+  }
+  return cuda::of_rank_0(exchange, table);
 }
 
 }  // namespace
@@ -268,20 +342,7 @@ void learn_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& en
   std::string table = told[0];
   if (!told[1].empty()) {
     std::string reason;
-    try {
-      table = measured(group, exchange, first);
-    } catch (const MeasuringFailed& error) {
-      reason = reason_of(error);
-      if (lead != nullptr) lead->failed(error);
-    } catch (const cuda::NoDirectAccess&) {  // all ranks try again through host memory
-      if (lead != nullptr) lead->drop();
-      throw;
-    } catch (const Error& error) {
-      if (lead != nullptr) lead->failed(error);
-      throw;
-    }
-    if (lead != nullptr && reason.empty()) lead->keep(table);
-    table = cuda::of_rank_0(exchange, table);
+    table = measured_by_all(group, exchange, first, lead.get(), reason);
     Remembered::add(told[2], {table, reason});
   }
   group.tuning = cuda::TuningTable(table);

@@ -20,13 +20,15 @@ struct FirstStart {
   cuda::RowUse when = cuda::RowUse::overlap_compute;  ///< calls that are measured
   std::string why_not;  ///< why nothing is measured; empty = on GPUs without a table
   double budget_s = kFirstStartS;
-  /// Makes the bench. Called by all ranks together.
+  double arrive_s = 600.0;  ///< longest wait of the other ranks for rank 0
+  /// Makes a bench that is not open yet.
   std::function<std::unique_ptr<CallBench>()> bench;
 };
 
 /// Sets group.tuning to rank 0's table on all ranks, and measures a table if there is none. Called
-/// by all ranks together. A failed measurement leaves no table: rank 0 warns once, and a mark
-/// beside the table keeps later starts from measuring. Throws what the exchange throws.
+/// by all ranks together. A failed measurement leaves no table on all ranks: rank 0 warns once, and
+/// a mark beside the table keeps later starts from measuring. A bench that cannot be made leaves no
+/// mark. Throws what the exchange throws.
 void learn_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
                   const FirstStart& first);
 

@@ -76,28 +76,27 @@ Graph captured(cuda::Stream stream, const std::function<void()>& work) {
 
 class GpuBench : public CallBench {
  public:
-  GpuBench(const GpuGroup& group, const GpuCallsOptions& options, const cuda::Exchange& exchange,
-           const BenchSource& source)
-      : exchange_(exchange), source_(source) {
-    GpuCallsOptions wanted = options;
+  GpuBench(const GpuGroup& group, const GpuCallsOptions& options, const BenchSource& source)
+      : group_(group), options_(options), source_(source) {}
+  ~GpuBench() override { free(); }
+
+  void open(const cuda::Exchange& exchange) override {
+    exchange_ = exchange;
+    GpuCallsOptions wanted = options_;
     wanted.beats_nccl = false;
     wanted.has_lazy_arena = false;
     wanted.forced = {};
-    GpuGroup untuned = group;
+    GpuGroup untuned = group_;
     untuned.tuning = {};
-    calls_ = std::make_unique<GpuCalls>(std::move(untuned), wanted, exchange);
-    try {
-      open();
-    } catch (const MeasuringFailed&) {  // on all ranks together
-      close();
-      free();
-      throw;
-    } catch (...) {
-      free();
-      throw;
-    }
+    calls_ = std::make_unique<GpuCalls>(std::move(untuned), wanted, exchange_);
+    exchange_("calls are made");  // else a rank might wait in the library for one without calls
+    const cuda::Current current(calls_->rank().context());
+    if (source_.beside) beside_ = source_.beside();
+    for (const std::string& most : exchange_(text("{}", allocate())))
+      most_bytes_ = std::min(most_bytes_, static_cast<std::uint64_t>(parse_integer(
+                                              "bytes of a bench", most, 0, 1ll << 40)));
+    make_guesses();
   }
-  ~GpuBench() override { free(); }
 
   std::uint64_t most_bytes() const override { return most_bytes_; }
 
@@ -160,14 +159,14 @@ class GpuBench : public CallBench {
   }
 
   void close() override {
-    {
+    if (calls_ != nullptr) {
       const cuda::Current current(calls_->rank().context());
       // A call beside may wait for a rank whose own call has failed.
       if (stream_ != nullptr && attempt([&] { await(); })) end_calls();
       drop_prepared();
     }
     exchange_("calls have ended");
-    calls_->rank().unmap_peers();
+    if (calls_ != nullptr) calls_->rank().unmap_peers();
     exchange_("memory is unmapped");
     is_closed_ = true;
   }
@@ -191,20 +190,8 @@ class GpuBench : public CallBench {
   void* input() const { return reinterpret_cast<void*>(input_); }
   void* output() const { return reinterpret_cast<void*>(output_); }
 
-  void open() {
-    std::string most;
-    const auto failure = attempt([&] {
-      const cuda::Current current(calls_->rank().context());
-      if (source_.beside) beside_ = source_.beside();
-      most = text("{}", allocate());
-    });
-    for (const std::string& other : agreed_step(exchange_, failure, most))
-      most_bytes_ = std::min(most_bytes_, static_cast<std::uint64_t>(parse_integer(
-                                              "bytes of a bench", other, 0, 1ll << 40)));
-    make_guesses();
-  }
-
   void free() noexcept {
+    if (calls_ == nullptr) return;
     if (cuda::api().context_push(calls_->rank().context()) != cuda::kSuccess) return;
     if (!is_closed_) end_calls();
     drop_prepared();
@@ -347,8 +334,10 @@ class GpuBench : public CallBench {
     nccl_ = {};
   }
 
-  const cuda::Exchange exchange_;
+  const GpuGroup& group_;
+  const GpuCallsOptions options_;
   const BenchSource source_;
+  cuda::Exchange exchange_;
   std::unique_ptr<GpuCalls> calls_;
   std::unique_ptr<BesideLibrary> beside_;
   std::vector<cuda::Selector> guesses_;
@@ -366,12 +355,12 @@ class GpuBench : public CallBench {
 }  // namespace
 
 std::unique_ptr<CallBench> gpu_bench(const GpuGroup& group, const GpuCallsOptions& options,
-                                     const cuda::Exchange& exchange, const BenchSource& source) {
-  return std::make_unique<GpuBench>(group, options, exchange, source);
+                                     const BenchSource& source) {
+  return std::make_unique<GpuBench>(group, options, source);
 }
 
 FirstStart own_first_start(const GpuGroup& group, const GpuCallsOptions& options, bool is_pair,
-                           const cuda::Exchange& exchange, const std::function<void()>& give_up) {
+                           const std::function<void()>& give_up) {
   FirstStart first;
   first.when = options.rank.overlap_compute ? cuda::RowUse::overlap_compute : cuda::RowUse::alone;
   first.why_not = is_pair                         ? "a pair of ranks"
@@ -379,10 +368,11 @@ FirstStart own_first_start(const GpuGroup& group, const GpuCallsOptions& options
                   : !group.in_processes           ? "several ranks in one process"
                   : options.rank.most_blocks != 0 ? "calls have a budget of SMs"
                                                   : group.reach.why_no_kernels;
-  first.bench = [&group, options, &exchange, give_up] {
+  first.arrive_s = options.rank.wait_s;
+  first.bench = [&group, options, give_up] {
     BenchSource source;
     if (give_up) source.give_up = give_up;
-    return gpu_bench(group, options, exchange, source);
+    return gpu_bench(group, options, source);
   };
   return first;
 }

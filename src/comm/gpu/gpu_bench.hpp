@@ -34,12 +34,12 @@ struct BenchSource {
   std::function<void()> give_up = [] {};
 };
 
-/// Makes a bench with the ranks' GPUs. Called by all ranks together. group: its table is not used.
+/// Makes a bench of the ranks' GPUs. group: outlives the result; its table is not used.
 std::unique_ptr<CallBench> gpu_bench(const GpuGroup& group, const GpuCallsOptions& options,
-                                     const cuda::Exchange& exchange, const BenchSource& source);
-/// The first start of plait's own communicators, which measures calls of plait alone. group,
-/// exchange: outlive the result.
+                                     const BenchSource& source);
+/// The first start of plait's own communicators, which measures calls of plait alone. group:
+/// outlives the result.
 FirstStart own_first_start(const GpuGroup& group, const GpuCallsOptions& options, bool is_pair,
-                           const cuda::Exchange& exchange, const std::function<void()>& give_up);
+                           const std::function<void()>& give_up);
 
 }  // namespace plait

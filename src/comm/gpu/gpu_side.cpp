@@ -132,8 +132,7 @@ void GpuSide::set_up(const cuda::Exchange& exchange, const Deadline& deadline) {
       return share_memory(*host_.joined().rendezvous, mine.rank, mine.ranks, bytes, deadline);
     };
     const bool is_pair = pair_bytes_.has_value();
-    learn_tuning(agreed, exchange, env,
-                 own_first_start(agreed, wanted, is_pair, exchange, deadline.check));
+    learn_tuning(agreed, exchange, env, own_first_start(agreed, wanted, is_pair, deadline.check));
     calls_ = std::make_unique<GpuCalls>(std::move(agreed), wanted, exchange);
   });
 }

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "gpu/arena/arena.hpp"
 
 namespace plait {
 namespace {
@@ -171,6 +172,35 @@ std::vector<std::string> agreed_step(const cuda::Exchange& exchange,
   return bodies;
 }
 
+cuda::Exchange MeasuringSteps::exchange() {
+  return [this](const std::string& mine) {
+    is_exchanging_ = true;
+    try {
+      std::vector<std::string> all = agreed_step(exchange_, std::nullopt, mine);
+      is_exchanging_ = false;
+      return all;
+    } catch (const MeasuringFailed&) {
+      is_exchanging_ = false;
+      throw;
+    }
+  };
+}
+
+void MeasuringSteps::together(const std::function<void()>& part) {
+  std::optional<Error> failure;
+  try {
+    part();
+  } catch (const MeasuringFailed&) {
+    throw;
+  } catch (const cuda::NoDirectAccess&) {
+    throw;
+  } catch (const std::exception& caught) {
+    if (is_exchanging_) throw;
+    failure = as_error(caught);
+  }
+  agreed_step(exchange_, failure, "");
+}
+
 Measurement::Measurement(CallBench& bench, const cuda::Exchange& exchange, MeasuringTerms terms)
     : bench_(bench), exchange_(exchange), terms_(std::move(terms)) {}
 
@@ -195,9 +225,12 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
 
 void Measurement::time_request(const Request& request, const std::function<std::size_t()>& next) {
   const double began_s = terms_.elapsed_s();
-  const std::vector<CallWay> ways = likely(request);
+  std::vector<CallWay> ways;
   std::vector<bool> ready;
-  const auto unready = attempt([&] { ready = bench_.prepare(request, ways); });
+  const auto unready = attempt([&] {
+    ways = likely(request);
+    ready = bench_.prepare(request, ways);
+  });
   std::string bits;
   for (const bool one : ready) bits += one ? '1' : '0';
   for (const std::string& others : agreed_step(exchange_, unready, bits))

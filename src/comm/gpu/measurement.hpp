@@ -30,6 +30,22 @@ class MeasuringFailed : public Error {
 std::vector<std::string> agreed_step(const cuda::Exchange& exchange,
                                      const std::optional<Error>& failure, const std::string& mine);
 
+/// Steps that fail on all ranks together, whatever fails on one of them.
+class MeasuringSteps {
+ public:
+  explicit MeasuringSteps(const cuda::Exchange& exchange) : exchange_(exchange) {}
+  /// Runs this rank's part of a step. If a part fails on any rank, all ranks throw MeasuringFailed,
+  /// also ranks whose part waits in exchange(). An error of the exchange itself passes, as does
+  /// NoDirectAccess, which all ranks throw alike.
+  void together(const std::function<void()>& part);
+  /// For parts; outlived by this object.
+  cuda::Exchange exchange();
+
+ private:
+  const cuda::Exchange& exchange_;
+  bool is_exchanging_ = false;  ///< stays true after an error of the exchange
+};
+
 struct MeasuringTerms {
   int rank = 0;
   cuda::RowUse when = cuda::RowUse::alone;

@@ -262,6 +262,50 @@ TEST_CASE("a failure of one rank ends the measurement of all with the same error
   }
 }
 
+TEST_CASE("a step that fails on one rank fails on all, wherever they are in theirs") {
+  constexpr int kRanks = 3;
+  for (const bool waits : {false, true}) {  // peers have ended their part, or wait in an exchange
+    Table table(kRanks);
+    std::vector<std::string> said(kRanks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank)
+      threads.emplace_back([&, rank] {
+        const cuda::Exchange exchange = [&](const std::string& mine) {
+          return table.exchange(rank, mine);
+        };
+        MeasuringSteps steps(exchange);
+        const cuda::Exchange inner = steps.exchange();
+        steps.together([&] { inner("all take part"); });
+        try {
+          steps.together([&] {
+            if (rank == 1) throw std::bad_alloc();
+            if (waits) inner("rank 1 does not come");
+          });
+        } catch (const MeasuringFailed& error) {
+          said[static_cast<std::size_t>(rank)] = error.what();
+        }
+        steps.together([&] { inner("in step again"); });
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& one : said) {
+      CHECK(one == said[0]);
+      CHECK(one.find("rank 1: this process has no memory left") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("an error of the exchange itself passes and is not exchanged again") {
+  int exchanges = 0;
+  const cuda::Exchange broken = [&](const std::string&) -> std::vector<std::string> {
+    ++exchanges;
+    throw Error(ErrorCode::peer_lost, "rank 1 ended");
+  };
+  MeasuringSteps steps(broken);
+  CHECK_THROWS_WITH_AS(steps.together([&] { steps.exchange()("mine"); }),
+                       doctest::Contains("rank 1 ended"), Error);
+  CHECK(exchanges == 1);
+}
+
 TEST_CASE("calls through host memory beside an NCCL with direct access have a table of their own") {
   REQUIRE(setenv("XDG_CACHE_HOME", "/x", 1) == 0);
   GpuGroup group;
