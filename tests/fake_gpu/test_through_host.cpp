@@ -14,6 +14,7 @@
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "gpu/ll/ll_memory.hpp"
+#include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 
@@ -42,7 +43,8 @@ GpuGroup group_of(int rank, int ranks, const cuda::Exchange& exchange, const std
 }
 
 /// Runs `body` with the calls of each rank. Only the last rank has a reason for host memory.
-void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body) {
+void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body,
+              std::uint64_t budget_bytes = 64 * kMib) {
   bench::Board* const board = bench::make_board(ranks);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -52,7 +54,7 @@ void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body) {
             GpuCallsOptions options;
             options.rank.proves_paths = false;  // No kernel runs here.
             options.checks = load_topology("hgx-h200");
-            options.rank.memory = {.budget_bytes = 64 * kMib, .plans = true};
+            options.rank.memory = {.budget_bytes = budget_bytes, .plans = true};
             const std::string why = rank == ranks - 1 ? "the driver grants none" : "";
             GpuCalls calls(group_of(rank, ranks, exchange, why), options, exchange);
             body(calls);
@@ -140,4 +142,21 @@ TEST_CASE("engines of every kind serve calls through host memory") {
     require(enqueue("copy_exchange", 64 * kMib).empty(), enqueue("copy_exchange", 64 * kMib));
     require(enqueue("tiled", 64 * kMib).empty(), enqueue("tiled", 64 * kMib));
   });
+}
+
+TEST_CASE("staging in GPU memory takes no slots of the usual arenas in host memory") {
+  const auto slots = [](GpuCalls& calls) {
+    const cuda::DeviceArenaSizes& sizes = calls.rank().full_group().sizes;
+    return sizes[cuda::kTileMemory] + sizes[cuda::kCopyMemory];
+  };
+  constexpr std::uint64_t kUsual = 0;
+  on_ranks(2, [&](GpuCalls& calls) {
+    require(slots(calls) < 26 * kMib, text("{} bytes of slots", slots(calls)));
+  });
+  on_ranks(
+      2,
+      [&](GpuCalls& calls) {
+        require(slots(calls) > 28 * kMib, text("{} bytes of slots", slots(calls)));
+      },
+      kUsual);
 }

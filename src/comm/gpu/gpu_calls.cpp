@@ -106,7 +106,8 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
     shared_page_ = memory_of_rank_0(exchange, group_.rank, GpuSharedPage::bytes(with_slots));
   auto* const shared_page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
   if (!group_.through_host.empty()) {
-    if (rank.memory.budget_bytes == 0) rank.memory.budget_bytes = cuda::kHostArenaBytes;
+    if (rank.memory.budget_bytes == 0)
+      rank.memory.budget_bytes = cuda::usual_host_bytes(group_.ranks);
     rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
       // The first call is for the arena of small calls. A later one follows a failed attempt for
       // the large arena, whose memory goes first.

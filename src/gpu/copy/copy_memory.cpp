@@ -24,7 +24,7 @@ constexpr unsigned kBlocksAlongsideCopies = 48;
 std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   const int ranks = group.ranks;
   if (group.through_host && ranks == 2) {
-    PartSize staging = whole(kChunkStaging, kChunkSlots * kMostChunkBytes);
+    PartSize staging = whole(kChunkStaging, staging_bytes());
     staging.is_small_tier = !wish.two_tiers;
     return {staging};
   }
@@ -77,6 +77,8 @@ const Resources& copy_resources() {
       {kCopyPlanFlags, kHostPlanFlags, kEventPlanFlags, kPartPlanFlags}};
   return resources;
 }
+
+std::uint64_t staging_bytes() { return kChunkSlots * kMostChunkBytes; }
 
 std::string piece_kernel(DataType type, ReduceOp op, int sources) {
   if (sources == 1) return "plait_piece_move";

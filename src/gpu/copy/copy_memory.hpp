@@ -15,6 +15,7 @@ inline constexpr std::uint64_t kRingsAlone = 1;
 /// Chunks that have come up from the peer's ring, where all of a message goes through host memory.
 inline constexpr ArenaPart kChunkStaging{
     .name = "staging", .what = "staging buffers of copy engines", .is_own = true};
+std::uint64_t staging_bytes();
 extern const KernelFamily kCopyKernels;
 inline constexpr PlanFlagRange kCopyPlanFlags{0, 1 << 10};       ///< Rows of EngineFlags.
 inline constexpr PlanFlagRange kHostPlanFlags{1 << 10, 3 << 9};  ///< Rows of HostFlags.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "gpu/copy/copy_memory.hpp"
 #include "gpu/select/all_resources.hpp"
 #include "plait/error.hpp"
 #include "topo/gpu_models.hpp"
@@ -83,6 +84,11 @@ void lay_out_arena(Group& group, const ArenaOptions& wish) {
   if (!wish.two_tiers) group.tiers.small = group.sizes;
 }
 
+std::uint64_t usual_host_bytes(int ranks) {
+  constexpr std::uint64_t kHostBytes = 64ull << 20;
+  return kHostBytes + (ranks == 2 ? staging_bytes() : 0);
+}
+
 Group small_arena_group_of(const Group& group) {
   Group first = group;
   first.sizes = group.tiers.small;
@@ -99,7 +105,7 @@ Group usual_group(int ranks, bool overlap_compute, std::uint64_t memory_bytes, u
   Group group;
   describe(group, models);
   group.through_host = through_host;
-  if (through_host && memory_bytes == 0) memory_bytes = kHostArenaBytes;
+  if (through_host && memory_bytes == 0) memory_bytes = usual_host_bytes(ranks);
   group.ranks = ranks;
   group.most_blocks = most_blocks;
   group.overlap_compute = overlap_compute;

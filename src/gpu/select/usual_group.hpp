@@ -14,9 +14,9 @@ namespace plait::cuda {
 void lay_out_arena(Group& group, const ArenaOptions& wish = {});
 /// Group of calls before the large arena exists.
 Group small_arena_group_of(const Group& group);
-/// Usual budget of a rank's arenas in host memory. Slots of large calls should stay in the host's
-/// cache.
-inline constexpr std::uint64_t kHostArenaBytes = 64ull << 20;
+/// Usual budget of a rank's arenas in host memory, so that slots of large calls stay in the host's
+/// cache. Two ranks' staging lies in GPU memory, and comes on top.
+std::uint64_t usual_host_bytes(int ranks);
 /// Group of `ranks` H200s, a process each, with host memory mapped by all: for queries about calls
 /// that are not run. memory_bytes: 0 = default. models: other GPU models (topo/gpu_models.hpp).
 /// through_host: the GPUs do not address each other.
