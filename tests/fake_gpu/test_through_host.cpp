@@ -160,3 +160,31 @@ TEST_CASE("staging in GPU memory takes no slots of the usual arenas in host memo
       },
       kUsual);
 }
+
+TEST_CASE("calls through host memory are explained: engine, reason, price and bytes by path") {
+  for (const int ranks : {2, 4})
+    on_ranks(ranks, [ranks](GpuCalls& calls) {
+      for (const Collective collective :
+           {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+            Collective::broadcast, Collective::all_to_all, Collective::send_recv})
+        for (const std::uint64_t bytes : {4 * kMib / 1024, kMib, 64 * kMib}) {
+          Request request = all_reduce(bytes, ranks);
+          request.collective = collective;
+          request.peer = 1;
+          const std::string said = calls.explain(request);
+          const bool by_engine = said.find("chosen: engine") != std::string::npos;
+          require(by_engine || said.find("chosen: ") != std::string::npos, said);
+          if (!by_engine) continue;  // a plan
+          for (const char* const part :
+               {", as ", "  predicted: ", "host:", " bytes\n", "  proved: "})
+            require(said.find(part) != std::string::npos, text("{}: no \"{}\"", said, part));
+          require(said.find("not predicted") == std::string::npos, said);
+        }
+      calls.enqueue(all_reduce(4096, ranks), kMemory, kMemory, nullptr, {});
+      Counters counters;
+      calls.add_to(counters);
+      require(!counters.bytes_of_path.empty(), "no bytes by path");
+      for (const auto& [path, bytes] : counters.bytes_of_path)
+        require(path.rfind("host:", 0) == 0, path);
+    });
+}

@@ -8,14 +8,37 @@
 #include "plait/error.hpp"
 
 namespace plait {
-Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
-                      const Request& request, const cuda::Group& group, Launch launch) {
+namespace {
+
+/// Returns the call's plan over links, also where arenas lie in host memory and GPUs lack links.
+Plan plan_over_links(const cuda::EngineChoice& choice, const Topology& topology,
+                     const Request& request, const cuda::Group& group, Launch launch) {
   cuda::Tuning tuning = choice.tuning;
   if (tuning.host_permille < 0 && launch == Launch::eager && cuda::may_share(group) &&
       choice.engine == &cuda::copy_exchange_engine() && request.counts.empty() &&
       request.count * bytes_of(request.type) >= cuda::kLeastSharedBytes)
     tuning.host_permille = cuda::kBestHostPermille;
-  return plan_of(*choice.engine, topology, request, tuning, group);
+  if (!group.through_host) return plan_of(*choice.engine, topology, request, tuning, group);
+  return plan_of(*choice.engine, with_links(topology), request, tuning, group);
+}
+
+double predicted_us(const Plan& plan, const Topology& topology, bool through_host, Launch launch) {
+  try {
+    return predicted_ns(plan, topology, launch) / 1e3;
+  } catch (const Error&) {
+    if (!through_host) throw;
+    throw Error(ErrorCode::unsupported,
+                text("{}: its time through host memory is not known", label(plan)));
+  }
+}
+
+}  // namespace
+
+Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
+                      const Request& request, const cuda::Group& group, Launch launch) {
+  Plan plan = plan_over_links(choice, topology, request, group, launch);
+  if (group.through_host) take_host_paths(plan, topology);
+  return plan;
 }
 
 std::string print(const WhatRuns& found) {
@@ -29,36 +52,17 @@ std::string print(const WhatRuns& found) {
 
 WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
                    const Request& request, const cuda::Group& group, Launch launch) {
-  WhatRuns found;
-  found.choice = choice;
-  found.plan = plan_as_launched(choice, topology, request, group, launch);
-  found.predicted_us = predicted_ns(found.plan, topology, launch) / 1e3;
+  WhatRuns found{choice, plan_over_links(choice, topology, request, group, launch), 0.0, {}, {}};
+  found.predicted_us = predicted_us(found.plan, topology, group.through_host, launch);
   found.proof = verify(found.plan);
   if (found.proof.proved()) {
     const Report twice = verify_in_a_row({&found.plan, &found.plan});
     found.proof.findings = twice.findings;
     found.proof.ops += twice.ops;
   }
+  if (group.through_host) take_host_paths(found.plan, topology);
   return found;
 }
-
-namespace {
-
-WhatRuns what_runs_of(const cuda::EngineChoice& choice, const Topology& topology,
-                      const Request& placed, const cuda::Group& group, Launch launch) {
-  if (!group.through_host) return what_runs(choice, topology, placed, group, launch);
-  WhatRuns found = what_runs(choice, with_links(topology), placed, group, launch);
-  try {
-    found.predicted_us = predicted_ns(found.plan, topology, launch) / 1e3;
-  } catch (const Error&) {
-    throw Error(ErrorCode::unsupported,
-                text("{}: its time through host memory is not known", label(found.plan)));
-  }
-  take_host_paths(found.plan, topology);
-  return found;
-}
-
-}  // namespace
 
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
@@ -76,7 +80,7 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
   const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;
-  WhatRuns found = what_runs_of(*choice, topology, placed, group, launch);
+  WhatRuns found = what_runs(*choice, topology, placed, group, launch);
   if (selector.differs_in_graphs(placed, wanted))
     found.otherwise = selector.best(placed, {"", {}, launch != Launch::graph});
   return found;

@@ -21,13 +21,15 @@ struct WhatRuns {
 };
 
 /// An exchange of two ranks has a host share that earlier calls correct. If the caller does not set
-/// the share, an eager call's plan has the best share, and a captured call's plan has none.
+/// the share, an eager call's plan has the best share, and a captured call's plan has none. Where
+/// arenas lie in host memory, the plan's paths go through the host.
 Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
                       const Request& request, const cuda::Group& group, Launch launch);
 /// Returns lines for users: time, bytes by path, proof.
 std::string print(const WhatRuns& found);
 
-/// Describes the call by the engine of `choice`. request: checked.
+/// Describes the call by the engine of `choice`. request: checked. Throws Error(unsupported) if the
+/// time through host memory is not known.
 WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
                    const Request& request, const cuda::Group& group, Launch launch);
 /// Returns the model of each rank's GPU.

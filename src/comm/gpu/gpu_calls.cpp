@@ -541,9 +541,12 @@ std::string GpuCalls::explain(const Request& request) {
           choose_engine(request, forced, ArenaTier::full, Launch::eager)) {
     lines += whole_->explain(request, {forced.strategy, forced.params});
     if (!group_.why_no_topology.empty()) return lines;
-    return lines +
-           print(what_runs(*choice, group_.topology, checked(placed(request), group_.topology),
-                           cuda_->full_group(), Launch::eager));
+    std::string said;
+    const auto failure = attempt([&] {
+      said = print(what_runs(*choice, group_.topology, checked(placed(request), group_.topology),
+                             cuda_->full_group(), Launch::eager));
+    });
+    return lines + (failure ? text("  not predicted: {}\n", reason_of(*failure)) : said);
   }
   if (!group_.reach.why_no_kernels.empty())
     lines += text("no kernel: {}\n", group_.reach.why_no_kernels);
