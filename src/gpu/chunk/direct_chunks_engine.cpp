@@ -30,8 +30,7 @@ class DirectChunksReady : public PreparedCall {
   DirectChunksReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
         kernel_(kernels_.find(chunk_kernel(request))),
-        cut_(cut_chunks(request, wish_of(tuning, rank.group()))),
-        whole_(direct_shape(request, rank.rank())) {
+        cut_(cut_chunks(request, wish_of(tuning, rank.group()))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
       args_.inbox[peer] = rank.at(kChunkMemory, peer);
@@ -40,30 +39,22 @@ class DirectChunksReady : public PreparedCall {
     args_.half_bytes = rank.group().sizes[kChunkMemory];
     args_.chunk_units = cut_.chunk_units;
     args_.slot_units = static_cast<std::uint32_t>(cut_.units);
-    args_.shape = whole_;
+    args_.shape = direct_shape(request, rank.rank());
     config_.threads = kChunkThreads;
     config_.blocks = cut_.blocks;
     config_.programmatic = true;
   }
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {
-    DirectChunksArgs args = args_;
-    set_scalars(args, buffers.scalars);
-    const std::uint64_t piece_bytes = cut_.units * 16;
-    for (std::uint64_t at = 0; at < whole_.part_bytes; at += piece_bytes) {
-      args.input = static_cast<const char*>(buffers.input) + at;
-      args.output = static_cast<char*>(buffers.output) + at;
-      args.shape.part_bytes = std::min(piece_bytes, whole_.part_bytes - at);
-      if (whole_.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
+    launch_pieces(args_, cut_.units * 16, buffers, [&](DirectChunksArgs& args) {
       kernels_.launch(kernel_, config_, stream, {&args});
-    }
+    });
   }
 
  private:
   Kernels& kernels_;
   const Function kernel_;
   const ChunkCut cut_;
-  const DirectShape whole_;
   DirectChunksArgs args_{};
   KernelLaunchConfig config_;
 };
@@ -83,10 +74,7 @@ class DirectChunksEngine : public Engine {
     if (const std::string why = group.why_no_part(kChunkMemory); !why.empty()) return why;
     const ChunkCut cut = cut_chunks(request, wish_of(tuning, group));
     if (cut.pieces != 0 && cut.pieces <= kMostChunkPieces) return "";
-    return text(
-        "half an inbox of {} bytes is too small: the message does not fit into {} pieces "
-        "(raise PLAIT_DEVICE_MEMORY)",
-        group.sizes[kChunkMemory], kMostChunkPieces);
+    return too_small_inbox(group.sizes[kChunkMemory], kMostChunkPieces);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

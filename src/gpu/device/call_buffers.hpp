@@ -1,7 +1,9 @@
 // The caller's buffers of a call on GPUs: alignment check and kernel arguments.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/text.hpp"
 #include "gpu/abi/call_args.hpp"
@@ -26,6 +28,30 @@ inline void set_buffers(CallArgs& args, const CallBuffers& buffers) {
   args.input = buffers.input;
   args.output = buffers.output;
   set_scalars(args, buffers.scalars);
+}
+
+/// Makes a direct call in pieces of at most `piece_bytes` of each part. args: with the shape of the
+/// whole call.
+template <class Args, class Launch>
+void launch_pieces(Args args, std::uint64_t piece_bytes, const CallBuffers& buffers,
+                   const Launch& launch) {
+  const std::uint64_t part_bytes = args.shape.part_bytes;
+  set_scalars(args, buffers.scalars);
+  for (std::uint64_t at = 0; at < part_bytes; at += piece_bytes) {
+    args.input = static_cast<const char*>(buffers.input) + at;
+    args.output = static_cast<char*>(buffers.output) + at;
+    args.shape.part_bytes = std::min(piece_bytes, part_bytes - at);
+    if (args.shape.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
+    launch(args);
+  }
+}
+
+/// Why a message goes in no pieces of half an inbox. most_pieces: that a call may have.
+inline std::string too_small_inbox(std::uint64_t half_bytes, std::uint64_t most_pieces) {
+  return text(
+      "half an inbox of {} bytes is too small: the message does not fit into {} pieces (raise "
+      "PLAIT_DEVICE_MEMORY)",
+      half_bytes, most_pieces);
 }
 
 /// Error(invalid_argument) if memory that this rank reads or writes is not aligned to the elements.

@@ -42,14 +42,13 @@ class DirectLlReady : public PreparedCall {
         config_(launch_config_of(request, tuning, rank.group())),
         cut_(cut(request, rank.group())),
         is_short_(is_short_direct_ll(request, cut_, config_)),
-        kernel_(kernels_.find(direct_ll_kernel(request, is_short_))),
-        whole_(direct_shape(request, rank.rank())) {
+        kernel_(kernels_.find(direct_ll_kernel(request, is_short_))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
       args_.inbox[peer] = rank.at(kSentinelPackets, peer);
     args_.half_bytes = rank.group().sizes[kSentinelPackets];
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
-    args_.shape = whole_;
+    args_.shape = direct_shape(request, rank.rank());
     if (is_short_) args_ = short_direct_ll_args(args_);  // each call sets the buffers
   }
 
@@ -60,16 +59,9 @@ class DirectLlReady : public PreparedCall {
       set_buffers(args, buffers.input, buffers.output);
       return kernels_.launch(kernel_, config_, stream, {&args});
     }
-    DirectLlArgs args = args_;
-    set_scalars(args, buffers.scalars);
-    const std::uint64_t piece_bytes = cut_.units * 16;
-    for (std::uint64_t at = 0; at < whole_.part_bytes; at += piece_bytes) {
-      args.input = static_cast<const char*>(buffers.input) + at;
-      args.output = static_cast<char*>(buffers.output) + at;
-      args.shape.part_bytes = std::min(piece_bytes, whole_.part_bytes - at);
-      if (whole_.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
+    launch_pieces<DirectLlArgs>(args_, cut_.units * 16, buffers, [&](DirectLlArgs& args) {
       kernels_.launch(kernel_, config_, stream, {&args});
-    }
+    });
   }
 
  private:
@@ -78,7 +70,6 @@ class DirectLlReady : public PreparedCall {
   const LlCut cut_;
   const bool is_short_;
   const Function kernel_;
-  const DirectShape whole_;
   ShortDirectLlArgs args_{};
 };
 
@@ -94,10 +85,7 @@ class DirectLlEngine : public Engine {
     if (!group.runs(kDirectLlKernels)) return group.lacks(kDirectLlKernels);
     const std::uint64_t pieces = cut(request, group).pieces;
     if (pieces != 0 && (pieces <= kMostLlPieces || has_ll_only(group))) return "";
-    return text(
-        "half an inbox of {} bytes is too small: the message does not fit into {} pieces (raise "
-        "PLAIT_DEVICE_MEMORY)",
-        group.sizes[kSentinelPackets], kMostLlPieces);
+    return too_small_inbox(group.sizes[kSentinelPackets], kMostLlPieces);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

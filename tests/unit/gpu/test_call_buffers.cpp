@@ -1,6 +1,10 @@
 // Checks of callers' GPU buffers: only buffers that a rank's role reads or writes.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "gpu/abi/chunk_args.hpp"
 #include "gpu/device/call_buffers.hpp"
 
 using namespace plait;
@@ -56,4 +60,27 @@ TEST_CASE("the error names the buffer, the wanted and the found alignment") {
   CHECK_THROWS_WITH_AS(cuda::check_alignment(request, 0, at(0x1000), at(0x2004)),
                        doctest::Contains("output: wanted memory aligned to its elements of 8"),
                        Error);
+}
+
+TEST_CASE("a direct call in pieces moves each byte of each part once") {
+  std::vector<char> in(64), out(64);
+  const double scalars[] = {2.0, 3.0};
+  for (const std::uint64_t own_bytes : {0, 50})
+    for (const std::uint64_t piece_bytes : {16, 32, 64}) {
+      cuda::DirectChunksArgs whole{};
+      whole.shape.part_bytes = 50;
+      whole.shape.own_bytes = own_bytes;
+      std::uint64_t at = 0;
+      const auto check = [&](cuda::DirectChunksArgs& piece) {
+        CHECK(piece.input == in.data() + at);
+        CHECK(piece.output == out.data() + at);
+        CHECK(piece.shape.part_bytes == std::min<std::uint64_t>(piece_bytes, 50 - at));
+        CHECK(piece.shape.own_bytes == (own_bytes == 0 ? 0 : piece.shape.part_bytes));
+        CHECK(piece.scalars[1] == 3.0);
+        CHECK(piece.scalars[2] == 1.0);
+        at += piece.shape.part_bytes;
+      };
+      cuda::launch_pieces(whole, piece_bytes, {in.data(), out.data(), scalars}, check);
+      CHECK(at == 50);
+    }
 }
