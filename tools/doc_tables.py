@@ -1,4 +1,5 @@
-"""Makes the tables of docs/ from lists in the code, tuning/ and bench/results.
+"""Makes the tables of docs/ from lists in the code, tuning/ and bench/results, and the recorded
+times beside NCCL that the package has.
 
 A table stands between two marks on a page. performance_tables.py makes the tables of
 docs/performance.md.
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import performance_tables  # noqa: E402
 
+BESIDE_NCCL = ROOT / "python" / "plait" / "evidence" / "beside_nccl.csv"  # for the report's page
 FOLDERS = ("include", "src", "shims", "tests")
 DEFAULT_TUNING = "hgx-h200"  # of GPUs without a table: gpu_tables.cpp
 ARGUMENT = re.compile(r'\s*("(?:\\.|[^"\\])*"|[^,"]*)\s*(?:,|$)')
@@ -383,9 +385,10 @@ def updated(text: str) -> str:
 
 def main() -> int:
     old = []
-    for page in sorted((ROOT / "docs").rglob("*.md")):
-        text = page.read_text()
-        if (new := updated(text)) == text:
+    made = {page: updated(page.read_text()) for page in sorted((ROOT / "docs").rglob("*.md"))}
+    made[BESIDE_NCCL] = performance_tables.beside_nccl()
+    for page, new in made.items():
+        if page.exists() and page.read_text() == new:
             continue
         old.append(page)
         if "--check" not in sys.argv[1:]:

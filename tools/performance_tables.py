@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from bench.lib.rows import comments, read
+from bench.lib.rows import comments, kind_of, read
 
 Row = dict[str, str]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -121,6 +121,32 @@ def against_nccl() -> list[str]:
             )
     head = ("GPUs", "call", "geometric mean", "largest", "sizes at which NCCL is faster")
     return table(head, body)
+
+
+def beside_nccl() -> str:
+    """Returns the text of python/plait/evidence/beside_nccl.csv: all_reduces of fp32."""
+    lines = ["model,gpus,bytes,plait_us,nccl_us,engine,file,machine"]
+    for file in MACHINES.values():
+        model = kind_of(file).split(",")[0]
+        facts = next(one for one in comments(file) if one.startswith("machine: "))
+        named = facts.removeprefix("machine: ").partition(" (")[0]
+        library = re.search(r"NCCL [\d.]+", facts)
+        date = re.search(r"date: ([\d-]+)", facts)
+        if library is None or date is None:
+            raise SystemExit(f"performance_tables: {file} names no version of NCCL or no date")
+        engines = {
+            int(row["bytes"]): row["way"].partition(" ")[2]
+            for row in read(file)
+            if row["way"].startswith("plait")
+            and (row["collective"], row["type"]) == ("all_reduce", "fp32")
+        }
+        for (collective, kind, count), (ours, theirs) in calls_of(file).items():
+            if (collective, kind) == ("all_reduce", "fp32"):
+                gpus = read(file)[0]["gpus"]
+                times = f"{ours},{theirs},{engines[count]}"
+                said = f"{named} beside {library[0]} on {date[1]}"
+                lines.append(f"{model},{gpus},{count},{times},{file},{said}")
+    return "\n".join(lines) + "\n"
 
 
 def on_machine(file: str) -> list[str]:

@@ -77,7 +77,7 @@ def grid(**values: Iterable[int]) -> tuple[tuple[tuple[str, int], ...], ...]:
     return tuple(found)
 
 
-def _hop_gb_per_s(topology: plait.Topology, src: int, dst: int) -> float:
+def hop_gb_per_s(topology: plait.Topology, src: int, dst: int) -> float:
     """Returns GB/s of a ring's hop between two ranks: the direct link, else through the host."""
     paths = topology.paths_between(src, dst)
     hops = [path for path in paths if len(path.links) == 1]
@@ -88,23 +88,34 @@ def _hop_gb_per_s(topology: plait.Topology, src: int, dst: int) -> float:
 def _rings_gb_per_s(topology: plait.Topology, orders: list[list[int]]) -> float:
     """Returns GB/s of all rings together; each has the speed of the slowest hop."""
     return sum(
-        min(_hop_gb_per_s(topology, order[k - 1], rank) for k, rank in enumerate(order))
+        min(hop_gb_per_s(topology, order[k - 1], rank) for k, rank in enumerate(order))
         for order in orders
     )
 
 
-@cache
-def nccl_us(name: str, size: int, ranks: int) -> float:
-    """Returns us of NCCL's rings on a machine, at the measured fraction of the modelled speed.
+def same_time_mib(
+    topology: plait.Topology, orders: list[list[int]], ranks: int, size: int
+) -> float:
+    """Returns the MiB that the H200's ring moves in the time of these rings for `size` bytes."""
+    measured = _rings_gb_per_s(measured_node(), [[*range(ranks)]])
+    return size / MB * measured / _rings_gb_per_s(topology, orders)
+
+
+def rings_us(topology: plait.Topology, orders: list[list[int]], ranks: int, size: int) -> float:
+    """Returns us of NCCL's rings at the measured fraction of the modelled speed.
 
     On the H200 NCCL loses a fixed time. Hence rings of 1 / k of the H200's speed reach the same
     fraction with 1 / k of the bytes. The rule is the same for all machines.
     """
-    topology = machine(name)
+    same_time = same_time_mib(topology, orders, ranks, size)
+    return us(ring_kernel(topology, orders, size), topology) / nccl_reached(ranks, same_time)
+
+
+@cache
+def nccl_us(name: str, size: int, ranks: int) -> float:
+    """Returns us of NCCL's rings on a machine of the papers."""
     orders = [[*range(ranks)]]
     if name in ("cedar", "narval") and ranks == 4:  # all pairs are linked: three rings, both ways
         orders = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]]
         orders += [order[::-1] for order in orders]
-    measured = _rings_gb_per_s(measured_node(), [[*range(ranks)]])
-    same_time = size / MB * measured / _rings_gb_per_s(topology, orders)
-    return us(ring_kernel(topology, orders, size), topology) / nccl_reached(ranks, same_time)
+    return rings_us(machine(name), orders, ranks, size)
