@@ -2,7 +2,6 @@
 
 import html
 import json
-import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +13,7 @@ from plait import timeline_plot, timeline_rows, ways, what_runs
 from plait.commands import report_page as report
 from plait.evidence import papers, results
 
-VOID = {"meta", "line", "circle", "rect", "polyline", "path"}
+VOID = {"meta", "line", "circle", "rect", "polyline", "path", "input"}
 
 
 class Tags(HTMLParser):
@@ -51,26 +50,24 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
-    assert tags.seen.count("svg") == 4
-    assert tags.seen.count("table") == 1
-    assert not re.search(r"(src|href)=|https?://|@import", text)
+    # Sizes, sizes beside NCCL, what is left, recorded rows, evidence.
+    assert tags.seen.count("table") == 5
+    assert not re.search(r"(src|href)=|https?://|@import|url\(", text)
     assert '<meta name="viewport" content="width=device-width' in text
-    # Wide elements scroll in separate boxes; links fit.
-    assert len(re.findall(r'<div class="wide"><(?:svg|table)', text)) == 2 + 1
-    assert "<th>holds</th>" in text and "<td>yes</td>" in text
-    assert "ring (measured)" in text
+    # Wide tables scroll in separate boxes.
+    assert text.count('<div class="wide"><table') == 5
+    assert ">holds</th>" in text and "<td>yes</td>" in text
+    recorded = text.split("Measured bandwidth")[1]
+    assert "<td>ring</td>" in recorded and ">31.5</td>" in recorded
     assert "a &lt;b&gt; &amp; c" in text
-    assert any(tip.startswith("nvlink 0 - 1: 72.5 GB/s") for tip in tags.tips)
+    assert any(tip.startswith("GPU 0 - GPU 1: 72.5 GB/s") for tip in tags.tips)
 
 
 def test_the_page_speaks_of_engines_where_they_run() -> None:
     topology = plait.load_topology("hgx-h200")
-    curves = report.predictions(topology, "all_gather", 2, (1 << 12, 1 << 28))
-    assert {"direct_ll", "tiled", "copy_exchange"} <= set(curves)
-    assert curves["copy_exchange"][-1][1] > curves["direct_ll"][0][1] > 0
     assert "engine two_shot(" in report.page(topology)
     masked = topology.without(["nvlink:0-1"])
-    assert "engine" not in report.page(masked).split("<h2>")[-1]
+    assert "engine" not in report.page(masked).split("over time</h2>")[-1]
 
 
 def test_bad_results_are_passed_over(tmp_path: Path) -> None:
@@ -221,39 +218,3 @@ def test_lanes_come_by_rank_and_colours_are_explained() -> None:
     drawn = report.draw_timeline(timeline, plan)
     for kind in timeline_rows.COLOURS:
         assert f">{kind}</text>" in drawn
-
-
-def test_each_node_has_a_circle_of_its_own() -> None:
-    topology = plait.load_topology("mist-2")
-    places = report._places(topology, topology.rank_devices())
-    assert len(set(places.values())) == len(places) == len(topology.devices)
-    by_node: dict[int, list[float]] = {}
-    for device, (x, _) in places.items():
-        by_node.setdefault(topology.devices[device].node, []).append(x)
-    first, second = (by_node[node] for node in sorted(by_node))
-    assert max(first) < min(second)
-
-
-@pytest.mark.parametrize("name", ["mist", "dgx1v"])
-def test_no_link_lies_on_another(name: str) -> None:
-    topology = plait.load_topology(name)
-    places = report._places(topology, topology.rank_devices())
-
-    def direction(src: int, dst: int) -> float:
-        (x1, y1), (x2, y2) = places[src], places[dst]
-        return round(math.atan2(y2 - y1, x2 - x1), 3)
-
-    pairs = {(link.src, link.dst) for link in topology.links}
-    for src in range(len(topology.devices)):
-        ways = [direction(one, dst) for one, dst in pairs if one == src]
-        assert len(ways) == len(set(ways))
-
-
-def test_of_what_was_measured_there_are_lines_of_what_runs_and_of_nccl() -> None:
-    line = [(1 << 10, 1.0), (3 << 20, 100.0)]
-    measured = {f"{name} (measured)": line for name in ("tiled", "tiled before", "NCCL")}
-    drawn = report.draw_curves({"tiled": line}, measured)
-    assert "NCCL (measured)" in drawn and "tiled (measured)" in drawn
-    assert "before" not in drawn
-    ticks = re.findall(r">(\d+ [KM]iB)</text>", drawn)
-    assert ticks[0] == "1 KiB" and ticks[-1] == "2 MiB" and "3 MiB" not in ticks

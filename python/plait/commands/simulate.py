@@ -176,7 +176,7 @@ def report(
     evidence: Annotated[bool, typer.Option(help="Rerun the papers' experiments too.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one page: links, predictions, measurements, evidence."""
+    """Write one page: what calls run, beside NCCL, the links at work, what is left; evidence."""
     from plait.commands import report_page as page
     from plait.evidence import papers
 
@@ -187,8 +187,9 @@ def report(
     file = "" if as_json else file or "plait.html"
     outputs.check(file, "report")
     machine = asked_machine(topology, without)
-    total = len(papers.experiments()) if evidence else 0
-    with progress_bar(total, "papers' experiments (--no-evidence: none)") as progress:
+    total = len(page.SIZES) + (len(papers.experiments()) if evidence else 0)
+    words = "sizes, papers' experiments (--no-evidence: none)" if evidence else "sizes"
+    with progress_bar(total, words) as progress:
         found = page.of_machine(machine, evidence, lambda: progress.advance(progress.task_ids[0]))
     if as_json:
         out.print(json.dumps(found.as_json(), indent=1), markup=False)

@@ -1,0 +1,111 @@
+"""Section of the report's page on what is left to gain: the time of a call beside the least time
+that its bytes need, and beside the fastest way that plait has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import plait
+from plait import by_size
+from plait.by_size import BySize, line_name
+from plait.commands.report_html import bar, figure, in_words, table, text, time_text
+from plait.commands.report_machine import in_words as resource
+from plait.commands.report_nccl import where
+from plait.outputs import human_bytes
+from plait.ways import Way
+
+SET_BY_BYTES, SET_BY_LATENCY = 0.5, 0.1  # parts of the time that the bytes need
+WORTH = 1.02  # a way must be faster by this to count
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A size. floor_us: bytes over link speed, which no plan can beat; fastest: of all ways."""
+
+    size: int
+    us: float
+    floor_us: float
+    bound_by: str
+    fastest: Way
+
+    @property
+    def share(self) -> float:
+        """The part of the time that the bytes need at least."""
+        return min(1.0, self.floor_us / self.us) if self.us else 0.0
+
+
+def gains(found: BySize, timelines: dict[int, plait.Timeline]) -> list[Gain]:
+    """Returns the gain that is left at each size."""
+    return [
+        Gain(
+            size,
+            ways.running.us,
+            timelines[size].lower_bound_ns / 1e3,
+            timelines[size].bound_by,
+            by_size.fastest(ways),
+        )
+        for size, ways in found.ways.items()
+    ]
+
+
+def section(found: BySize, rows: list[Gain]) -> str:
+    """Returns sentences, and a table with bars."""
+    cells = []
+    for row in rows:
+        faster = row.fastest.us * WORTH < row.us
+        other = f"{line_name(row.fastest)}: {time_text(row.fastest.us)}" if faster else ""
+        cells.append(
+            (
+                human_bytes(row.size),
+                time_text(row.floor_us),
+                time_text(row.us),
+                f"{bar(row.share)} <b>{100 * row.share:.0f} %</b>"
+                + (f"<small>{text(other)}</small>" if faster else ""),
+            )
+        )
+    head = ("size", ">least time", ">call", "least time / call, and a faster way by name")
+    return f"<p>{' '.join(map(text, _words(found, rows)))}</p>{table(head, cells, kind='gains')}"
+
+
+def _words(found: BySize, rows: list[Gain]) -> list[str]:
+    sizes = [*found.ways]
+    said = ["The least time is the bytes over the links' speed: no plan can beat it."]
+    if not any(row.floor_us for row in rows):
+        return ["No bytes cross a link."]
+    by_bytes = [row for row in rows if row.share >= SET_BY_BYTES]
+    by_latency = [row for row in rows if row.share < SET_BY_LATENCY]
+    if by_latency:
+        place = where(by_latency[0].size, by_latency[-1].size, sizes)
+        said.append(
+            f"{place[0].upper()}{place[1:]} latency sets the time: faster links would gain less "
+            f"than {100 * SET_BY_LATENCY:.0f} %."
+        )
+    if by_bytes:
+        place = where(by_bytes[0].size, by_bytes[-1].size, sizes)
+        low, high = (pick(row.share for row in by_bytes) for pick in (min, max))
+        said.append(
+            f"{place[0].upper()}{place[1:]} links set the time, and {_percents(low, high)} of a "
+            "call is needed at least."
+        )
+        most = min(by_bytes, key=lambda row: row.share)
+        bound = resource(most.bound_by)
+        said.append(
+            f"Of these, {human_bytes(most.size)} has most left: "
+            f"{time_text(most.us - most.floor_us)} of {time_text(most.us)}; it is bound by "
+            f"{bound}."
+        )
+    faster = {line_name(row.fastest): 0.0 for row in rows if row.fastest.us * WORTH < row.us}
+    for row in rows:
+        if (name := line_name(row.fastest)) in faster:
+            faster[name] = max(faster[name], row.us / row.fastest.us)
+    if faster:
+        named = [f"{name} ({figure(ratio)} times as fast)" for name, ratio in faster.items()]
+        said.append(f"By name a call may run {in_words(named)}, as predicted.")
+    else:
+        said.append("No other way that plait has is predicted to be faster.")
+    return said
+
+
+def _percents(low: float, high: float) -> str:
+    one, two = f"{100 * low:.0f}", f"{100 * high:.0f}"
+    return f"{one} %" if one == two else f"{one} to {two} %"

@@ -1,0 +1,253 @@
+"""Section of the report's page on what plait gives beside NCCL: measured by a table of this machine
+or by recorded rows of such GPUs, else predicted, else unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import plait
+from plait import _core, what_runs
+from plait.bench.sizes import parse_bytes, request_for
+from plait.by_size import BySize
+from plait.commands.report_html import bar, code, figure, table, text, time_text
+from plait.evidence.beside_nccl import Beside, predicted_us, recorded, recorded_ranks
+from plait.outputs import human_bytes
+from plait.ways import nodes_of
+
+HERE, ALIKE, PREDICTED = "measured here", "measured on such GPUs", "predicted"
+LEVEL = 0.05  # a ratio this near to 1 counts as equal
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Times beside NCCL by message size. kind: HERE, ALIKE, PREDICTED; empty = none known.
+
+    fewer: recorded times of fewer ranks of the machine; served: what serves a call under
+    `plait run`, in spans of sizes; itself: calls of all sizes run NCCL, over nodes.
+    """
+
+    kind: str
+    rows: dict[int, Beside]
+    source: str
+    fewer: dict[int, dict[int, Beside]] = field(default_factory=dict)
+    served: list[tuple[int, int, str]] = field(default_factory=list)
+    itself: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "source": self.source,
+            "rows": [
+                {"bytes": size, "plait_us": row.plait_us, "nccl_us": row.nccl_us}
+                for size, row in self.rows.items()
+            ],
+            "under_plait_run": [
+                {"from_bytes": first, "to_bytes": last, "served": said}
+                for first, last, said in self.served
+            ],
+        }
+
+
+def compare(found: BySize) -> Comparison:
+    """Returns the best known comparison of the machine's all_reduces."""
+    machine, ranks = found.machine, found.ranks
+    kind, rows = _best_known(found) if found.collective == "all_reduce" else ("", {})
+    source = next((row.source for row in rows.values()), "")
+    fewer = {
+        count: recorded(machine, count)
+        for count in (recorded_ranks(machine) if kind == ALIKE else [])
+        if count < ranks
+    }
+    itself = all(ways.running.name == "library" for ways in found.ways.values())
+    return Comparison(kind, rows, source, fewer, _served(found), itself)
+
+
+def _best_known(found: BySize) -> tuple[str, dict[int, Beside]]:
+    """Returns the kind of the best source that knows NCCL's times here, and these times."""
+    machine, ranks = found.machine, found.ranks
+    if ranks < 2 or all(device.kind != "gpu" for device in machine.devices):
+        return "", {}
+    if here := tuned(machine, ranks):
+        return HERE, here
+    if alike := recorded(machine, ranks):
+        return ALIKE, {size: row for size, row in alike.items() if size in found.ways}
+    predicted = _predicted(found)
+    return (PREDICTED, predicted) if predicted else ("", {})
+
+
+def tuned(machine: plait.Topology, ranks: int) -> dict[int, Beside]:
+    """Returns the figures of this machine's table beside NCCL, at the largest message of each
+    row."""
+    found: dict[int, Beside] = {}
+    for file in _tables(machine, ranks):
+        try:
+            content = json.loads(file.read_text())
+        except (OSError, ValueError):
+            continue  # no table, or an unreadable table
+        version = content.get("nccl", "")
+        source = f"{file} (NCCL {version}, {content.get('date', '')[:10]})"
+        for row in content.get("rows", []):
+            if _is_compared(row, ranks):
+                size = 1 << (parse_bytes(row.get("upto_bytes", "1G")).bit_length() - 1)
+                found.setdefault(size, Beside(row["us"], row["nccl_us"], row["engine"], source))
+    return dict(sorted(found.items()))
+
+
+def _is_compared(row: Mapping[str, Any], ranks: int) -> bool:
+    fits = row.get("from_ranks", 2) <= ranks <= row.get("upto_ranks", 0)
+    timed = row.get("nccl_us", 0) > 0 and row.get("us", 0) > 0
+    return fits and timed and (row.get("collective"), row.get("type")) == ("all_reduce", "fp32")
+
+
+def _tables(machine: plait.Topology, ranks: int) -> list[Path]:
+    """Returns the tables beside NCCL of the machine, the newest first."""
+    where = _core.tuning_machine(machine, ranks, False)
+    own = _core.tuning_file(where, ranks)
+    if not own:
+        return []
+    path = Path(own)
+    start = path.name.removesuffix(f"-{ranks}.json")
+    files = [*path.parent.glob(f"{start}-nccl*-{ranks}.json"), path]
+    files = [file for file in files if file.is_file()]
+    return sorted(files, key=lambda file: -file.stat().st_mtime)
+
+
+def _predicted(found: BySize) -> dict[int, Beside]:
+    """Returns predicted times: over nodes by NCCL's own price, else of rings."""
+    rows = {}
+    for size, ways in found.ways.items():
+        request = ways.runs.plan.request
+        if nodes_of(found.machine, request) > 1:
+            nccl_us = next((way.us for way in ways.rows if way.name == "library"), 0.0)
+            source = "NCCL between nodes has the latencies and speeds of NCCL's own tables"
+        else:
+            nccl_us = predicted_us(found.machine, found.ranks, size)
+            source = "NCCL is simulated as rings at the efficiency measured on H200"
+        if nccl_us and ways.running.us and ways.running.name != "library":
+            rows[size] = Beside(ways.running.us, nccl_us, ways.running.name, source)
+    return rows
+
+
+def _served(found: BySize) -> list[tuple[int, int, str]]:
+    """Returns (first size, last size, what serves calls of a program under NCCL)."""
+    spans: list[tuple[int, int, str]] = []
+    for size, ways in found.ways.items():
+        request = request_for(
+            found.collective, size, "fp32", "sum", found.ranks, 0, int(found.ranks > 1), shape=""
+        )
+        said = what_runs.under_nccl(found.machine, request, ways.runs)
+        said = "plait" if said and not said.startswith("left to NCCL") else said
+        first = spans.pop()[0] if spans and spans[-1][2] == said else size
+        spans.append((first, size, said))
+    return [span for span in spans if span[2]]
+
+
+def where(first: int, last: int, sizes: list[int]) -> str:
+    """Returns 'up to 16 MiB', 'from 64 MiB on', 'at 1 MiB', '4 to 16 MiB' or 'at all sizes'."""
+    if (first, last) == (sizes[0], sizes[-1]):
+        return "at all sizes" if len(sizes) > 1 else f"at {human_bytes(first)}"
+    if first == last:
+        return f"at {human_bytes(first)}"
+    if first == sizes[0]:
+        return f"up to {human_bytes(last)}"
+    if last == sizes[-1]:
+        return f"from {human_bytes(first)} on"
+    return f"from {human_bytes(first)} to {human_bytes(last)}"
+
+
+def in_spans(rows: Mapping[int, Beside], sizes: list[int]) -> str:
+    """Returns '1.4 to 4.5 times as fast as NCCL up to 16 MiB, and as fast from 64 MiB on'.
+
+    sizes: all sizes that are looked at, of which `rows` may be a part.
+    """
+    spans: list[tuple[str, list[int]]] = []
+    for size, row in rows.items():
+        kind = "ahead" if row.ratio > 1 + LEVEL else "behind" if row.ratio < 1 - LEVEL else "level"
+        if spans and spans[-1][0] == kind:
+            spans[-1][1].append(size)
+        else:
+            spans.append((kind, [size]))
+    sizes = sorted({*sizes, *rows})
+    if len(spans) > 3:
+        count = sum(row.ratio > 1 for row in rows.values())
+        return (
+            f"{_range(rows, rows)} times as fast as NCCL, and ahead at {count} of {len(rows)} sizes"
+        )
+    said: list[str] = []
+    for kind, of in spans:
+        place, speeds = where(of[0], of[-1], sizes), _range(rows, of)
+        nccl = "" if said else " as NCCL"
+        said.append(
+            f"as fast{nccl} {place}" if kind == "level" else f"{speeds} times as fast{nccl} {place}"
+        )
+    *first, last = said
+    return f"{', '.join(first)}, and {last}" if first else last
+
+
+def _range(rows: Mapping[int, Beside], sizes: Iterable[int]) -> str:
+    ratios = [rows[size].ratio for size in sizes]
+    low, high = figure(min(ratios)), figure(max(ratios))
+    return low if low == high else f"{low} to {high}"
+
+
+def unknown(found: BySize, known: Comparison) -> str:
+    """Returns one sentence: nothing is known, and what would measure it."""
+    if not any(device.kind == "gpu" for device in found.machine.devices):
+        return "NCCL does not run on CPUs; `plait bench all_reduce` times these calls here."
+    if known.itself:
+        return "Calls of all sizes run NCCL itself between these nodes, so both take the same time."
+    if any("AMD" in device.model for device in found.machine.devices):
+        return "NCCL does not run on these GPUs, and neither does plait."
+    if found.ranks < 2:
+        return "One rank communicates with nobody."
+    return (
+        "How fast NCCL is here is not known: `plait tune` on the machine measures both and keeps "
+        "what is faster, and `plait bench all_reduce --against nccl` times single sizes."
+    )
+
+
+def section(found: BySize, known: Comparison) -> str:
+    """Returns sentences with the source, a table with bars, and what `plait run` serves."""
+    sizes = [*found.ways]
+    served = " ".join(_served_text(span, sizes) for span in known.served)
+    served = f"<p>{served}</p>" if served else ""
+    if not known.rows:
+        return f"<p>{code(unknown(found, known))}</p>{served}"
+    begins = f"plait is {in_spans(known.rows, sizes)}: {known.kind}"
+    runs = not next(iter(found.ways.values())).runs.why_not
+    if known.kind == PREDICTED and runs:
+        begins += "; `plait tune` or `plait bench all_reduce --against nccl` measures it"
+    most = max(2.0, *(row.ratio for row in known.rows.values()))
+    rows = []
+    for size, row in known.rows.items():
+        shown = bar(row.ratio / most, "ratio", 1 / most)
+        ratio = f"{shown} <b>{figure(row.ratio)}</b>"
+        now = found.ways[size].running.name if size in found.ways else row.engine
+        if row.engine != now:
+            ratio += f"<small>by {text(row.engine)} then</small>"
+        rows.append((human_bytes(size), time_text(row.nccl_us), time_text(row.plait_us), ratio))
+    gone = [size for size in sizes if size not in known.rows]
+    rest = ""
+    if known.kind == PREDICTED and gone:
+        rest = f" At {human_bytes(gone[0])} to {human_bytes(gone[-1])} NCCL's time is not known."
+        rest = rest if len(gone) > 1 else f" At {human_bytes(gone[0])} NCCL's time is not known."
+    fewer = "".join(
+        f"<li>{count} ranks: {text(in_spans(of, [*of]))}</li>" for count, of in known.fewer.items()
+    )
+    fewer = f"<p>Fewer ranks of such GPUs, measured too:</p><ul>{fewer}</ul>" if fewer else ""
+    source = f'<p class="note">Source: {text(known.source)}.{rest} Calls in CUDA graphs, fp32.</p>'
+    head = ("size", ">NCCL", ">plait", "times as fast (the mark: equal)")
+    return f"<p>{code(begins)}.</p>{served}{table(head, rows, kind='ratios')}{source}{fewer}"
+
+
+def _served_text(span: tuple[int, int, str], sizes: list[int]) -> str:
+    first, last, said = span
+    place = where(first, last, sizes)
+    place = place[0].upper() + place[1:]
+    if said == "plait":
+        return code(f"{place} `plait run` serves a program's calls of NCCL by plait.")
+    return code(f"{place} `plait run` leaves calls to NCCL: {said.removeprefix('left to NCCL: ')}.")
