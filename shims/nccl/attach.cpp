@@ -23,6 +23,8 @@
 #include "comm/gpu/first_start.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/transport/nccl/native.hpp"
+#include "gpu/p2p/messages.hpp"
+#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/beside.hpp"
 #include "shims/nccl/group.hpp"
@@ -383,6 +385,14 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
     if (options.knows_links && is_direct) probes.prove_paths();
     throw;
   }
+}
+
+bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options) {
+  if (!group.reach.why_no_kernels.empty()) return false;
+  if (options.bitwise || group.has_broken_paths) return true;
+  if (const auto ahead = group.tuning.messages_are_ahead(group.ranks)) return *ahead;
+  return cuda::is_measured(group.kind, group.ranks) && group.through_host.empty() &&
+         cuda::messages_beat_nccl(group.ranks, options.rank.most_blocks);
 }
 
 CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept {

@@ -10,7 +10,6 @@
 #include "gpu/device/device_code.hpp"
 #include "gpu/device/event_marker.hpp"
 #include "gpu/device/gpu_kind.hpp"
-#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/settings.hpp"
@@ -22,15 +21,6 @@ bool capturing(Stream stream) {
   int status = cuda::kCaptureNone;
   return cuda::api().stream_is_capturing(stream, &status) != cuda::kSuccess ||
          status != cuda::kCaptureNone;
-}
-
-/// Returns whether plait serves sends and receives: all or none. Through host memory they were not
-/// measured.
-bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options) {
-  if (!group.reach.why_no_kernels.empty()) return false;
-  return options.bitwise || group.has_broken_paths ||
-         (cuda::is_measured(group.kind, group.ranks) && group.through_host.empty() &&
-          cuda::messages_beat_nccl(group.ranks, options.rank.most_blocks));
 }
 
 /// Returns the group of GPUs, agreed by all ranks. Several nodes skip the topology: each may see

@@ -158,6 +158,40 @@ TEST_CASE("a bench times each way by its kernels, and frees everything") {
   });
 }
 
+TEST_CASE("beside a library the bench times sends and receives, on any path") {
+  class Silent : public BesideLibrary {
+   public:
+    bool takes(const Request&) const override { return false; }
+    void enqueue(const Request&, const void*, void*, cuda::Stream) override {}
+    void abort() noexcept override {}
+  };
+  for (const bool through_host : {false, true})
+    on_ranks([&](int rank, const cuda::Exchange& exchange) {
+      GpuGroup group = group_of(rank);
+      agree_on_arenas(group, exchange, through_host ? "the driver grants none" : "");
+      BenchSource source;
+      source.beside = [] { return std::make_unique<Silent>(); };
+      const std::unique_ptr<CallBench> bench = gpu_bench(group, options_of(), source);
+      bench->open(exchange);
+      for (const Collective collective : {Collective::send_recv, Collective::all_to_all}) {
+        Request request = all_reduce(std::uint64_t{1} << 20);
+        request.collective = collective;
+        const std::vector<CallWay> ways = bench->ways(request);
+        require(ways.back().by_messages, "no messages");
+        require((ways.size() == 1) == (collective == Collective::send_recv), "other ways");
+        fake_cuda().launches.clear();
+        const std::vector<bool> ready = bench->prepare(request, ways);
+        exchange("prepared");
+        require(ready.back(), "not ready");
+        require(fake_cuda().launches.back().kernel == "plait_messages", "another kernel");
+        const std::vector<CallTimes> times = bench->run(ready);
+        require(are_near(times[ways.size() - 1].captured_us, 2.0), "time of a kernel");
+      }
+      require(!bench->ways(all_reduce(1 << 20)).back().by_messages, "messages reduce nothing");
+      bench->close();
+    });
+}
+
 TEST_CASE("the first start keeps a table, the second one reads it") {
   const CacheFolder cache;
   on_ranks([&](int rank, const cuda::Exchange& exchange) {

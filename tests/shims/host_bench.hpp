@@ -8,7 +8,7 @@
 
 namespace plait::nccl {
 
-/// STANDIN_BENCH: behind = plait is slower everywhere, else slower from 1 MiB on.
+/// STANDIN_BENCH: behind = plait is slower everywhere, ahead = nowhere, else slower from 1 MiB on.
 /// STANDIN_BENCH_S: seconds that a request takes. STANDIN_BENCH_FAILS, STANDIN_BENCH_DIES: the rank
 /// whose third request fails, or whose process is killed in it. STANDIN_BENCH_NO_MEMORY,
 /// STANDIN_BENCH_LATE_NO_MEMORY: the rank that has no memory for the bench, before or behind the

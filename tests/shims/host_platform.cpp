@@ -216,8 +216,12 @@ class HostEngine : public CommEngine {
     });
     return kByPlait;
   }
-  /// STANDIN_MESSAGES=1: also serves sends and receives.
-  bool takes_messages() const override { return std::getenv("STANDIN_MESSAGES") != nullptr; }
+  /// STANDIN_MESSAGES=1: also serves sends and receives that no table has measured.
+  bool takes_messages() const override {
+    return std::getenv("STANDIN_MESSAGES") != nullptr ||
+           (group_.tuning.messages_are_ahead(group_.ranks).has_value() &&
+            serves_messages(group_, shared_->options));
+  }
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     push_call(stream, shared_, [shared = shared_, messages](const auto& stopped) {
       move_all(*shared, messages, stopped);

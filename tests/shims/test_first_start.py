@@ -72,6 +72,24 @@ def test_calls_are_served_only_where_plait_was_ahead(start, tmp_path):
     assert not any(row["ahead_of_nccl"] for row in _table(tmp_path)["rows"])
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("way", [{}, {"NCCL_P2P_DISABLE": "1"}])
+def test_messages_are_served_where_all_of_them_were_measured_ahead(start, tmp_path, way, ranks):
+    for row in start("random_messages", ranks, STANDIN_BENCH="ahead", **way):
+        assert row["wrong"] == 0 and row["served"] > 0 and row["passed"] == 0 and row["nccl"] == 0
+    rows = [row for row in _table(tmp_path)["rows"] if row["engine"] == "messages"]
+    assert {row["collective"] for row in rows} == {"send_recv", "all_to_all"}
+    assert all(row["ahead_of_nccl"] for row in rows)
+    for row in start("random_messages", ranks, **way):  # as the table says
+        assert row["wrong"] == 0 and row["served"] > 0 and row["nccl"] == 0
+    _files(tmp_path)[0].unlink()
+    for row in start("random_messages", ranks, **way):  # NCCL is ahead from 1 MiB on
+        assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
+    assert not all(
+        row["ahead_of_nccl"] for row in _table(tmp_path)["rows"] if row["engine"] == "messages"
+    )
+
+
 @pytest.mark.parametrize("case", ["nonblocking", "split_later", "split"])
 def test_communicators_made_in_the_background_and_children(start, tmp_path, case):
     for row in start(case):

@@ -113,6 +113,13 @@ def test_sends_and_receives(run_case, ranks, mode):
         assert row["wrong"] == 0 and row["served"] == 0 and row["passed"] > 0
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("env", [SERVES_MESSAGES, {}])
+def test_random_groups_of_messages(run_case, ranks, env):
+    for row in run_case("random_messages", ranks, env=env):
+        assert row["wrong"] == 0 and (row["nccl"] == 0) == bool(env)
+
+
 def test_sends_and_receives_are_served_all_or_none(run_case):
     for env, why in [
         ({"PLAIT_OPS": "all_reduce"}, "send_recv is not in PLAIT_OPS"),

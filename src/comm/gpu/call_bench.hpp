@@ -14,9 +14,10 @@ namespace plait {
 struct CallWay {
   const cuda::Engine* engine = nullptr;
   cuda::Tuning tuning;
+  bool by_messages = false;  ///< sends and receives under NCCL; these compete with NCCL's alone
   bool operator==(const CallWay&) const = default;
 };
-/// "tiled:shift=1"; "" for a plan.
+/// "tiled:shift=1"; "messages"; "" for a plan.
 std::string label(const CallWay& way);
 
 /// us a call: in a CUDA graph, and enqueued one by one. 0 = not timed.

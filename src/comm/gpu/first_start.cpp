@@ -286,8 +286,8 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   });
   if (group.rank == 0)
     log(LogLevel::info, 0,
-        text("measured {} sizes of calls in {} s; {} are left out", calls.size(), elapsed_s(),
-             measurement.left_out()));
+        text("measured {} sizes of calls in {} s; {} are left out", measurement.timed(),
+             elapsed_s(), measurement.left_out()));
   return table;
 }
 

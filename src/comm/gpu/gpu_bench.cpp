@@ -86,6 +86,7 @@ class GpuBench : public CallBench {
     wanted.beats_nccl = false;
     wanted.has_lazy_arena = false;
     wanted.forced = {};
+    wanted.rank.messages = source_.beside != nullptr;
     GpuGroup untuned = group_;
     untuned.tuning = {};
     calls_ = std::make_unique<GpuCalls>(std::move(untuned), wanted, exchange_);
@@ -102,6 +103,9 @@ class GpuBench : public CallBench {
 
   std::vector<CallWay> ways(const Request& request) override {
     std::vector<CallWay> all;
+    const CallWay messages{nullptr, {}, true};
+    if (beside_ != nullptr && request.collective == Collective::send_recv)
+      return times_messages(request) ? std::vector{messages} : all;
     const auto add = [&](const CallWay& way) {
       if (std::find(all.begin(), all.end(), way) == all.end()) all.push_back(way);
     };
@@ -115,6 +119,7 @@ class GpuBench : public CallBench {
       if (cuda::why_not(*engine, request, {}, calls_->rank().full_group()).empty())
         add({engine, {}});
     }
+    if (times_messages(request)) all.push_back(messages);
     return all;
   }
 
@@ -234,8 +239,33 @@ class GpuBench : public CallBench {
     return engine.info().name.rfind("copy_", 0) == 0;
   }
 
+  /// Whether sends and receives could make the call under NCCL.
+  bool times_messages(const Request& request) const {
+    return beside_ != nullptr && calls_->rank().takes_messages() &&
+           (request.collective == Collective::send_recv ||
+            request.collective == Collective::all_to_all);
+  }
+
+  /// This rank's ends: with all ranks, or to the next rank and from the one before.
+  std::vector<cuda::MessageEnd> message_ends() const {
+    const std::uint64_t bytes = request_.count * bytes_of(request_.type);
+    const int me = group_.rank, ranks = group_.ranks;
+    if (request_.collective == Collective::send_recv)
+      return {{true, (me + 1) % ranks, input(), bytes},
+              {false, (me + ranks - 1) % ranks, output(), bytes}};
+    std::vector<cuda::MessageEnd> all;
+    for (int peer = 0; peer < ranks; ++peer) {
+      const std::uint64_t at = static_cast<std::uint64_t>(peer) * bytes;
+      all.push_back({true, peer, static_cast<char*>(input()) + at, bytes});
+      all.push_back({false, peer, static_cast<char*>(output()) + at, bytes});
+    }
+    return all;
+  }
+
   void make_ready(Prepared& made, const CallWay& way) {
-    if (way.engine == nullptr) {
+    if (way.by_messages) {
+      made.eager = [this] { calls_->rank().messages(message_ends(), stream_); };
+    } else if (way.engine == nullptr) {
       made.eager = [this] { calls_->enqueue(request_, input(), output(), stream_, {}); };
     } else {
       made.call = calls_->rank().prepare(*way.engine, request_, way.tuning);

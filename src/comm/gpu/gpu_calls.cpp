@@ -17,6 +17,7 @@
 #include "gpu/copy/exchange_cut.hpp"
 #include "gpu/device/call_buffers.hpp"
 #include "gpu/lanes/plan_memory.hpp"
+#include "gpu/p2p/message_memory.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "gpu/select/usual_group.hpp"
 #include "plait/error.hpp"
@@ -107,7 +108,9 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   auto* const shared_page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
   if (!group_.through_host.empty()) {
     if (rank.memory.budget_bytes == 0)
-      rank.memory.budget_bytes = cuda::usual_host_bytes(group_.ranks);
+      rank.memory.budget_bytes =
+          cuda::usual_host_bytes(group_.ranks) +
+          (rank.messages ? cuda::message_memory_bytes(group_.ranks, rank.most_blocks) : 0);
     rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
       // The first call is for the arena of small calls. A later one follows a failed attempt for
       // the large arena, whose memory goes first.

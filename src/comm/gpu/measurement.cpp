@@ -41,11 +41,13 @@ std::vector<Timed> most_used() {
           {Collective::reduce_scatter, DataType::fp32}};
 }
 
-std::vector<Timed> next_used() {
-  return {{Collective::broadcast, DataType::bf16},
-          {Collective::all_to_all, DataType::bf16},
-          {Collective::reduce, DataType::bf16},
-          {Collective::reduce, DataType::fp32}};
+std::vector<Timed> next_used(bool beside_nccl) {
+  std::vector<Timed> found{{Collective::broadcast, DataType::bf16},
+                           {Collective::all_to_all, DataType::bf16},
+                           {Collective::reduce, DataType::bf16},
+                           {Collective::reduce, DataType::fp32}};
+  if (beside_nccl) found.push_back({Collective::send_recv, DataType::bf16});  // of messages
+  return found;
 }
 
 std::vector<Timed> least_used(bool beside_nccl) {
@@ -129,6 +131,7 @@ std::vector<CallTimes> slowest(const std::vector<std::vector<std::string>>& reco
 }  // namespace
 
 std::string label(const CallWay& way) {
+  if (way.by_messages) return cuda::kMessagesRow;
   if (way.engine == nullptr) return "";
   std::string words = way.engine->info().name;
   for (const auto& [name, value] : cuda::params_of(way.tuning))
@@ -140,11 +143,11 @@ std::vector<Request> requests_by_use(int ranks, bool beside_nccl) {
   std::vector<Request> all;
   const std::vector<Timed> least = least_used(beside_nccl);
   add_requests(all, most_used(), kFirst, ranks);
-  add_requests(all, next_used(), kFirst, ranks);
+  add_requests(all, next_used(beside_nccl), kFirst, ranks);
   add_requests(all, most_used(), kAround, ranks);
-  add_requests(all, next_used(), kAround, ranks);
+  add_requests(all, next_used(beside_nccl), kAround, ranks);
   add_requests(all, most_used(), kBetween, ranks);
-  add_requests(all, next_used(), kBetween, ranks);
+  add_requests(all, next_used(beside_nccl), kBetween, ranks);
   add_requests(all, least, kFirst, ranks);
   add_requests(all, least, kAround, ranks);
   return all;
@@ -279,26 +282,37 @@ void Measurement::keep(const Request& request, const std::vector<CallWay>& ways,
                        const std::vector<CallTimes>& times) {
   const CallTimes& nccl = times.back();
   std::vector<double> values;
-  for (std::size_t i = 0; i < ways.size(); ++i) values.push_back(value_of(times[i], nccl));
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    if (ways[i].by_messages && times[i].captured_us > 0)
+      found_.push_back(measured(request, ways[i], times[i], nccl));
+    values.push_back(ways[i].by_messages ? kNever : value_of(times[i], nccl));
+  }
   const std::optional<std::size_t> best = values.empty() ? std::nullopt : fastest(values);
   if (!best) return;
   const double least = *std::min_element(values.begin(), values.end());
   TimesByWay& by_way = timed_[{request.collective, request.type}][message_bytes(request)];
   for (std::size_t i = 0; i < ways.size(); ++i)
     if (values[i] != kNever) by_way[label(ways[i])] = values[i] / least;
-  const CallWay& way = ways[*best];
-  const CallTimes& mine = times[*best];
+  found_.push_back(measured(request, ways[*best], times[*best], nccl));
+}
+
+/// Graph or one by one, where the call is the worse beside NCCL's.
+cuda::MeasuredCall Measurement::measured(const Request& request, const CallWay& way,
+                                         const CallTimes& mine, const CallTimes& nccl) const {
   const bool by_eager =
       nccl.eager_us > 0 && mine.eager_us / nccl.eager_us > mine.captured_us / nccl.captured_us;
-  found_.push_back({.when = terms_.when,
-                    .collective = request.collective,
-                    .type = request.type,
-                    .ranks = request.ranks,
-                    .bytes = message_bytes(request),
-                    .engine = way.engine == nullptr ? "" : way.engine->info().name,
-                    .params = cuda::params_of(way.tuning),
-                    .us = by_eager ? mine.eager_us : mine.captured_us,
-                    .nccl_us = by_eager ? nccl.eager_us : nccl.captured_us});
+  const bool is_plan = way.engine == nullptr && !way.by_messages;
+  return {.when = terms_.when,
+          .collective = request.collective,
+          .type = request.type,
+          .ranks = request.ranks,
+          .bytes = message_bytes(request),
+          .engine = is_plan           ? ""
+                    : way.by_messages ? cuda::kMessagesRow
+                                      : way.engine->info().name,
+          .params = cuda::params_of(way.tuning),
+          .us = by_eager ? mine.eager_us : mine.captured_us,
+          .nccl_us = by_eager ? nccl.eager_us : nccl.captured_us};
 }
 
 /// Index of the next request that can end in time; the number of requests if none can.

@@ -17,7 +17,7 @@ namespace plait {
 
 /// Requests that a measurement times, the most used first: all_reduce, all_gather and
 /// reduce_scatter from 4 KiB to 16 MiB by factors of 16, then sizes around and between these, and
-/// other collectives behind. beside_nccl: without send_recv, which NCCL's entry points do not have.
+/// other collectives behind. beside_nccl: send_recv stands for messages to the next rank.
 std::vector<Request> requests_by_use(int ranks, bool beside_nccl);
 
 /// A measurement ended early by a failure of a rank. All ranks throw this together.
@@ -61,7 +61,8 @@ class Measurement {
   /// Returns the fastest way of each request timed. Throws MeasuringFailed alike on all ranks, or
   /// what the exchange throws.
   std::vector<cuda::MeasuredCall> run(std::vector<Request> requests);
-  /// Requests that were left out, since time was up.
+  /// Requests that were timed, and that were left out, since time was up.
+  std::size_t timed() const { return done_; }
   std::size_t left_out() const { return left_out_; }
 
  private:
@@ -73,6 +74,8 @@ class Measurement {
   void time_request(const Request& request, const std::function<std::size_t()>& next);
   void keep(const Request& request, const std::vector<CallWay>& ways,
             const std::vector<CallTimes>& times);
+  cuda::MeasuredCall measured(const Request& request, const CallWay& way, const CallTimes& mine,
+                              const CallTimes& nccl) const;
   std::size_t next_of(const std::vector<Request>& requests, std::size_t from) const;
   double expected_s(const Request& request) const;
 

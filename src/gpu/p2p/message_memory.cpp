@@ -25,6 +25,11 @@ KernelUses bulk_uses(int) {
 const KernelFamily kMessageKernels{"message", message_uses};
 const KernelFamily kBulkMessageKernels{.name = "bulk message", .uses = bulk_uses};
 
+std::uint64_t message_memory_bytes(int ranks, unsigned most_blocks) {
+  const std::uint32_t channels = message_channels(ranks, most_blocks);
+  return message_slot_bytes(ranks, channels) + message_packet_bytes(ranks, channels);
+}
+
 const Resources& message_resources() {
   static const Resources resources{{&kMessageFlags},
                                    {&kMessageMemory, &kMessagePackets},

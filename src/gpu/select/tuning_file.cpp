@@ -48,6 +48,7 @@ Json subject_of(const Json& row) {
   Json found = Json::array();
   for (const char* const name : {"when", "collective", "type", "upto_ranks"})
     found.push_back(row.value(name, Json()));
+  found.push_back(row.value("engine", "") == kMessagesRow);
   return found;
 }
 

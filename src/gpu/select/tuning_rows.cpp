@@ -144,7 +144,8 @@ std::string table_of_calls(const MeasuredFacts& facts, const std::vector<Measure
     const auto found = std::find_if(all.begin(), all.end(), [&](const auto& series) {
       const MeasuredCall& one = series.front();
       return one.when == call.when && one.collective == call.collective && one.type == call.type &&
-             one.ranks == call.ranks;
+             one.ranks == call.ranks &&
+             (one.engine == kMessagesRow) == (call.engine == kMessagesRow);
     });
     if (found != all.end())
       found->push_back(call);

@@ -53,6 +53,8 @@ const Engine* engine_at(const JsonPlace& place, const TuningRow& row) {
   return engine;
 }
 
+bool is_of_messages(const JsonPlace& row) { return row.at("engine").string() == kMessagesRow; }
+
 TuningRow row_at(const JsonPlace& place) {
   place.object_of_some({"collective", "from_ranks", "upto_ranks", "when", "upto_blocks",
                         "from_bytes", "upto_bytes", "type", "engine", "params", "ahead_of_nccl",
@@ -74,8 +76,12 @@ TuningRow row_at(const JsonPlace& place) {
   if (row.upto_bytes < row.from_bytes)
     place.at("upto_bytes").refuse(text("at least from_bytes, {}", row.from_bytes));
   if (place.has("type")) row.type = place.at("type").name_in<DataType>(kTypes);
-  row.engine = engine_at(place.at("engine"), row);
-  if (place.has("params")) row.tuning = tuning_at(place.at("params"), row.engine->info().name);
+  if (!is_of_messages(place))
+    row.engine = engine_at(place.at("engine"), row);
+  else if (row.collective != Collective::send_recv && row.collective != Collective::all_to_all)
+    place.at("collective").refuse("send_recv or all_to_all for messages");
+  if (place.has("params") && row.engine != nullptr)
+    row.tuning = tuning_at(place.at("params"), row.engine->info().name);
   if (place.has("ahead_of_nccl")) row.ahead_of_nccl = place.at("ahead_of_nccl").boolean();
   for (const char* const time : {"us", "nccl_us"})
     if (place.has(time)) static_cast<void>(place.at(time).number(true));
@@ -155,7 +161,25 @@ TuningTable::TuningTable(std::string_view json, const std::string& file) {
   name_ = whole.at("name").string();
   gpus_ = gpus_at(whole.at("gpu"));
   nccl_ = whole.at("nccl").string();
-  for (const JsonPlace& place : whole.at("rows").items()) rows_.push_back(row_at(place));
+  for (const JsonPlace& place : whole.at("rows").items())
+    (is_of_messages(place) ? messages_ : rows_).push_back(row_at(place));
+}
+
+std::optional<bool> TuningTable::messages_are_ahead(int ranks) const {
+  constexpr std::uint64_t kUsual[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
+  bool are_ahead = true;
+  for (const Collective collective : {Collective::send_recv, Collective::all_to_all}) {
+    std::size_t covered = 0;
+    for (const TuningRow& row : messages_) {
+      if (row.collective != collective || ranks < row.from_ranks || row.upto_ranks < ranks)
+        continue;
+      are_ahead = are_ahead && row.ahead_of_nccl == true;
+      for (const std::uint64_t bytes : kUsual)
+        covered += row.from_bytes <= bytes && bytes <= row.upto_bytes ? 1 : 0;
+    }
+    if (covered < std::size(kUsual)) return std::nullopt;
+  }
+  return are_ahead;
 }
 
 const TuningRow* TuningTable::find(const Request& request, const Applies& applies) const {

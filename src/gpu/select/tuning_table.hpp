@@ -44,6 +44,9 @@ struct TuningRow {
   bool covers(const Request& request) const;
 };
 
+/// Names rows of sends and receives under NCCL in the place of an engine.
+inline constexpr const char* kMessagesRow = "messages";
+
 /// GPUs that a table was measured on.
 struct MeasuredGpus {
   std::string model;  ///< Pattern of the name, as in a shell: "NVIDIA H200".
@@ -78,6 +81,9 @@ class TuningTable {
   /// True if any row is for this use and number of ranks.
   bool has(RowUse use, int ranks) const;
   const std::vector<TuningRow>& rows() const { return rows_; }
+  /// True if sends and receives were faster than NCCL's wherever they were measured, to one rank
+  /// and to all. none = not measured at all of the usual sizes.
+  std::optional<bool> messages_are_ahead(int ranks) const;
   const std::string& name() const { return name_; }
   const MeasuredGpus& gpus() const { return gpus_; }
   /// NCCL version of the comparison; empty = none.
@@ -85,6 +91,7 @@ class TuningTable {
 
  private:
   std::vector<TuningRow> rows_;
+  std::vector<TuningRow> messages_;  ///< rows of messages; without an engine
   std::string name_;
   MeasuredGpus gpus_;
   std::string nccl_;

@@ -621,7 +621,7 @@ const Cases kBackgroundAndGroups = {
     {"order_later", order_later},      {"group_streams", group_streams},
     {"group_mixed", group_streams},    {"group_mixed_later", group_streams},
     {"group_messages", group_streams}, {"launch_order", launch_order},
-    {"always_nccls", always_nccls},
+    {"always_nccls", always_nccls},    {"random_messages", random_messages},
 };
 
 const Cases kCases = {

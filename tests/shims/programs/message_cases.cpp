@@ -1,6 +1,7 @@
 // Cases of sends and receives: groups over several streams, and matching ends in different groups.
 #include <chrono>
 #include <map>
+#include <random>
 #include <thread>
 
 #include "tests/shims/programs/rank.hpp"
@@ -86,6 +87,46 @@ std::string messages(const TestJob& job, int rank) {
   r.wait();
   wrong += came != filled<std::int32_t>((rank + r.ranks - 1) % r.ranks, 100);
   for (std::size_t i = 0; i < count; ++i) wrong += sum[i] != expected<float>(kSum, r.ranks, i);
+  return number("wrong", wrong) + ", " + counted("send") + ", " +
+         number("nccl", standin_calls("ncclSend") + standin_calls("ncclRecv"));
+}
+
+/// Groups of any number of messages of random bytes and sizes, between any two ranks, and single
+/// messages.
+std::string random_messages(const TestJob& job, int rank) {
+  constexpr int kGroups = 30;
+  struct Traffic {
+    int from, to;
+    std::vector<std::int32_t> data, got;
+  };
+  const TestRank r(job, rank);
+  std::mt19937 random(static_cast<unsigned>(r.ranks));  // alike on all ranks
+  std::uint64_t wrong = 0;
+  for (int group = 0; group < kGroups; ++group) {
+    std::vector<Traffic> all;
+    const bool is_single = group % 5 == 4;
+    for (int from = 0; from < r.ranks; ++from)
+      for (int to = 0; to < r.ranks; ++to)
+        for (auto left = is_single ? 0 : random() % 3; left > 0; --left)
+          all.push_back({from, to, {}, {}});
+    if (is_single) all.push_back({static_cast<int>(random() % 2), 0, {}, {}});
+    if (is_single) all.back().to = 1 - all.back().from;
+    for (Traffic& one : all) {
+      one.data.resize(random() % 3 == 0 ? random() % 20 : random() % 40'000);
+      for (std::int32_t& word : one.data) word = static_cast<std::int32_t>(random());
+      one.got.assign(one.data.size(), -1);
+    }
+    if (!is_single) MUST(nccl().ncclGroupStart());
+    for (Traffic& one : all) {
+      if (one.from == rank)
+        MUST(nccl().ncclSend(one.data.data(), one.data.size(), kInt32, one.to, r.comm, r.stream));
+      if (one.to == rank)
+        MUST(nccl().ncclRecv(one.got.data(), one.got.size(), kInt32, one.from, r.comm, r.stream));
+    }
+    if (!is_single) MUST(nccl().ncclGroupEnd());
+    r.wait();
+    for (const Traffic& one : all) wrong += one.to == rank && one.got != one.data;
+  }
   return number("wrong", wrong) + ", " + counted("send") + ", " +
          number("nccl", standin_calls("ncclSend") + standin_calls("ncclRecv"));
 }

@@ -48,6 +48,7 @@ struct MadeUp {
   std::map<std::string, CallTimes> times;
   double request_s = 0.001;  ///< by the test's clock
   int fails_at = -1;
+  bool has_messages = false;
   std::set<std::string> cannot;  ///< on this rank
 };
 
@@ -56,9 +57,11 @@ class MadeUpBench : public CallBench {
   MadeUpBench(const MadeUp& said, double& clock_s) : said_(said), clock_s_(clock_s) {}
   std::uint64_t most_bytes() const override { return 64 << 20; }
   std::vector<CallWay> ways(const Request&) override {
-    return {{&cuda::tiled_engine(), {}},
-            {&cuda::two_shot_engine(), {}},
-            {&cuda::direct_ll_engine(), {}}};
+    std::vector<CallWay> all{{&cuda::tiled_engine(), {}},
+                             {&cuda::two_shot_engine(), {}},
+                             {&cuda::direct_ll_engine(), {}}};
+    if (said_.has_messages) all.insert(all.begin(), {nullptr, {}, true});
+    return all;
   }
   std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways) override {
     asked.push_back(request);
@@ -162,7 +165,6 @@ TEST_CASE("the most used collectives come first, and each request once") {
     CHECK(seen.insert(text("{}{}{}", name_of(request.collective), name_of(request.type),
                            message_bytes(request)))
               .second);
-    CHECK(request.collective != Collective::send_recv);
     CHECK(message_bytes(request) % 1024 == 0);
   }
   CHECK(requests_by_use(4, false).back().collective == Collective::send_recv);
@@ -247,6 +249,22 @@ TEST_CASE("ways that fall far behind are not tried at sizes near") {
   CHECK(skips > 40);  // sizes between others, where it is three times as slow as the fastest
   CHECK(are_same(other[0].asked, other[1].asked));
   CHECK(other[0].tried == other[1].tried);
+}
+
+TEST_CASE("messages compete with NCCL's alone, and engines among themselves") {
+  for (const double messages_us : {3.0, 40.0}) {
+    MadeUp times = made_up(10, 11, 12, 20);
+    times.times["messages"] = {messages_us, messages_us};
+    times.has_messages = true;
+    const std::vector<Outcome> all = measured({times, times}, first_requests(1));
+    for (const Outcome& one : all) {
+      REQUIRE(one.calls.size() == 2);
+      CHECK(one.calls[0].engine == "messages");
+      CHECK(one.calls[0].us == messages_us);
+      CHECK(one.calls[0].nccl_us == 20);
+      CHECK(one.calls[1].engine == "tiled");
+    }
+  }
 }
 
 TEST_CASE("a failure of one rank ends the measurement of all with the same error") {

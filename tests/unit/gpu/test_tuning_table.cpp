@@ -251,3 +251,30 @@ TEST_CASE("only a file of this user alone is believed") {
   CHECK(code_of_reading(env, file) == ErrorCode::io_error);
   REQUIRE(unlink(file.c_str()) == 0);
 }
+
+TEST_CASE("messages are ahead if every row of messages is, at all usual sizes") {
+  const auto rows = [](const std::string& collective, const std::string& ahead,
+                       std::uint64_t upto = 32 << 20) {
+    return row(collective, "bf16", upto, "messages", 0, "overlap_compute",
+               "\"ahead_of_nccl\":" + ahead + ",");
+  };
+  const std::string one = rows("send_recv", "true"), all = rows("all_to_all", "true");
+  CHECK(TuningTable(table(one + "," + all)).messages_are_ahead(2) == true);
+  CHECK(TuningTable(table(one + "," + all)).messages_are_ahead(3) == std::nullopt);
+  CHECK(TuningTable(table(one)).messages_are_ahead(2) == std::nullopt);
+  CHECK(TuningTable(table(one + "," + rows("all_to_all", "true", 1 << 20))).messages_are_ahead(2) ==
+        std::nullopt);
+  CHECK(TuningTable(table(one + "," + rows("all_to_all", "false"))).messages_are_ahead(2) == false);
+  CHECK(TuningTable(table(one + "," + all)).rows().empty());
+  CHECK(TuningTable().messages_are_ahead(2) == std::nullopt);
+  CHECK(refusal(table(rows("broadcast", "true"))).find("send_recv or all_to_all") !=
+        std::string::npos);
+}
+
+TEST_CASE("rows of messages and of an engine for the same calls are kept apart in a merge") {
+  const std::string messages = row("all_to_all", "bf16", 99, "messages", 0, "overlap_compute");
+  const std::string engine = row("all_to_all", "bf16", 99, "tiled", 16, "overlap_compute");
+  const TuningTable merged(merged_tuning(table(messages), table(engine)));
+  CHECK(merged.rows().size() == 1);
+  CHECK(merged_tuning(table(messages), table(engine)).find("\"messages\"") != std::string::npos);
+}
