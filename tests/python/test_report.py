@@ -65,7 +65,8 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
 
 def test_the_page_speaks_of_engines_where_they_run() -> None:
     topology = plait.load_topology("hgx-h200")
-    assert "engine two_shot(" in report.page(topology)
+    text = report.page(topology)
+    assert "engine two_shot:" in text and "<code>two_shot(" in text
     masked = topology.without(["nvlink:0-1"])
     assert "engine" not in report.page(masked).split("over time</h2>")[-1]
 

@@ -28,7 +28,7 @@ BROWSER = os.environ.get("PLAIT_BROWSER") or next(filter(None, map(shutil.which,
 needs_browser = pytest.mark.skipif(not BROWSER, reason=f"no browser of {', '.join(NAMES)} found")
 HEIGHTS = {1200: 2600, 390: 3600}  # of pictures, by width
 SCHEMES = {"light": 1, "dark": 0}  # Chromium's preferredColorScheme
-MACHINES = ("mist", "hgx-h200")
+MACHINES = ("mist", "hgx-h200", "mist-2")
 
 # Script in the page: returns positions, overflows, the effect of hovering and of picking a size.
 PROBE = """

@@ -211,13 +211,13 @@ class _Canvas:
 
 def _fitted(label: str, width: float, height: float, widest: str) -> list[str]:
     """Returns the label in one line or two, or its last words, such that `widest` fits too."""
-    if 6.4 * len(widest) < width:
+    if 7 * len(widest) < width:
         return [label]
     parts = label.split(" ", 1)
-    if height > 40 and 6.4 * max(map(len, widest.split(" ", 1))) < width:
+    if height > 40 and 7 * max(map(len, widest.split(" ", 1))) < width:
         return parts
     for cut in range(1, widest.count(" ") + 1):
-        if 6.4 * len(widest.split(" ", cut)[-1]) < width:
+        if 7 * len(widest.split(" ", cut)[-1]) < width:
             return [label.split(" ", cut)[-1]]
     return [parts[-1]]
 

@@ -10,7 +10,7 @@ from plait import by_size
 from plait.by_size import BySize, line_name
 from plait.commands.report_html import bar, figure, in_words, table, text, time_text
 from plait.commands.report_machine import in_words as resource
-from plait.commands.report_nccl import where
+from plait.commands.report_nccl import begun, where
 from plait.outputs import human_bytes
 from plait.ways import Way
 
@@ -72,27 +72,23 @@ def _words(found: BySize, rows: list[Gain]) -> list[str]:
     said = ["The least time is the bytes over the links' speed: no plan can beat it."]
     if not any(row.floor_us for row in rows):
         return ["No bytes cross a link."]
-    by_bytes = [row for row in rows if row.share >= SET_BY_BYTES]
     by_latency = [row for row in rows if row.share < SET_BY_LATENCY]
+    rest = [row for row in rows if row.share >= SET_BY_LATENCY]
     if by_latency:
         place = where(by_latency[0].size, by_latency[-1].size, sizes)
         said.append(
-            f"{place[0].upper()}{place[1:]} latency sets the time: faster links would gain less "
-            f"than {100 * SET_BY_LATENCY:.0f} %."
+            f"{begun(place)} latency sets the time: faster links would gain less than "
+            f"{100 * SET_BY_LATENCY:.0f} %."
         )
-    if by_bytes:
-        place = where(by_bytes[0].size, by_bytes[-1].size, sizes)
-        low, high = (pick(row.share for row in by_bytes) for pick in (min, max))
-        said.append(
-            f"{place[0].upper()}{place[1:]} links set the time, and {_percents(low, high)} of a "
-            "call is needed at least."
-        )
+    if rest:
+        place = where(rest[0].size, rest[-1].size, sizes)
+        low, high = (pick(row.share for row in rest) for pick in (min, max))
+        said.append(f"{begun(place)} the bytes need {_percents(low, high)} of a call.")
+        by_bytes = [row for row in rest if row.share >= SET_BY_BYTES] or rest[-1:]
         most = min(by_bytes, key=lambda row: row.share)
-        bound = resource(most.bound_by)
         said.append(
-            f"Of these, {human_bytes(most.size)} has most left: "
-            f"{time_text(most.us - most.floor_us)} of {time_text(most.us)}; it is bound by "
-            f"{bound}."
+            f"At {human_bytes(most.size)} {time_text(most.us - most.floor_us)} of "
+            f"{time_text(most.us)} are left, and the call is bound by {resource(most.bound_by)}."
         )
     faster = {line_name(row.fastest): 0.0 for row in rows if row.fastest.us * WORTH < row.us}
     for row in rows:

@@ -111,10 +111,10 @@ def in_words(name: str) -> str:
         (rf"gpu{number}\.memory", r"memory of GPU \1"),
         (rf"numa{number}\.numa{number}\.bus", r"bus from host memory \1 to \2"),
         (rf"numa{number}\.dram.*", r"host memory \1"),
-        (rf"switch{number}\.(up|down)", r"PCIe switch \1, \2"),
+        (rf"switch{number}\.(up|down)", r"PCIe switch \1 \2"),
         (rf"cpu{number}\.core", r"core \1"),
         (rf"cpu{number}\.dram", r"memory of core \1"),
-        (rf"nic{number}\.(out|in)", r"NIC \1, \2"),
+        (rf"nic{number}\.(out|in)", r"NIC \1 \2"),
         (rf"nvlink:{number}>{number}", r"NVLink \1 to \2"),
     ):
         if re.fullmatch(pattern, name):

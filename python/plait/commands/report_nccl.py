@@ -13,7 +13,7 @@ import plait
 from plait import _core, what_runs
 from plait.bench.sizes import parse_bytes, request_for
 from plait.by_size import BySize
-from plait.commands.report_html import bar, code, figure, table, text, time_text
+from plait.commands.report_html import bar, code, figure, in_words, table, text, time_text
 from plait.evidence.beside_nccl import Beside, predicted_us, recorded, recorded_ranks
 from plait.outputs import human_bytes
 from plait.ways import nodes_of
@@ -217,37 +217,59 @@ def section(found: BySize, known: Comparison) -> str:
     served = f"<p>{served}</p>" if served else ""
     if not known.rows:
         return f"<p>{code(unknown(found, known))}</p>{served}"
-    begins = f"plait is {in_spans(known.rows, sizes)}: {known.kind}"
-    runs = not next(iter(found.ways.values())).runs.why_not
-    if known.kind == PREDICTED and runs:
-        begins += "; `plait tune` or `plait bench all_reduce --against nccl` measures it"
     most = max(2.0, *(row.ratio for row in known.rows.values()))
     rows = []
     for size, row in known.rows.items():
         shown = bar(row.ratio / most, "ratio", 1 / most)
         ratio = f"{shown} <b>{figure(row.ratio)}</b>"
-        now = found.ways[size].running.name if size in found.ways else row.engine
-        if row.engine != now:
-            ratio += f"<small>by {text(row.engine)} then</small>"
         rows.append((human_bytes(size), time_text(row.nccl_us), time_text(row.plait_us), ratio))
-    gone = [size for size in sizes if size not in known.rows]
-    rest = ""
-    if known.kind == PREDICTED and gone:
-        rest = f" At {human_bytes(gone[0])} to {human_bytes(gone[-1])} NCCL's time is not known."
-        rest = rest if len(gone) > 1 else f" At {human_bytes(gone[0])} NCCL's time is not known."
     fewer = "".join(
         f"<li>{count} ranks: {text(in_spans(of, [*of]))}</li>" for count, of in known.fewer.items()
     )
     fewer = f"<p>Fewer ranks of such GPUs, measured too:</p><ul>{fewer}</ul>" if fewer else ""
-    source = f'<p class="note">Source: {text(known.source)}.{rest} Calls in CUDA graphs, fp32.</p>'
     head = ("size", ">NCCL", ">plait", "times as fast (the mark: equal)")
-    return f"<p>{code(begins)}.</p>{served}{table(head, rows, kind='ratios')}{source}{fewer}"
+    shown = table(head, rows, kind="ratios")
+    note = f'<p class="note">{code(_note(found, known))}</p>'
+    return f"<p>{code(_source(found, known))}</p>{served}{shown}{note}{fewer}"
+
+
+def _source(found: BySize, known: Comparison) -> str:
+    """Returns whether times are measured or predicted, and by what."""
+    said = f"{known.kind[0].upper()}{known.kind[1:]}: {known.source}."
+    runs = not next(iter(found.ways.values())).runs.why_not
+    if known.kind == PREDICTED and runs:
+        said += " `plait tune` or `plait bench all_reduce --against nccl` measures it."
+    return said
+
+
+def _note(found: BySize, known: Comparison) -> str:
+    """Returns the conditions of the times, the sizes without a time, and those whose engine is
+    another today."""
+    said = ["Calls in CUDA graphs, fp32."]
+    sizes = [*found.ways]
+    itself = [size for size in sizes if found.ways[size].running.name == "library"]
+    gone = [size for size in sizes if size not in known.rows and size not in itself]
+    if itself:
+        said.append(f"{begun(where(itself[0], itself[-1], sizes))} calls run NCCL itself.")
+    if known.kind == PREDICTED and gone:
+        said.append(f"{begun(where(gone[0], gone[-1], sizes))} NCCL's time is not known.")
+    other = [
+        f"{human_bytes(size)} ({row.engine.split(':')[0]})"
+        for size, row in known.rows.items()
+        if size in found.ways and row.engine.split(":")[0] != found.ways[size].running.name
+    ]
+    if other:
+        said.append(f"Another engine ran then than runs today at {in_words(other)}.")
+    return " ".join(said)
+
+
+def begun(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _served_text(span: tuple[int, int, str], sizes: list[int]) -> str:
     first, last, said = span
-    place = where(first, last, sizes)
-    place = place[0].upper() + place[1:]
+    place = begun(where(first, last, sizes))
     if said == "plait":
         return code(f"{place} `plait run` serves a program's calls of NCCL by plait.")
     return code(f"{place} `plait run` leaves calls to NCCL: {said.removeprefix('left to NCCL: ')}.")

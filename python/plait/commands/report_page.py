@@ -16,6 +16,7 @@ from typing import Any
 
 import plait
 from plait import by_size, ways, what_runs
+from plait.bench.sizes import bandwidth
 from plait.by_size import BySize
 from plait.commands import report_drawing as drawing
 from plait.commands import report_gain as gain
@@ -176,14 +177,11 @@ def opening(found: ReportData) -> str:
             f"{human_bytes(sizes[0])} over all ranks in {time_text(first.us)} and "
             f"{human_bytes(sizes[-1])} in {time_text(last.us)}."
         )
-    known = found.beside_nccl
-    small, large = (
-        known.rows[size].plait_us if size in known.rows else way.us
-        for size, way in ((sizes[0], first), (sizes[-1], last))
-    )
+    known, times = found.beside_nccl, _known_us(found)
     said = (
-        f"On {who} plait sums {human_bytes(sizes[0])} over all ranks in {time_text(small)} and "
-        f"{human_bytes(sizes[-1])} in {time_text(large)}"
+        f"On {who} plait sums {human_bytes(sizes[0])} over all ranks in "
+        f"{time_text(times[sizes[0]])} and {human_bytes(sizes[-1])} in "
+        f"{time_text(times[sizes[-1]])}"
     )
     if known.itself:
         return f"{said}, as predicted: between these nodes calls of all sizes run NCCL itself."
@@ -193,17 +191,28 @@ def opening(found: ReportData) -> str:
     return f"{said}: {nccl.in_spans(known.rows, sizes)}, {known.kind}."
 
 
+def _known_us(found: ReportData) -> dict[int, float]:
+    """Returns the time of a call at each size: measured beside NCCL if known, else predicted."""
+    of_plait = {} if found.beside_nccl.kind == nccl.PREDICTED else found.beside_nccl.rows
+    return {
+        size: of_plait[size].plait_us if size in of_plait else of_size.running.us
+        for size, of_size in found.found.ways.items()
+    }
+
+
 def _tiles(found: ReportData) -> str:
     """Returns four figures: a small and a large call, beside NCCL, beside the least time."""
-    sizes = [*found.found.ways]
-    first, last = (found.found.ways[size].running for size in (sizes[0], sizes[-1]))
+    times = _known_us(found)
+    (first, first_us), *_, (last, last_us) = times.items()
+    request = found.found.ways[last].runs.plan.request
     rows = gain.gains(found.found, found.timelines)
     best = max(rows, key=lambda row: row.share)
+    kind = found.beside_nccl.kind or nccl.PREDICTED
     tiles = [
-        (time_text(first.us), f"for {human_bytes(sizes[0])}, by {by_size.line_name(first)}"),
+        (time_text(first_us), f"for {human_bytes(first)}, {kind}"),
         (
-            f"{figure(last.busbw)} GB/s",
-            f"busbw at {human_bytes(sizes[-1])}, by {by_size.line_name(last)}",
+            f"{figure(bandwidth(request, last_us / 1e6)['busbw'])} GB/s",
+            f"through each rank's links at {human_bytes(last)} (busbw), {kind}",
         ),
     ]
     known = found.beside_nccl.rows
@@ -222,7 +231,10 @@ def _tiles(found: ReportData) -> str:
     else:
         tiles.append(("not known", "how fast NCCL is here"))
     tiles.append(
-        (f"{100 * best.share:.0f} %", f"of what the links allow, at {human_bytes(best.size)}")
+        (
+            f"{100 * best.share:.0f} %",
+            f"of what the links allow, at {human_bytes(best.size)}, {nccl.PREDICTED}",
+        )
     )
     return (
         '<ul class="tiles">'
@@ -275,6 +287,10 @@ def _machine(found: ReportData) -> str:
     )
 
 
+def _name(runs: what_runs.Runs) -> str:
+    return runs.plan.strategy if runs.engine == what_runs.LANES else f"engine {runs.engine}"
+
+
 def _title(found: ReportData, size: int) -> str:
     way = found.found.ways[size].running
     return f"{human_bytes(size)}: {by_size.line_name(way)}, {time_text(way.us)}"
@@ -322,9 +338,10 @@ def html_of(found: ReportData) -> str:
         f"<h2>The machine at work</h2>{_machine(found)}",
         "<h2>What is left to gain</h2>"
         + gain.section(found.found, gain.gains(found.found, found.timelines)),
-        f"<h2>A call of {human_bytes(size)} over time</h2><p>{text(runs.title)}: "
+        f"<h2>A call of {human_bytes(size)} over time</h2><p>{text(_name(runs))}: "
         f"{time_text(timeline.total_ns / 1e3)} in simulation, {timeline.busbw_gb_per_s:.1f} GB/s "
         f"busbw, bound by {text(bound)}, {share:.0f} % of what this machine allows.</p>"
+        f'<p class="note">As {code(f"`{runs.plan.label}`")}</p>'
         f'<div class="timelines">{draw_timeline(timeline, runs.plan)}</div>',
         _recorded(found.measured),
     ]

@@ -52,7 +52,8 @@ background:var(--soft);border-radius:2px;vertical-align:-1px;margin-right:6px}
 border-right:2px solid var(--accent)}
 .bar b{position:absolute;top:-4px;bottom:-4px;border-left:2px solid var(--ink)}
 .ratios td:last-child{min-width:130px;width:45%}.gains td:last-child{min-width:130px;width:60%}
-.ratios small,.gains small{color:var(--mute);margin-left:10px}
+.gains .bar{width:min(340px,calc(100% - 58px))}
+.gains small{white-space:nowrap;color:var(--mute);margin-left:10px}
 svg{max-width:100%;height:auto;display:block}svg text{font:12px system-ui,sans-serif;
 fill:var(--ink)}
 .on-narrow{display:none}.sample{display:inline-block;width:34px;height:12px;vertical-align:-1px}
@@ -86,7 +87,8 @@ font-size:12px;display:none;pointer-events:none;max-width:min(40em,90vw)}
 @media(max-width:760px){body{padding:.8em 12px 2em}.on-wide{display:none}.on-narrow{display:block}
 .beside,.picture{display:block}.lead{font-size:1.2em}.tiles{grid-template-columns:1fr 1fr;gap:8px}
 .tiles b{font-size:1.25em}table{font-size:13px}td,th{padding:4px 5px}
-.bar{width:calc(100% - 46px);margin-right:3px}.ratios small,.gains small{display:block;margin:0}
+.bar{width:calc(100% - 46px);margin-right:3px}
+.gains .bar{width:calc(100% - 46px)}.gains small{display:block;margin:0}
 .timelines details svg{max-width:none;width:760px}}
 @media print{body{max-width:none;padding:0;font-size:11pt}fieldset,#tip{display:none}
 h2{break-after:avoid}tr,svg,.tiles,.beside>div{break-inside:avoid}.wide{overflow:visible}

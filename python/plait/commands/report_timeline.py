@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import plait
 from plait.commands.report_html import text as _text
@@ -37,7 +37,10 @@ def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
     total = max(timeline.total_ns / 1e3, 1e-9)
     lanes = lane_rows(timeline, plan)
     ranks, loads = rank_rows(timeline, plan), load_rows(timeline)
-    drawn = two_widths(*(_rows(ranks, loads, total, frame) for frame in (WIDE, NARROW)))
+    longest = max((len(row.label) for row in [*ranks.rows, *loads.rows]), default=0)
+    left = max(WIDE.left, min(340, 7 * longest))
+    wide = replace(WIDE, left=left, width=WIDE.left + WIDE.width - left)
+    drawn = two_widths(*(_rows(ranks, loads, total, frame) for frame in (wide, NARROW)))
     note = f"<p>{_text(lanes.note)}</p>" if lanes.note else ""
     shown = f'<div class="wide">{_lanes(lanes, total)}</div>'
     return f"{drawn}<details><summary>Lanes</summary>{note}{shown}</details>"
@@ -48,9 +51,11 @@ def _rows(ranks: Rows, loads: Rows, total: float, frame: Frame) -> str:
     y = 0
     titles = ("ranks: part of the lanes at work", "links and memories: load / capacity")
     for title, shown in zip(titles, (ranks, loads), strict=True):
-        said = f"{title}: {shown.note}" if shown.note else title
-        parts.append(f'<text class="title" x="{frame.left}" y="{y + 14}">{_text(said)}</text>')
-        y += 22
+        notes = [title, shown.note] if frame.label else [f"{title}: {shown.note}".rstrip(": ")]
+        for said in filter(None, notes):
+            parts.append(f'<text x="{frame.left}" y="{y + 14}">{_text(said)}</text>')
+            y += 18
+        y += 4
         for row in shown.rows:
             parts.append(f'<text x="0" y="{y + 13}">{_text(row.label)}</text>')
             parts += _areas(row, y + frame.label, total, frame)
