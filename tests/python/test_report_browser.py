@@ -1,8 +1,8 @@
 """Tests the HTML page in a headless browser: layout, script, pictures, at a screen's and a phone's
 width, light and dark, on paper.
 
-Skipped without Chromium (PLAIT_BROWSER names a binary; apt-get install chromium). The pictures stay
-in the test's folder, which pytest prints on a failure.
+Skipped without Chromium: apt-get install chromium-headless-shell fonts-dejavu-core, or name a
+binary by CHROME_BIN. The pictures stay in the test's folder, which pytest prints on a failure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from plait import by_size
 from plait.commands import report_page as report
 from plait.evidence import papers
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-BROWSER = os.environ.get("PLAIT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), "")
+NAMES = (
+    *("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"),
+    *("google-chrome-stable", "chrome"),
+)
+BROWSER = os.environ.get("CHROME_BIN") or next(filter(None, map(shutil.which, NAMES)), "")
 needs_browser = pytest.mark.skipif(not BROWSER, reason=f"no browser of {', '.join(NAMES)} found")
 HEIGHTS = {1200: 2600, 390: 3600}  # of pictures, by width
 SCHEMES = {"light": 1, "dark": 0}  # Chromium's preferredColorScheme

@@ -244,7 +244,9 @@ def test_what_is_left_to_gain_is_beside_the_bound_and_the_fastest(machine: str) 
 
 def test_the_opening_is_one_sentence_with_the_best_known_comparison() -> None:
     measured = report.opening(report.gathered(plait.load_topology("hgx-h200")))
-    assert measured.startswith("On 8 NVIDIA H200 plait sums 1 KiB over all ranks in 3.26 us")
+    assert measured.startswith(
+        "On 8 NVIDIA H200 a sum over all ranks (all_reduce) of 1 KiB takes 3.26 us, and of 1 GiB"
+    )
     assert measured.endswith("measured on such GPUs.") and "times as fast as NCCL" in measured
     unknown = report.opening(report.gathered(plait.load_topology("rtx-5090-x4")))
     assert unknown.endswith("how fast NCCL is here is not known.")

@@ -171,16 +171,17 @@ def opening(found: ReportData) -> str:
     sizes = [*found.found.ways]
     first, last = (found.found.ways[size].running for size in (sizes[0], sizes[-1]))
     who = ranks_in_words(found.topology, found.request.ranks)
+    name = found.request.collective
+    what = "a sum over all ranks (all_reduce)" if name == "all_reduce" else f"plait's {name}"
+    small, large = human_bytes(sizes[0]), human_bytes(sizes[-1])
     if found.runs.why_not:
         return (
-            f"plait does not run on {who}, since {found.runs.why_not}; in simulation it sums "
-            f"{human_bytes(sizes[0])} over all ranks in {time_text(first.us)} and "
-            f"{human_bytes(sizes[-1])} in {time_text(last.us)}."
+            f"plait does not run on {who}, since {found.runs.why_not}; in simulation {what} of "
+            f"{small} takes {time_text(first.us)}, and of {large} {time_text(last.us)}."
         )
     known, times = found.beside_nccl, _known_us(found)
     said = (
-        f"On {who} plait sums {human_bytes(sizes[0])} over all ranks in "
-        f"{time_text(times[sizes[0]])} and {human_bytes(sizes[-1])} in "
+        f"On {who} {what} of {small} takes {time_text(times[sizes[0]])}, and of {large} "
         f"{time_text(times[sizes[-1]])}"
     )
     if known.itself:
@@ -188,7 +189,7 @@ def opening(found: ReportData) -> str:
     if not known.rows:
         on_cpus = "CPU" in who
         return f"{said}, as predicted{'' if on_cpus else '; how fast NCCL is here is not known'}."
-    return f"{said}: {nccl.in_spans(known.rows, sizes)}, {known.kind}."
+    return f"{said}: plait is {nccl.in_spans(known.rows, sizes)}, {known.kind}."
 
 
 def _known_us(found: ReportData) -> dict[int, float]:
