@@ -56,8 +56,11 @@ def _end(processes: dict[int, str], number: int) -> None:
 
 
 def _keep() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)  # a terminal signals this process too
+    # A blocked signal stays pending, by which Keeper.got() knows that the whole group got the
+    # signal. The launcher has blocked both from the start.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     launcher = os.getppid()
     said = b""
     while os.getppid() == launcher:

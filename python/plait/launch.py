@@ -26,9 +26,9 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 @contextlib.contextmanager
-def without_interrupts() -> Iterator[None]:
+def without_interrupts(*more: signal.Signals) -> Iterator[None]:
     """Blocks Ctrl-C in processes started meanwhile. This process gets it and ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *more})
     try:
         yield
     finally:
@@ -39,13 +39,14 @@ class Keeper:
     """A process that kills the added ranks once this process has ended or called close()."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-        )
+        with without_interrupts(signal.SIGTERM):
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+            )
 
     def add(self, rank: subprocess.Popen[bytes]) -> None:
         """Adds a rank, just started and not yet waited for."""
@@ -53,6 +54,19 @@ class Keeper:
         with suppress(BrokenPipeError):  # the keeper was killed
             self._process.stdin.write(f"{rank.pid} {started(rank.pid)}\n".encode())
             self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def got(self, number: signal.Signals) -> bool:
+        """Returns whether the keeper has got SIGINT or SIGTERM, as a whole group of processes does
+        from its terminal."""
+        with suppress(OSError), open(f"/proc/{self.pid}/status") as file:
+            words = dict(line.split(":", 1) for line in file if ":" in line)
+            pending = int(words["ShdPnd"], 16) | int(words["SigPnd"], 16)
+            return bool(pending >> (number - 1) & 1)
+        return False
 
     def close(self) -> None:
         """Kills the ranks that still run."""

@@ -103,7 +103,7 @@ def test_launch_blames_no_rank_that_lost_another(tmp_path):
     )
     words = [*LAUNCH, "-n", "4", "--", sys.executable, str(program)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=50)
-    hint = ": look first at the rank whose error names no other\n"
+    hint = ": look first at the rank whose error names no other (--tag names it)\n"
     said = (
         "ranks 0, 2 and 3 ended with 1, rank 1 with 3",
         "rank 1 ended with 3, ranks 0, 2 and 3 with 1",
@@ -157,6 +157,83 @@ def test_an_interrupt_ends_launched_ranks(options, handles):
     said = job.communicate(timeout=50)[1]
     assert time.monotonic() < before + 10
     assert job.returncode == 130 and said.splitlines()[-1] == "plait: interrupted"
+
+
+ONE_ENDS = {
+    "os.kill(os.getpid(), signal.SIGSEGV)": (
+        "rank 1 ended with 139 by itself, and ranks 0 and 2 lost it"
+    ),
+    "sys.exit(0)": "ranks 0 and 2 ended with 1 after rank 1 had ended with 0",
+}
+
+
+@pytest.mark.parametrize("end", ONE_ENDS)
+def test_launch_names_the_rank_that_ended_first_where_statuses_tell(end):
+    program = "import os, signal, sys, time\n"
+    program += f"if os.environ['RANK'] == '1': {end}\n"
+    program += "time.sleep(0.5)\nsys.exit(1)\n"
+    words = [*LAUNCH, "-n", "3", "--", sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert done.stderr.splitlines()[-1] == f"plait: {ONE_ENDS[end]}"
+
+
+CHILD_IGNORES = r"""
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", (
+    "import os, signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);"
+    "os.write(1, b'up\\n'); time.sleep(60)")])
+os.write(1, b"%d\n" % child.pid)
+child.wait()
+"""
+
+
+def test_an_interrupt_ends_children_that_ignore_it():
+    words = [*LAUNCH, "-n", "2", "--", sys.executable, "-c", CHILD_IGNORES]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = subprocess.Popen(words, start_new_session=True, **pipes)
+    lines = [job.stdout.readline().strip() for _ in range(4)]
+    children = [int(line) for line in lines if line != "up"]
+    assert len(children) == 2, lines
+    os.killpg(job.pid, signal.SIGINT)
+    job.communicate(timeout=50)
+    assert job.returncode == 130
+    for pid in children:
+        state = Path(f"/proc/{pid}/stat")
+        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+COUNTS = r"""
+import os, signal, sys, time
+heard = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: heard.append(number))
+os.write(1, b"up\n")
+end = time.monotonic() + 30
+while not heard and time.monotonic() < end:
+    time.sleep(0.01)
+time.sleep(0.4)
+os.write(1, b"%s\n" % b" ".join(b"%d" % number for number in heard))
+"""
+
+
+@pytest.mark.parametrize("whom", ["launcher", "group"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_each_rank_once(number, whom):
+    """Whether it comes to the launcher alone or, as from a terminal, to the whole group."""
+    words = [*LAUNCH, "--grace", "20", "-n", "2", "--", sys.executable, "-c", COUNTS]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = subprocess.Popen(words, start_new_session=True, **pipes)
+    assert [job.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    (os.killpg if whom == "group" else os.kill)(job.pid, number)
+    said, told = job.communicate(timeout=50)
+    assert said.split() == [str(int(number))] * 2, told
+    assert job.returncode == (130 if number == signal.SIGINT else 0)
+
+
+def test_a_grace_out_of_range_is_refused():
+    words = [*LAUNCH, "--grace", "-1", "--", "true"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 2 and "--grace: wanted 0 to 3600 seconds, found -1" in done.stderr
 
 
 def test_launched_ranks_meet_as_often_as_they_like(tmp_path):

@@ -1,7 +1,9 @@
 """`plait launch -n 4 python x.py`: starts ranks on this machine, without another launcher.
 
-Ranks end with the launcher, also if it is killed or its terminal hangs up. With --tag a thread for
-each output of a rank passes whole lines on.
+Ranks end with the launcher, also if it is killed or its terminal hangs up. Ranks share the
+launcher's process group, so that a terminal serves a debugger in a rank and signals all ranks;
+SIGINT and SIGTERM to the launcher alone are passed on. With --tag a thread for each output of a
+rank passes whole lines on.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from typing import IO, Annotated, TextIO
 import typer
 
 import plait
+from plait import leftovers
 from plait.commands.console import at_least, err
 from plait.commands.run import CommandArgument, cannot_run
 from plait.launch import Keeper
 
 GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
-INTERRUPT_GRACE_S = 0.5  # s after Ctrl-C, time for ranks to end by themselves
+INTERRUPT_GRACE_S = 0.9  # s after Ctrl-C, time for ranks to save; all are gone within 1 s
+GROUP_S = 0.02  # s in which a signal to a group of processes has reached all of them
 DRAIN_S = 1.0  # s for the last lines of ranks that have ended
 PEER_LOST = b"peer lost: "  # begins the text of a PeerLostError, in every language
 
@@ -92,16 +96,23 @@ def launch(
     tag: Annotated[
         bool, typer.Option("--tag", help="Print whole lines, with [rank] before them.")
     ] = False,
+    grace: Annotated[
+        float,
+        typer.Option(help="Seconds that ranks have after Ctrl-C; a second Ctrl-C ends them."),
+    ] = INTERRUPT_GRACE_S,
 ) -> None:
     """Start ranks of a program that calls plait.init().
 
     plait launch -n 4 python x.py
     """
+    if not 0 <= grace <= 3600:
+        raise plait.InvalidArgumentError(f"--grace: wanted 0 to 3600 seconds, found {grace:g}")
     most = plait._core.MOST_RANKS
     if ranks > most:
         raise plait.UnsupportedError(f"--ranks: wanted 1 to {most}, found {ranks}")
     job = f"launch-{os.getpid()}-{time.time_ns():x}"
     started: list[subprocess.Popen[bytes]] = []
+    leftovers.adopt_orphans()
     keeper, tags = Keeper(), Tags()
     output = subprocess.PIPE if tag else None
     try:
@@ -114,17 +125,18 @@ def launch(
     except OSError as error:
         keeper.close()
         cannot_run(command, error)
-    interrupts: list[float] = []
-    # The terminal signals the ranks too; a program has INTERRUPT_GRACE_S to end in order.
-    signal.signal(signal.SIGINT, lambda *_: interrupts.append(time.monotonic()))
-    signal.signal(signal.SIGTERM, lambda number, _: _end(started, number))
-    failed, is_interrupted = _wait(started, interrupts)
+    heard: list[signal.Signals] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: heard.append(signal.Signals(number)))
+    job_of_ranks = Job(started, keeper, heard, grace)
+    job_of_ranks.wait()
     keeper.close()
     tags.close()
-    if is_interrupted:
+    if job_of_ranks.interrupts:
         raise KeyboardInterrupt
+    failed = job_of_ranks.failed
     if failed:
-        err.print(f"plait: {_failure_text(failed, tags.lost_a_peer)}", markup=False)
+        err.print(f"plait: {_failure_text(job_of_ranks, tags.lost_a_peer)}", markup=False)
     raise typer.Exit(next(iter(failed.values()), 0))
 
 
@@ -134,41 +146,90 @@ def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
             process.send_signal(number)
 
 
-def _wait(
-    started: list[subprocess.Popen[bytes]], interrupts: list[float]
-) -> tuple[dict[int, int], bool]:
-    """Returns the status of each rank that failed by itself, and whether Ctrl-C ended the ranks.
-    Kills the rest GRACE_S after the first failure, or INTERRUPT_GRACE_S after Ctrl-C."""
-    failed: dict[int, int] = {}
-    deadline = float("inf")
-    while True:
-        runs = [process.poll() for process in started].count(None)
-        for rank, process in enumerate(started):
-            if status := process.returncode:
-                failed.setdefault(rank, status if status > 0 else 128 - status)
-        if failed:
-            deadline = min(deadline, time.monotonic() + GRACE_S)
-        if interrupts:
-            deadline = min(deadline, interrupts[0] + INTERRUPT_GRACE_S)
-        if runs == 0 or time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    _end(started, signal.SIGKILL)
-    for process in started:
-        process.wait()
-    return failed, bool(interrupts)
+class Job:
+    """Ranks under way. heard: SIGINT and SIGTERM that this process has got.
+
+    failed: the status of each rank that failed by itself, in the order in which ranks were seen to
+    end; done: ranks that had ended well before the first failure.
+    """
+
+    def __init__(
+        self,
+        started: list[subprocess.Popen[bytes]],
+        keeper: Keeper,
+        heard: list[signal.Signals],
+        grace_s: float,
+    ) -> None:
+        self.started, self.failed, self.done = started, dict[int, int](), set[int]()
+        self.interrupts: list[float] = []
+        self._keeper, self._heard, self._grace_s = keeper, heard, grace_s
+        self._known = {keeper.pid, *(process.pid for process in started)}
+
+    def wait(self) -> None:
+        """Waits until all ranks have ended. Kills the rest GRACE_S after the first failure, or
+        grace_s after Ctrl-C, then also with what ranks have left behind."""
+        deadline = float("inf")
+        while True:
+            self._pass_signals_on()
+            runs = self._look()
+            if self.failed:
+                deadline = min(deadline, time.monotonic() + GRACE_S)
+            if self.interrupts:
+                deadline = min(deadline, self.interrupts[0] + self._grace_s)
+                runs = runs or bool(leftovers.left(self._known))
+            if not runs or time.monotonic() > deadline or len(self.interrupts) > 1:
+                break
+            time.sleep(0.01)
+        _end(self.started, signal.SIGKILL)
+        for process in self.started:
+            process.wait()
+        if self.interrupts:
+            leftovers.kill(self._known)
+
+    def _look(self) -> bool:
+        """Notes ranks that have ended; returns whether some rank runs."""
+        states = [process.poll() for process in self.started]
+        for rank, status in enumerate(states):
+            if status == 0 and not self.failed:
+                self.done.add(rank)
+        for rank, status in enumerate(states):
+            if status:
+                self.failed.setdefault(rank, status if status > 0 else 128 - status)
+        return None in states
+
+    def _pass_signals_on(self) -> None:
+        """Sends the ranks what this process alone has got. A terminal signals the ranks itself."""
+        while self._heard:
+            number = self._heard.pop(0)
+            if number == signal.SIGINT:
+                self.interrupts.append(time.monotonic())
+            time.sleep(GROUP_S)
+            if not self._keeper.got(number):
+                _end(self.started, number)
+
+    def crashed(self) -> list[int]:
+        """Returns ranks that a signal has ended which is no answer to the loss of a peer. An
+        uncaught error ends a C++ program by SIGABRT."""
+        statuses = {rank: self.started[rank].returncode for rank in self.failed}
+        return [rank for rank, code in statuses.items() if code < 0 and code != -signal.SIGABRT]
 
 
-def _failure_text(failed: dict[int, int], lost_a_peer: set[int]) -> str:
-    """Returns text: 'rank 1 ended with 7'. Gives no order of time, since a rank may end before the
-    rank that it lost. lost_a_peer: ranks whose output says that they lost a rank."""
+def _failure_text(job: Job, lost_a_peer: set[int]) -> str:
+    """Returns text: 'rank 1 ended with 7'. Names the rank that ended first by itself where that is
+    known. The order of time alone does not tell, since a rank may end before the rank that it lost.
+    lost_a_peer: ranks whose output says that they lost a rank."""
+    failed = job.failed
     first = {rank: status for rank, status in failed.items() if rank not in lost_a_peer}
+    if not lost_a_peer and len(job.crashed()) == 1:
+        first = {rank: failed[rank] for rank in job.crashed()}
     if first and len(first) < len(failed):
-        rest = [rank for rank in failed if rank in lost_a_peer]
+        rest = [rank for rank in failed if rank not in first]
         lost = "it" if len(first) == 1 else "them"
         return f"{_statuses_text(first)} by itself, and {_ranks_text(rest)} lost {lost}"
-    hint = ": look first at the rank whose error names no other" if len(failed) > 1 else ""
-    return _statuses_text(failed) + hint
+    if len(job.done) == 1 and len(failed) == len(job.started) - 1:
+        return f"{_statuses_text(failed)} after {_ranks_text(list(job.done))} had ended with 0"
+    hint = ": look first at the rank whose error names no other (--tag names it)"
+    return _statuses_text(failed) + (hint if len(failed) > 1 else "")
 
 
 def _statuses_text(failed: dict[int, int]) -> str:
