@@ -6,7 +6,9 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
+#include "comm/choose/mpi_sizes.hpp"
 #include "comm/choose/what_runs.hpp"
+#include "comm/multinode/under_nccl.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "plan/former_names.hpp"
 
@@ -42,21 +44,72 @@ Plan engine_plan(const Topology& topology, const Request& request, const std::st
   return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning, group);
 }
 
+std::optional<std::uint64_t> served(const MinBytes& least, const std::string& name) {
+  const std::uint64_t bytes = least[static_cast<std::size_t>(parse_collective(name))];
+  return bytes == kNever ? std::nullopt : std::optional(bytes);
+}
+
 void bind_choices(nb::module_& module) {
   module.def(
-      "taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
-      nb::call_guard<nb::gil_scoped_release>(),
-      "The plan by lanes of a call without a strategy; raises UnsupportedError without one.");
-  module.def("why_library_runs", &why_library_runs, nb::arg("topology"), nb::arg("request"),
-             "Why NCCL alone does a call between GPUs of several nodes; '' if plait takes part.");
+      "taken_by_calls",
+      [](const Topology& topology, const Request& request) {
+        return taken_by_calls(topology, request, read_env().bitwise);
+      },
+      nb::arg("topology"), nb::arg("request"), nb::call_guard<nb::gil_scoped_release>(),
+      "The plan by lanes of a call without a strategy, as PLAIT_BITWISE has it; raises "
+      "UnsupportedError without one.");
   module.def(
-      "what_nccl_calls_run",
+      "why_library_runs",
+      [](const Topology& topology, const Request& request) {
+        return why_library_runs(topology, request, read_env().bitwise);
+      },
+      nb::arg("topology"), nb::arg("request"),
+      "Why NCCL alone does a call between GPUs of several nodes; '' if plait takes part.");
+}
+
+void bind_entry_points(nb::module_& module) {
+  nb::class_<MpiSizes>(module, "MpiSizes", "Smallest messages that the drop-in under MPI serves.")
+      .def(
+          "on_host",
+          [](const MpiSizes& of, const std::string& name) { return served(of.on_host, name); },
+          nb::arg("collective"), "In host memory, in a node; None = none is served.")
+      .def(
+          "on_gpus",
+          [](const MpiSizes& of, const std::string& name) { return served(of.on_gpus, name); },
+          nb::arg("collective"), "In GPU memory, in a node.")
+      .def(
+          "multinode",
+          [](const MpiSizes& of, const std::string& name) { return served(of.multinode, name); },
+          nb::arg("collective"), "In host memory, over several nodes.");
+  module.def(
+      "mpi_sizes",
+      [](bool with_host) {
+        Env env = read_env();
+        env.mpi_host |= with_host;
+        return mpi_sizes(env);
+      },
+      nb::arg("with_host") = false,
+      "As this environment has it; with_host: as if PLAIT_MPI_HOST were 1.");
+  nb::class_<UnderNccl>(module, "UnderNccl", "What serves a call of a program under NCCL.")
+      .def_ro("engine", &UnderNccl::engine, "WhatRuns of plait's engine, or None.")
+      .def_ro("other", &UnderNccl::other, "What else of plait serves the call; '' = nothing.")
+      .def_ro("why", &UnderNccl::why, "Why NCCL serves the call; '' = plait serves the call.")
+      .def_ro("is_error", &UnderNccl::is_error, "True if PLAIT_BITWISE_STRICT=1 refuses the call.");
+  module.def(
+      "under_nccl",
       [](const Topology& topology, const Request& request, const std::string& table) {
-        return what_nccl_calls_run(topology, request, cuda::TuningTable(table));
+        return under_nccl(topology, request, read_env(), cuda::TuningTable(table));
       },
       nb::arg("topology"), nb::arg("request"), nb::arg("table") = "",
       nb::call_guard<nb::gil_scoped_release>(),
-      "Engine that serves the call under NCCL; None = NCCL's own kernels do.");
+      "What serves the call under NCCL with this environment; table: the one beside NCCL.");
+  module.def(
+      "tuning_file_beside_nccl",
+      [](const Topology& topology, const Request& request, const std::string& nccl) {
+        return tuning_file_beside_nccl(topology, request, read_env(), nccl);
+      },
+      nb::arg("topology"), nb::arg("request"), nb::arg("nccl"),
+      "Path of the tuning table that the drop-in reads beside an NCCL of this version; '' = none.");
 }
 
 }  // namespace
@@ -125,4 +178,5 @@ void bind_engines(nb::module_& module) {
       },
       nb::arg("topology"), nb::arg("request"),
       "Why the topology's GPUs run no kernel of a plan; empty = they do.");
+  bind_entry_points(module);
 }

@@ -12,6 +12,7 @@ from typing import Any
 import plait
 from plait.bench.sizes import request_for
 from plait.outputs import human_bytes, load_pyplot, save
+from plait.plan_size import require_memory
 from plait.ways import Way, Ways, of_call
 
 # Colours of Okabe and Ito, which people with any colour vision tell apart. Lines that share a
@@ -110,6 +111,7 @@ def predict(
     for size in sizes:
         request = request_for(collective, size, plait_type, op, ranks, 0, int(ranks > 1), shape="")
         if request.count:
+            require_memory(machine, request)
             found[size] = of_call(machine, request)
         done()
     if not found:
@@ -191,14 +193,22 @@ def _draw_band(band: Any, found: BySize) -> None:
 
 
 def table_rows(found: BySize) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Returns head and rows: a row for each way, its time at each size; '*' marks what runs."""
+    """Returns head and rows: a row for each way, its time at each size; '*' marks what runs.
+
+    The cell of what runs has the time with the parameters that run, and, in parentheses, a shorter
+    one with others.
+    """
     head = ["way", *(f">{human_bytes(size)}" for size in found.ways)]
     rows: list[Sequence[str]] = []
     for name, points in found.lines().items():
         cells = [name]
         for size in found.ways:
-            way = points.get(size)
-            cells.append("-" if way is None else f"{_short(way.us)}{'*' if way.runs else ''}")
+            way, running = points.get(size), found.ways[size].running
+            if line_name(running) == name:
+                best = f" ({_short(way.us)})" if way and way.us < running.us else ""
+                cells.append(f"{_short(running.us)}*{best}")
+            else:
+                cells.append("-" if way is None else _short(way.us))
         rows.append(cells)
     return head, rows
 

@@ -92,6 +92,9 @@ def main() -> NoReturn:
     except plait.Error as error:
         err.print(f"plait: {error}", markup=False)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        err.print(f"plait: out of memory ({error}): ask for a smaller --bytes", markup=False)
+        sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as end:
         if not _is_interrupt(end):
             raise

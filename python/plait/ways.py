@@ -94,7 +94,7 @@ def _of_runs(machine: plait.Topology, runs: what_runs.Runs) -> Way:
         ops=plan.op_count(),
         sum_order=plan.sum_order,
         bound_by="" if is_engine else plait.simulate(plan, machine).bound_by,
-        may=MAY,
+        may=MAY if is_engine else which_may(machine, plan),
         is_engine=is_engine,
     )
 

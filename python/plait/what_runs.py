@@ -18,7 +18,6 @@ from typing import Any
 
 import plait
 from plait import _core, gpu
-from plait.outputs import human_bytes
 
 LANES = "lanes"  # if no engine takes the request: CPU ranks, masks, missing links
 
@@ -61,17 +60,36 @@ class Runs:
         )
 
 
-def _go_through_host() -> bool:
-    """True if arenas of new communicators on this machine's GPUs lie in host memory."""
+def _leaves_links_out(machine: plait.Topology) -> bool:
+    """True if new communicators on the machine's GPUs leave links out for host memory."""
     setting = os.environ.get("PLAIT_THROUGH_HOST", "")
-    if gpu.count() < 2 or setting == "0":
+    if setting in ("0", "1"):
+        return setting == "1"
+    is_here = gpu.count() > 1 and machine.fingerprint() == plait.discover().fingerprint()
+    return is_here and bool(gpu.why_no_direct_access())
+
+
+def _lacks_links(machine: plait.Topology) -> bool:
+    places = machine.rank_devices()
+    if len({(machine.devices[at].kind, machine.devices[at].node) for at in places}) > 1:
         return False
-    return setting == "1" or bool(gpu.why_no_direct_access())
+    linked = {(link.src, link.dst) for link in machine.links}
+    return not all(pair in linked for pair in permutations(places, 2))
+
+
+def as_used(machine: plait.Topology) -> plait.Topology:
+    """Returns the machine without the links that communicators leave out."""
+    if not _leaves_links_out(machine):
+        return machine
+    said = json.loads(machine.to_json())
+    kept = [link for link in said["links"] if link["kind"] != "nvlink"]
+    return plait.Topology.from_json(json.dumps(said | {"links": kept}))
 
 
 def tuning_table(machine: plait.Topology, ranks: int) -> str:
     """Returns the tuning table that communicators on this machine read; empty = none."""
-    where = _core.tuning_machine(machine, ranks, _go_through_host())
+    is_in_host = _leaves_links_out(machine) or _lacks_links(machine)
+    where = _core.tuning_machine(machine, ranks, is_in_host)
     file = _core.tuning_file(where, ranks)
     return Path(file).read_text() if file and Path(file).exists() else ""
 
@@ -92,7 +110,8 @@ def by_engine(
 ) -> Runs | None:
     """Returns the engine that would serve the request, or the named engine; None if none would."""
     table = "" if engine else tuning_table(machine, request.ranks)
-    found = plait.what_would_run(machine, request, engine, dict(params or {}), table=table)
+    used = as_used(machine)
+    found = plait.what_would_run(used, request, engine, dict(params or {}), table=table)
     return None if found is None else _runs(found)
 
 
@@ -122,81 +141,6 @@ def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Pla
         return _core.taken_by_calls(machine, request)
     except plait.UnsupportedError:
         return next(iter(plait.propose(machine, request)[0]), None)
-
-
-def _have_links(machine: plait.Topology, places: list[int]) -> bool:
-    linked = {(link.src, link.dst) for link in machine.links}
-    return all(pair in linked for pair in permutations(places, 2))
-
-
-def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> str:
-    """Returns what serves the call of a program under NCCL (`plait run`); empty without GPUs.
-
-    Text such as 'engine two_shot(...), predicted 40.1 us', or why NCCL serves it and what changes
-    that.
-    """
-    places = machine.rank_devices()[: request.ranks]
-    devices = [machine.devices[place] for place in places]
-    if request.ranks < 2 or request.count == 0 or any(one.kind != "gpu" for one in devices):
-        return ""
-    if lacks := _core.why_no_plans(machine, request):
-        return f"left to NCCL: {lacks}"
-    nodes: dict[int, int] = {}
-    for device in devices:
-        nodes[device.node] = nodes.get(device.node, 0) + 1
-    if len(nodes) > 1:
-        return _under_nccl_over_nodes(machine, request, min(nodes.values()))
-    table = tuning_table(machine, request.ranks)
-    found = _core.what_nccl_calls_run(machine, request, table)
-    if found is not None:
-        return f"engine {found.plan.label}, predicted {found.predicted_us:.2f} us"
-    if not _have_links(machine, places):
-        return (
-            "left to NCCL: two of the GPUs have no link, unless a table says that plait is ahead "
-            "of NCCL through host memory; `plait run --bitwise` takes sums"
-        )
-    if runs.by == "simulated":
-        return "left to NCCL: such GPUs were not measured; `plait tune` on the machine changes that"
-    return "left to NCCL: not known to be faster than NCCL here"
-
-
-def _under_nccl_over_nodes(machine: plait.Topology, request: plait.Request, least: int) -> str:
-    if why := _core.why_library_runs(machine, request):
-        named = "; PLAIT_ALGO=multi_node takes it" if request.collective == "all_reduce" else ""
-        return f"left to NCCL: {why}{named}"
-    inner = plait.Request("reduce_scatter", request.count // least, request.type, ranks=least)
-    if _core.what_nccl_calls_run(machine, inner) is None:
-        return "left to NCCL: inside a node no engine is known to be ahead of NCCL"
-    return "as above: engines in the nodes, NCCL on each rail"
-
-
-LEAST_UNDER_MPI = {"gpu": 16 << 10, "cpu": 64 << 10}  # PLAIT_MIN_BYTES, its defaults
-REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
-
-
-def under_mpi(machine: plait.Topology, request: plait.Request) -> str:
-    """Returns what serves a call of MPI (`plait run -- mpirun`), and what changes that."""
-    places = machine.rank_devices()[: request.ranks]
-    devices = [machine.devices[place] for place in places]
-    if request.ranks < 2 or request.count == 0:
-        return ""
-    kind = "gpu" if any(one.kind == "gpu" for one in devices) else "cpu"
-    over_nodes = len({one.node for one in devices}) > 1
-    least = 4 << 20 if over_nodes else LEAST_UNDER_MPI[kind]
-    if request.collective == "reduce" and kind == "cpu":
-        least = max(least, 4 << 20)
-    if kind == "gpu" and not over_nodes and (lacks := _core.why_no_plans(machine, request)):
-        return f"staged through host memory by plait's CPU ranks: {lacks}"
-    if request.message_bytes() < least:
-        staged = ", from pinned staging buffers" if kind == "gpu" else ""
-        return f"left to the MPI{staged}: below PLAIT_MIN_BYTES ({human_bytes(least)})"
-    if over_nodes and kind == "gpu":
-        return "staged through host memory: plait sums in the nodes if PLAIT_MPI_HOST=1"
-    if kind == "gpu":
-        return "as above, on device memory"
-    if request.collective not in REDUCTIONS:
-        return "left to the MPI; PLAIT_MPI_HOST=1 and PLAIT_OPS change that"
-    return "as above if PLAIT_MPI_HOST=1; else the MPI's"
 
 
 BUDGETS_MIB = (48, 64, 96, 128, 183, 244, 640)

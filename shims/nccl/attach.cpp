@@ -20,11 +20,10 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/multinode_choice.hpp"
+#include "comm/gpu/drop_in.hpp"
 #include "comm/gpu/first_start.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/transport/nccl/native.hpp"
-#include "gpu/p2p/messages.hpp"
-#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/beside.hpp"
 #include "shims/nccl/group.hpp"
@@ -42,12 +41,6 @@ constexpr double kForEver = 1e9;
 constexpr double kUnseenSeconds = 2;  // a cancelled attach stops within milliseconds
 
 std::atomic<bool> leaves_new{false};
-
-/// PLAIT_SM_BUDGET, else NCCL's limit; 0 = no limit.
-unsigned most_blocks(unsigned configured) {
-  const int budget = settings().env.sm_budget;
-  return budget > 0 ? static_cast<unsigned>(budget) : most_ctas(configured);
-}
 
 /// A rank's first set-up record.
 struct RankRecord {
@@ -78,7 +71,8 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
        vote(carry, failure,
             pack({location.host, location.device, settings().shared, text("{}", ::getpid()),
                   unique_token(), publish_liveness(state.liveness_index),
-                  text("{}", most_blocks(state.configured.most_ctas)), nic_rate()}))) {
+                  text("{}", most_blocks_of(settings().env, state.configured.most_ctas)),
+                  nic_rate()}))) {
     std::vector<std::string> parts = unpack(record);
     if (parts.size() != 8)
       throw AgreedError(ErrorCode::mismatch,
@@ -171,33 +165,12 @@ AgreedOptions agreed_on(const std::vector<RankRecord>& all) {
 
 GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
                                const AgreedOptions& agreed) {
-  const Env& env = settings().env;
-  const bool one_node = nodes.count() == 1;
-  GpuCallsOptions made;
-  if (one_node || multinode_algo(env.algo).strategy.empty())
-    made.forced = parse_algo("PLAIT_ALGO", env.algo);
-  made.bitwise = env.bitwise;
-  made.beats_nccl = !env.bitwise;
-  // The large arena is made with the first large calls, unless the program sets the size or wants
-  // no call on NCCL meanwhile. Not with several nodes, since nodes share no page, nor with several
-  // ranks in a process, since ranks could block each other (cuda::LazyArena).
-  made.has_lazy_arena =
-      one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
-  made.knows_links = one_node;
-  made.finds_paths = !env.profile.empty();
-  cuda::CudaRankOptions& rank = made.rank;
-  rank.device = state.device;
-  rank.rank = nodes.place;
-  rank.ranks = nodes.size();
-  // Waits as long as NCCL does: the program's watchdog or ncclCommAbort ends a hang.
-  rank.wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEver;
-  rank.most_blocks = agreed.most_blocks;
-  // Applications compute during large calls, and have several communicators.
-  rank.overlap_compute = agreed.most_blocks == 0;
-  rank.orders_calls = false;  // StreamOrder orders plait's calls with NCCL's
-  if (env.has("PLAIT_DEVICE_MEMORY")) rank.memory.budget_bytes = env.device_memory;
-  rank.memory.floats_only = !env.bitwise;
-  rank.memory.plan_scratch = env.device_scratch;
+  GpuCallsOptions made = drop_in_options(settings().env, {.one_node = nodes.count() == 1,
+                                                          .in_processes = agreed.in_processes,
+                                                          .most_blocks = agreed.most_blocks});
+  made.rank.device = state.device;
+  made.rank.rank = nodes.place;
+  made.rank.ranks = nodes.size();
   return made;
 }
 
@@ -361,10 +334,7 @@ void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
 
 void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                            const Exchange& exchange, const EngineProbes& probes) {
-  const std::string why_no_table = !options.knows_links ? "tuning tables are for one node"
-                                   : options.rank.most_blocks != 0
-                                       ? "tuning tables are for calls without a budget"
-                                       : "";
+  const std::string why_no_table = why_no_tuning_table(options);
   const int now = native().version;
   FirstStart first;
   first.nccl = text("{}.{}.{}", now / 10000, now / 100 % 100, now % 100);
@@ -385,14 +355,6 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
     if (options.knows_links && is_direct) probes.prove_paths();
     throw;
   }
-}
-
-bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options) {
-  if (!group.reach.why_no_kernels.empty()) return false;
-  if (options.bitwise || group.has_broken_paths) return true;
-  if (const auto ahead = group.tuning.messages_are_ahead(group.ranks)) return *ahead;
-  return cuda::is_measured(group.kind, group.ranks) && group.through_host.empty() &&
-         cuda::messages_beat_nccl(group.ranks, options.rank.most_blocks);
 }
 
 CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "comm/bootstrap/host_name.hpp"
+#include "comm/gpu/drop_in.hpp"
 #include "comm/node/setup.hpp"
 #include "driver/cuda/primary.hpp"
 #include "gpu/device/device_code.hpp"
@@ -64,14 +65,7 @@ class CudaEngine : public CommEngine {
       learn_what_beats_nccl(group, wanted, exchange,
                             {.bench = [&] { return gpu_bench(group, wanted, source); },
                              .prove_paths = [&] { prove_paths(group, wanted, exchange); }});
-      GpuCallsOptions options = wanted;
-      if (group.has_broken_paths) {  // NCCL may hang, also while the large arena is allocated.
-        options.beats_nccl = options.has_lazy_arena = false;
-        options.rank.memory.floats_only = false;
-      }
-      options.rank.messages = serves_messages(group, wanted);
-      options.rank.memory.plans =
-          !group.reach.why_no_kernels.empty() || !wanted.forced.strategy.empty();
+      GpuCallsOptions options = drop_in_options_on(group, wanted);
       calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(options), exchange);
     });
   }

@@ -143,9 +143,6 @@ struct EngineProbes {
   std::function<void()> prove_paths;
   double budget_s = kFirstStartS;
 };
-/// For platforms: whether plait serves sends and receives, all or none: where they were measured
-/// ahead of NCCL's, on a path that the check found broken, and with PLAIT_BITWISE=1.
-bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options);
 /// For platforms: fills group.tuning. By this table engines decide when to forward a call to NCCL.
 /// Without a table, calls are measured on a bench. Throws Error(unsupported) if there is no table
 /// then, unless paths are broken on which NCCL may hang: paths are checked before ranks are left to

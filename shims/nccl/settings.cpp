@@ -1,8 +1,6 @@
 // Reads the settings and turns the log on, so that every later line is written.
 #include "shims/nccl/settings.hpp"
 
-#include <algorithm>
-
 #include "base/log.hpp"
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
@@ -51,24 +49,7 @@ Settings read() {
   return found;
 }
 
-/// Returns 0 if the variable is unset or NCCL does not accept the value.
-unsigned limit(const char* name) {
-  const std::optional<std::string> said = nccl_setting(name);
-  const std::int64_t number = said ? nccl_number(*said).value_or(0) : 0;
-  return number < 1 ? 0 : static_cast<unsigned>(std::min<std::int64_t>(number, 4096));
-}
-
 }  // namespace
-
-unsigned most_ctas(unsigned configured) {
-  const unsigned of_environment = limit("NCCL_MAX_CTAS");
-  const unsigned ctas = of_environment != 0 ? of_environment : configured;
-  const unsigned newer = limit("NCCL_MAX_NCHANNELS");
-  unsigned channels = newer != 0 ? newer : limit("NCCL_MAX_NRINGS");
-  // Equal minimum and maximum is how programs fix NCCL's summation order: no limit of SMs.
-  if (settings().strict && newer != 0 && limit("NCCL_MIN_NCHANNELS") == newer) channels = 0;
-  return ctas == 0 || channels == 0 ? std::max(ctas, channels) : std::min(ctas, channels);
-}
 
 bool mixes_graphs(bool configured) {
   const std::optional<std::string> said = nccl_setting("NCCL_GRAPH_MIXING_SUPPORT");

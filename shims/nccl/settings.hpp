@@ -18,10 +18,6 @@ struct Settings {
 
 const Settings& settings();
 
-/// Returns NCCL's limit of blocks (CTAs) a call: NCCL_MAX_CTAS, else `configured`, and at most
-/// NCCL_MAX_NCHANNELS; 0 = none. Read after NCCL has made a communicator, since NCCL then adds
-/// settings of its files to the environment.
-unsigned most_ctas(unsigned configured);
 /// Returns NCCL_GRAPH_MIXING_SUPPORT if it is 0 or 1, else `configured`.
 bool mixes_graphs(bool configured);
 

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/gpu/drop_in.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "comm/transport/nccl/numbers.hpp"
 #include "shims/nccl/log_once.hpp"
@@ -12,14 +13,6 @@
 
 namespace plait::nccl {
 namespace {
-
-bool depends_on_order(Collective collective, int type, int op) {
-  if (!reduces(collective)) return false;
-  DataType known{};
-  if (translate_type(type, known) && !is_float(known)) return false;
-  ReduceOp how{};
-  return !translate_op(op, how) || (how != ReduceOp::min && how != ReduceOp::max);
-}
 
 int ranks_of(Comm comm, const CommState* state) {
   if (state != nullptr) return state->ranks;
@@ -42,18 +35,17 @@ std::string why(const CommState* state, bool is_configured) {
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
                const CommState* state, bool is_configured) {
   if (!settings().strict || comm == nullptr || count == 0) return ncclSuccess;
-  if (!depends_on_order(collective, type, op)) return ncclSuccess;
-  const int ranks = ranks_of(comm, state);
-  if (ranks == 1) return ncclSuccess;
-  ReduceOp how{};
-  const bool is_plain_sum = translate_op(op, how) && how != ReduceOp::avg;
-  if (ranks == 2 && is_plain_sum) return ncclSuccess;
   DataType known{};
+  ReduceOp how{};
+  const auto known_type = translate_type(type, known) ? std::optional(known) : std::nullopt;
+  const auto known_op = translate_op(op, how) ? std::optional(how) : std::nullopt;
+  const int ranks = ranks_of(comm, state);
+  if (!has_order_of_nccl(collective, known_type, known_op, ranks)) return ncclSuccess;
   const std::string line = text(
       "refused: {} of {}, {}, over {} ranks would be NCCL's, in an order of its own ({}); "
       "PLAIT_BITWISE_STRICT=0 leaves it to NCCL",
-      name_of(collective), translate_type(type, known) ? name_of(known) : "an unknown type",
-      translate_op(op, how) ? name_of(how) : "a reduction of the program's own", ranks,
+      name_of(collective), known_type ? name_of(known) : "an unknown type",
+      known_op ? name_of(how) : "a reduction of the program's own", ranks,
       why(state, is_configured));
   if (first_time(line)) log(LogLevel::warn, state == nullptr ? -1 : state->rank, line);
   return ncclInvalidUsage;

@@ -328,6 +328,8 @@ def test_bench_plot(tmp_path):
         (["plan", "all_reduce", "-b", "-5"], "found '-5'"),
         (["bench", "all_reduce", "-i", "1", "-e", "1024G"], "wanted at most 10000 sizes"),
         (["simulate", "all_reduce", "-b", "1025G"], "1T at most"),
+        (["simulate", "all_reduce", "-T", "mist", "--lanes"], "--lanes: wanted --plot FILE"),
+        (["simulate", "all_reduce", "-T", "mist", "-f", "2"], "--factor: wanted -e SIZE"),
         (["bench", "all_reduce", "-g", "-3"], "--ranks: wanted 1 or more, found -3"),
         (["bench", "all_reduce", "-g", "0"], "--ranks: wanted 1 or more, found 0"),
         (["plan", "all_reduce", "-g", "0"], "--ranks: wanted 1 or more, found 0"),
@@ -462,6 +464,7 @@ def test_a_plan_of_less_than_an_element_is_refused():
         ("plait plan -T mi", "mist"),
         ("plait simulate all_r", "all_reduce"),
         ("plait verify --all -s two_s", "two_shot"),
+        ("plait plan all_reduce -s direct_l", "direct_ll"),
     ],
 )
 def test_a_shell_completes_machines_collectives_and_strategies(words, wanted):

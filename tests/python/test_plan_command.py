@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import plait
-from plait import machines, what_runs
+from plait import _core, entry_points, machines, what_runs
 from plait.commands import plan
 
 
@@ -110,9 +113,10 @@ def test_each_entry_point_is_said(tmp_path):
     box = tmp_path / "box.json"
     box.write_text(json.dumps(machines.template("box")))
     by_nccl, by_mpi = doors("narval")
-    assert "left to NCCL: such GPUs were not measured; `plait tune`" in by_nccl
+    assert "left to NCCL: plait was measured beside NCCL on" in by_nccl
+    assert "not on 4 of NVIDIA A100" in by_nccl and "`plait tune`" in by_nccl
     assert by_mpi == "as above, on device memory"
-    assert "two of the GPUs have no link" in doors(str(box))[0]
+    assert "the driver grants no direct access" in doors(str(box))[0]
     by_nccl, by_mpi = doors("hgx-h200", "-b", "8K")
     assert by_nccl.startswith("engine one_shot(") and "predicted" in by_nccl
     assert "below PLAIT_MIN_BYTES (16 KiB)" in by_mpi
@@ -120,8 +124,109 @@ def test_each_entry_point_is_said(tmp_path):
     assert by_nccl == "" and "PLAIT_MPI_HOST=1" in by_mpi
     assert "compute capability 7.0" in doors("mist")[0]
     by_nccl, by_mpi = doors("hgx-h200-2")
-    assert "NICs of 384 GB/s a node; PLAIT_ALGO=multi_node" in by_nccl and "staged" in by_mpi
+    assert "NICs of 384 GB/s a node; PLAIT_ALGO=multi_node" in by_nccl
+    assert by_mpi == "left to the MPI, from pinned staging buffers; PLAIT_MPI_HOST=1 changes that"
     assert doors("narval", "-s", "ring") == ("", "")
+
+
+TABLE = {
+    "schema": "plait.tuning/4",
+    "name": "here",
+    "fingerprint": "any",
+    "gpu": {"model": "any", "multiprocessors": 1, "links": ["any"], "upto_ranks": 4},
+    "cuda_driver": 0,
+    "nccl": "2.28.9",
+    "plait": "0.2.0",
+    "date": "2026-01-01",
+    "rows": [
+        {
+            "when": "overlap_compute",
+            "collective": "all_reduce",
+            "from_ranks": 4,
+            "upto_ranks": 4,
+            "upto_bytes": "1M",
+            "engine": "one_shot",
+            "ahead_of_nccl": True,
+            "source": "a test",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["narval", "rtx-5090-x4"])
+def test_under_nccl_the_table_beside_nccl_counts(monkeypatch, tmp_path, name):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    machine = plait.load_topology(name)
+    request = plait.Request("all_reduce", 1 << 12, "fp32", ranks=4)
+    beside = Path(_core.tuning_file_beside_nccl(machine, request, "2.28.9"))
+    assert "-nccl2.28.9-4.json" in beside.name
+    assert ("-host-" in beside.name) == (name == "rtx-5090-x4")
+    own = beside.with_name(beside.name.replace("-nccl2.28.9", ""))
+    own.parent.mkdir()
+    own.write_text(json.dumps(TABLE))
+    assert doors(name, "-b", "16K")[0].startswith("left to NCCL: ")
+    beside.write_text(json.dumps(TABLE))
+    by_nccl = doors(name, "-b", "16K")[0]
+    assert by_nccl.startswith("engine one_shot(") and f"as {beside} says" in by_nccl
+    assert "compares no such call" in doors(name, "-b", "64M")[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "by_nccl", "by_mpi"),
+    [
+        ("PLAIT_DISABLE=1", "left to NCCL: PLAIT_DISABLE is 1", "PLAIT_DISABLE is 1"),
+        ("PLAIT_OPS=all_gather", "all_reduce is not in PLAIT_OPS", "does not name all_reduce"),
+        ("PLAIT_MIN_BYTES=1G", "smaller than PLAIT_MIN_BYTES", "below PLAIT_MIN_BYTES (1 GiB)"),
+        ("PLAIT_BITWISE=1", "engine ", "as above, on device memory"),
+        ("PLAIT_ALGO=tiled", "engine tiled(", "as above, on device memory"),
+        ("PLAIT_THROUGH_HOST=1", "PLAIT_THROUGH_HOST=1 takes it", "as above, on device memory"),
+        ("PLAIT_NODE_SIZE=1", "one rank only", "each node has one rank"),
+        ("PLAIT_BITWISE_STRICT=1", "an error, since PLAIT_BITWISE_STRICT is 1", "as above"),
+    ],
+)
+def test_entry_points_go_by_settings(monkeypatch, setting, by_nccl, by_mpi):
+    name, _, value = setting.partition("=")
+    monkeypatch.setenv(name, value)
+    found = doors("hgx-h200", "-b", "64M")
+    assert by_nccl in found[0] and by_mpi in found[1], found
+
+
+def test_entry_points_name_why_calls_are_the_librarys():
+    machine = plait.load_topology("hgx-h200")
+
+    def found(collective: str, **wishes) -> tuple[str, str]:
+        request = plait.Request(collective, 1 << 20, ranks=8, **wishes)
+        return entry_points.under_nccl(machine, request), entry_points.under_mpi(machine, request)
+
+    assert "NCCL has no bit_and" in found("all_reduce", type="int32", op="bit_and")[0]
+    assert "only sums were compared with NCCL, not max" in found("all_reduce", op="max")[0]
+    assert "MPI has no avg" in found("all_reduce", op="avg")[1]
+    assert "MPI has no bf16" in found("all_reduce", type="bf16")[1]
+    assert found("all_gather", type="bf16")[1] == "as above, on device memory"
+    by_nccl, by_mpi = found("send_recv")
+    assert "sends and receives were not measured" in by_nccl and "PLAIT_OPS" in by_mpi
+    by_nccl, by_mpi = found("all_gather", counts=[1 << 20] * 7 + [8])
+    assert "equal counts" in by_nccl and "engines take parts of equal sizes alone" in by_mpi
+
+
+def test_a_named_strategy_is_no_choice_of_calls():
+    text = said("all_reduce", "-T", "hgx-h200", "-s", "ring")
+    assert "% faster; --strategy names another" in text and "CPU ranks" not in text
+    (marked,) = [line for line in text.splitlines() if "<- runs" in line]
+    assert "by name" in marked or "rank_order" in marked
+
+
+def test_a_message_whose_plans_exceed_the_memory_is_refused():
+    for size in ("512G", "1T"):
+        done = subprocess.run(
+            [sys.executable, "-m", "plait.cli", "plan", "all_reduce", "-T", "mist", "-b", size],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30)),
+        )
+        assert done.returncode == 2 and "of memory, found" in done.stderr, done.stderr
+        assert re.search(r"ask for [0-9]+ GiB or less", done.stderr), done.stderr
 
 
 def test_gpus_without_links_run_engines_through_host_memory():

@@ -13,6 +13,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
+#include "comm/gpu/drop_in.hpp"
 #include "comm/gpu/tuning_machine.hpp"
 #include "comm/shm/shown_memory.hpp"
 #include "cpu/reference_reduce.hpp"

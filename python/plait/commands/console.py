@@ -54,7 +54,9 @@ def _names_from(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]
     return complete
 
 
-COMPLETES_STRATEGIES = _names_from(lambda: [info.name for info in plait.strategies()])
+COMPLETES_STRATEGIES = _names_from(
+    lambda: [info.name for info in (*plait.strategies(), *plait.engines())]
+)
 TopologyOption = Annotated[
     str,
     typer.Option(

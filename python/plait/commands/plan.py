@@ -6,12 +6,13 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 import plait
-from plait import engine_names, outputs, what_runs
+from plait import engine_names, entry_points, outputs, what_runs
 from plait import ways as all_ways
 from plait.bench import engines, sizes
 from plait.commands import ranking
@@ -34,10 +35,12 @@ from plait.commands.console import (
 )
 from plait.commands.console import machine as asked_machine
 from plait.plan_files import is_plan_file, load_plan, machine_of
+from plait.plan_size import require_memory
 
 WAY = "an engine or a strategy such as direct:pieces=2,throttle=1"
 BY_WHOSE_WORD = {
     "caller": "as asked for",
+    "environment": "as PLAIT_ALGO names it",
     "file": "as the file has it",
     "table": "as this machine's tuning table says",
     "built in": "as measured on HGX H200, where no tuning table or sm_budget says otherwise",
@@ -76,6 +79,7 @@ def request_of(
             f"--bytes: wanted {least} or more, one element of {named.type} in each block, or 0; "
             f"found {size}"
         )
+    require_memory(topology, request)
     return request
 
 
@@ -104,12 +108,16 @@ def plan(
     machine = asked_machine(topology, without)
     request = request_of(machine, collective, size, plait_type, op, ranks, counts)
     plans, refusals = plait.ranked(machine, request)
-    runs = _what_runs(machine, request, strategy, plans, refusals)
+    asked = strategy or os.environ.get("PLAIT_ALGO", "")
+    runs = _what_runs(machine, request, asked, plans, refusals)
+    if asked and not strategy:
+        runs = replace(runs, by="environment")
     if as_json:
         out.print(json.dumps(runs.as_json()), markup=False)
         return
-    proved = _print_runs(machine, request, runs, ops, all_ways.rule(machine, runs))
-    ranking.show(all_ways.of_call(machine, request, runs, (plans, refusals)))
+    rule = all_ways.rule(machine, runs)
+    proved = _print_runs(machine, request, runs, ops, rule)
+    ranking.show(all_ways.of_call(machine, request, runs, (plans, refusals)), rule)
     if not proved:
         raise typer.Exit(1)
 
@@ -237,8 +245,8 @@ def _print_runs(
         way = engines.variant_of(runs.eagerly["engine"], runs.eagerly["tuning"])
         lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"
     if runs.by not in ("caller", "file"):
-        by_nccl = what_runs.under_nccl(machine, request, runs)
-        doors = {"plait run": by_nccl, "under MPI": what_runs.under_mpi(machine, request)}
+        by_nccl = entry_points.under_nccl(machine, request)
+        doors = {"plait run": by_nccl, "under MPI": entry_points.under_mpi(machine, request)}
         lines |= {door: said for door, said in doors.items() if said}
     if runs.why_not:
         lines["but"] = f"no such GPU runs it, so time is the simulator's alone: {runs.why_not}"

@@ -16,8 +16,11 @@ MEANS = {
 }
 
 
-def show(ways: Ways) -> None:
-    """Prints the ways. The name, for use with -s, comes last and is never truncated."""
+def show(ways: Ways, rule: str) -> None:
+    """Prints the ways. The name, for use with -s, comes last and is never truncated.
+
+    rule: by which calls choose a plan by lanes.
+    """
     columns = (">", ">predicted", ">busbw GB/s", ">ops", "sum order", "calls", "bound by", "way")
     shown = table(*columns, title="engines and plans by lanes, fastest by prediction first")
     shown.box, shown.pad_edge = None, False
@@ -30,7 +33,7 @@ def show(ways: Ways) -> None:
         if any(way.may == may for way in ways.rows):
             out.print(f"{may}: {meaning}", markup=False)
     if ways.running.us > 1.05 * ways.best.us:
-        out.print(_why_faster_rows_wait(ways), markup=False)
+        out.print(_why_faster_rows_wait(ways, rule), markup=False)
     for reason, names in _by_reason(ways.refusals).items():
         out.print(f"not {', '.join(names)}: {reason}", markup=False)
 
@@ -41,12 +44,17 @@ def _cells(way: Way) -> tuple[str, ...]:
     return time_us, busbw, str(way.ops), way.sum_order, way.may, way.bound_by or "-", name
 
 
-def _why_faster_rows_wait(ways: Ways) -> str:
+def _why_faster_rows_wait(ways: Ways, rule: str) -> str:
     """Returns why a row that may run and is predicted to be faster does not run."""
     more = 100 * (ways.running.us / ways.best.us - 1)
-    by = {"table": "this machine's tuning table", "built in": "measurements of such GPUs"}
-    whose = by.get(ways.runs.by, "measurements of CPU ranks and the planner's estimate")
-    return f"{ways.best.label} is predicted {more:.0f} % faster; {whose} decide, not predictions"
+    faster, by = f"{ways.best.label} is predicted {more:.0f} % faster", ways.runs.by
+    named = {"caller": "--strategy", "environment": "PLAIT_ALGO", "file": "the file"}
+    if by in named:
+        return f"{faster}; {named[by]} names another"
+    if by == "simulated":
+        return f"{faster}; a plan runs {rule}"
+    whose = {"table": "this machine's tuning table", "built in": "measurements of such GPUs"}[by]
+    return f"{faster}; {whose} decide, not predictions"
 
 
 def _by_reason(refusals: list[tuple[str, str]]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait import _core, what_runs
+from plait import _core, entry_points
 from plait.bench.sizes import parse_bytes, request_for
 from plait.by_size import BySize
 from plait.commands.report_html import bar, code, figure, in_words, table, text, time_text
@@ -135,12 +135,12 @@ def _predicted(found: BySize) -> dict[int, Beside]:
 def _served(found: BySize) -> list[tuple[int, int, str]]:
     """Returns (first size, last size, what serves calls of a program under NCCL)."""
     spans: list[tuple[int, int, str]] = []
-    for size, ways in found.ways.items():
+    for size in found.ways:
         request = request_for(
             found.collective, size, "fp32", "sum", found.ranks, 0, int(found.ranks > 1), shape=""
         )
-        said = what_runs.under_nccl(found.machine, request, ways.runs)
-        said = "plait" if said and not said.startswith("left to NCCL") else said
+        said = entry_points.under_nccl(found.machine, request)
+        said = "plait" if said and not said.startswith(("left to NCCL", "an error")) else said
         first = spans.pop()[0] if spans and spans[-1][2] == said else size
         spans.append((first, size, said))
     return [span for span in spans if span[2]]

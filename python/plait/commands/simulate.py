@@ -54,8 +54,9 @@ def simulate(
         str, typer.Option("--end", "-e", help="All ways at sizes from --bytes to this one.")
     ] = "",
     factor: Annotated[
-        int, typer.Option("--factor", "-f", help="With -e: each size times this.", min=2)
-    ] = 4,
+        int | None,
+        typer.Option("--factor", "-f", help="With -e: each size times this; default: 4.", min=2),
+    ] = None,
     paper: Annotated[
         str,
         typer.Option(
@@ -71,16 +72,20 @@ def simulate(
         return
     if not collective:
         raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
+    if lanes and not plot:
+        raise plait.InvalidArgumentError("--lanes: wanted --plot FILE beside it, found none")
+    if factor is not None and not end:
+        raise plait.InvalidArgumentError("--factor: wanted -e SIZE beside it, found none")
     outputs.check(trace, "--trace")
     outputs.check_picture(plot, "--plot")
     load(loaded)
     if end:
-        if trace or strategy or counts or is_plan_file(collective):
+        if trace or strategy or counts or lanes or is_plan_file(collective):
             raise plait.InvalidArgumentError(
-                "-e compares all ways of a collective: leave out --trace, --strategy, --counts and "
-                "plans' files"
+                "-e compares all ways of a collective: leave out --trace, --strategy, --counts, "
+                "--lanes and plans' files"
             )
-        task = (collective, plait_type, op, size, end, factor)
+        task = (collective, plait_type, op, size, end, factor or 4)
         _over_sizes(asked_machine(topology, without), ranks, task, plot, as_json)
         return
     if is_plan_file(collective):
@@ -139,7 +144,9 @@ def _over_sizes(
         shown.add_row(*cells, *more)
     out.print(shown)
     head, rows = by_size.table_rows(found)
-    every = table(*head, title="all engines and strategies at their best parameters, us; *: runs")
+    every = table(
+        *head, title="engines and strategies, each at its best parameters, us; *: what runs"
+    )
     every.box, every.pad_edge = None, False
     for column in every.columns:
         column.no_wrap = True

@@ -1,27 +1,22 @@
 // The PLAIT_ variables of the drop-in: what is served, from which size on.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <string>
 
+#include "comm/choose/mpi_sizes.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::mpi {
 
-inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
-
 /// MPI waits for a rank without a limit; a rank that exits is noticed at once.
 constexpr double kUnlimitedS = 1e8;
-
-/// Smallest message served, indexed by Collective.
-using MinBytes = std::array<std::uint64_t, 16>;
 
 struct MpiSettings {
   bool disabled = false;
   bool host = false;      ///< host memory is served
   bool maps_gpus = true;  ///< ranks may map the memory of peers' GPUs
   bool broken = false;    ///< a variable is invalid; all ranks learn this
-  MinBytes on_host{}, on_gpus{}, multinode{};
+  MpiSizes sizes;
   bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES
   int node_size = 0;              ///< PLAIT_NODE_SIZE
   std::string topology;

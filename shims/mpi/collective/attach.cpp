@@ -308,7 +308,7 @@ bool agreed_to_serve() {
   native().Comm_size(world, &ranks);
   std::string shown = text("{} {} {} {} {} {}", PLAIT_VERSION, mine.topology, mine.arrive_s,
                            mine.deadline_s, mine.host, mine.disabled);
-  for (const MinBytes* least : {&mine.on_host, &mine.on_gpus, &mine.multinode})
+  for (const MinBytes* least : {&mine.sizes.on_host, &mine.sizes.on_gpus, &mine.sizes.multinode})
     for (const std::uint64_t bytes : *least) shown += text(" {}", bytes);
   shown += text(" {} {}", mine.node_size, mine.min_bytes_is_set);
   const int hash = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
@@ -357,20 +357,19 @@ bool is_thin(const RankPosition& position) {
 }
 
 ServedLocations served_locations_of(const CallShape& shape, const RankPosition& position) {
-  const MpiSettings& mine = settings();
+  const MpiSizes& sizes = settings().sizes;
   const auto at = static_cast<std::size_t>(shape.request.collective);
   if (position.nodes > 1) {
     if (is_thin(position)) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
-    return {
-        even && mine.multinode[at] != kNever && message_bytes(shape.request) >= mine.multinode[at],
-        false};
+    const std::uint64_t least = sizes.multinode[at];
+    return {even && least != kNever && message_bytes(shape.request) >= least, false};
   }
   if (shape.has_own_counts())
-    return {mine.on_host[at] != kNever, false};  // ranks compare sizes later
+    return {sizes.on_host[at] != kNever, false};  // ranks compare sizes later
   const std::uint64_t bytes = message_bytes(shape.request);
-  return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
-          job_uses_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
+  return {sizes.on_host[at] != kNever && bytes >= sizes.on_host[at],
+          job_uses_gpus() && sizes.on_gpus[at] != kNever && bytes >= sizes.on_gpus[at]};
 }
 
 std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can) {

@@ -37,7 +37,8 @@ double network_gb_per_s(const Topology& topology, int nodes) {
   return gb_per_s * static_cast<double>(nics) / nodes;
 }
 
-/// Returns the nodes of a described machine. request: checked.
+}  // namespace
+
 Nodes described_nodes(const Topology& topology, const Request& request) {
   std::vector<std::string> hosts;  // by rank
   for (const int device : request.devices)
@@ -47,23 +48,21 @@ Nodes described_nodes(const Topology& topology, const Request& request) {
   return nodes;
 }
 
-}  // namespace
-
-Plan taken_by_calls(const Topology& topology, const Request& given) {
+Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise) {
   const PlainFloats same_on_every_rank;
   const Request request = checked(given, topology);
   const Nodes nodes = described_nodes(topology, request);
   const bool multinode = nodes.count() > 1;
   CallOptions options;
-  if (multinode && on_gpus(topology, request)) options = multinode_options(nodes, request, false);
-  return Chooser(topology, {}, false, {}, multinode).pick(request, options);
+  if (multinode && on_gpus(topology, request)) options = multinode_options(nodes, request, bitwise);
+  return Chooser(topology, {}, bitwise, {}, multinode).pick(request, options);
 }
 
-std::string why_library_runs(const Topology& topology, const Request& given) {
+std::string why_library_runs(const Topology& topology, const Request& given, bool bitwise) {
   const Request request = checked(given, topology);
   const Nodes nodes = described_nodes(topology, request);
   if (nodes.count() == 1 || !on_gpus(topology, request)) return {};
-  return why_library(nodes, request, false);
+  return why_library(nodes, request, bitwise);
 }
 
 void take_host_paths(Plan& plan, const Topology& topology) {

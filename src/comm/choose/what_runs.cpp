@@ -86,18 +86,4 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
   return found;
 }
 
-std::optional<WhatRuns> what_nccl_calls_run(const Topology& topology, const Request& request,
-                                            cuda::TuningTable table) {
-  const Request placed = checked(request, topology);
-  if (!may_run_engines(topology, placed) || go_through_host(topology, placed)) return std::nullopt;
-  const std::vector<std::string> models = models_of(topology, placed);
-  const cuda::Group group = cuda::usual_group(placed.ranks, true, 0, 0, models);
-  const cuda::Selector selector(group, std::move(table),
-                                cuda::are_measured_models(models, placed.ranks), nullptr,
-                                cuda::table_of_models(models));
-  const std::optional<cuda::EngineChoice> choice = selector.no_slower_than_nccl(placed);
-  if (!choice) return std::nullopt;
-  return what_runs(*choice, topology, placed, group, Launch::graph);
-}
-
 }  // namespace plait

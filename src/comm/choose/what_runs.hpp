@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/bootstrap/nodes.hpp"
 #include "gpu/select/select.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"
@@ -59,16 +60,15 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0);
-/// Returns the engine that serves the call under NCCL, for programs that compute meanwhile; none =
-/// NCCL's own kernels do.
-std::optional<WhatRuns> what_nccl_calls_run(const Topology& topology, const Request& request,
-                                            cuda::TuningTable table = {});
-/// Returns the plan by lanes for a call without a strategy or settings. Throws Error(unsupported)
-/// if no plan serves.
-Plan taken_by_calls(const Topology& topology, const Request& request);
+/// Returns the plan by lanes for a call without a strategy. bitwise: PLAIT_BITWISE=1. Throws
+/// Error(unsupported) if no plan serves.
+Plan taken_by_calls(const Topology& topology, const Request& request, bool bitwise = false);
+/// Returns the nodes of a described machine, with their network. request: checked.
+Nodes described_nodes(const Topology& topology, const Request& request);
 /// Returns why NCCL alone does a call between GPUs of several nodes; empty if plait takes part, and
 /// for other calls.
-std::string why_library_runs(const Topology& topology, const Request& request);
+std::string why_library_runs(const Topology& topology, const Request& request,
+                             bool bitwise = false);
 /// Predicts calls in graphs, for a selector of ranks on these devices (empty = the first devices).
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices = {});
