@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -224,6 +225,18 @@ def test_the_tuning_table_in_use(monkeypatch, tmp_path):
     file.parent.mkdir()
     file.write_text((RESULTS.parents[1] / "tuning" / "hgx-h200.json").read_text())
     assert doctor._tuning() == doctor.Check("tuning table", "ok", str(file))
+    other = file.with_name(re.sub(r"cuda\d+", "cuda11080", file.name))
+    old = file.with_name(re.sub(r"-cuda\d+", "", file.name))
+    for one in (other, old):
+        one.write_text("no table")
+    check = doctor._tuning()
+    assert check.state == "ok" and f"not read: {other} of CUDA driver 11080" in check.found
+    assert f"not read: {old}, whose name has no CUDA driver" in check.found
+    file.rename(file.with_suffix(".kept"))
+    assert doctor._tuning().state == "missing"
+    file.with_suffix(".kept").rename(file)
+    for one in (other, old):
+        one.unlink()
     mark = file.with_name(file.name + ".measuring")
     mark.write_text("process 7 began and did not end\n")
     check = doctor._tuning()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from math import prod
@@ -524,7 +525,9 @@ def rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, 
         job.kill()
         raise
     if failure is not None:
-        err.print(f"rank {failure['rank']}: {failure['error']}", markup=False)
+        error = str(failure["error"])
+        whose = "" if re.search(r"\brank \d+: ", error) else f"rank {failure['rank']}: "
+        err.print(f"{whose}{error}", markup=False)
         raise typer.Exit(failure["exit_code"])
     if any(statuses):
         err.print(f"ranks ended with {statuses}")

@@ -295,19 +295,38 @@ def _tuning() -> Check:
     if marks:
         advice = f"remove {marks[0][0]} to measure at the next start, or run plait tune"
         return Check(what, "broken", f"measuring did not end well: {marks[0][1]}", advice)
-    if not files:
+    read, unread = (files, []) if named else _read_and_unread(files)
+    if not read:
         wanted = gpu.count() > 1
         by_itself = "the first start measures one, plait tune measures more"
         by_hand = "plait tune measures one, or PLAIT_AUTOTUNE=1 at the next start"
         advice = by_itself if plait._core.autotunes() else by_hand
         advice = advice if wanted else ""
-        return Check(what, "missing" if wanted else "ok", "none: built-in choices", advice)
+        found = "; ".join(["none: built-in choices", *unread])
+        return Check(what, "missing" if wanted or unread else "ok", found, advice)
     try:
-        for file in files:
+        for file in read:
             plait._core.check_tuning(Path(file).read_text())
     except (OSError, ValueError, plait.Error) as error:
         return Check(what, "broken", f"{file}: {error}", "correct or remove it; plait tune")
-    return Check(what, "ok", ", ".join(files))
+    advice = "remove what is not read, or run plait tune" if unread else ""
+    return Check(what, "ok", "; ".join([", ".join(read), *unread]), advice)
+
+
+def _read_and_unread(files: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the files that some communicator reads, and text on each of the others: tables of
+    other drivers, and names that no version of today gives."""
+    (driver,) = re.findall(r"-cuda(\d+)-2\.json$", plait._core.tuning_file("any", 2))
+    read, unread = [], []
+    for file in files:
+        named = re.search(r"-cuda(\d+)(-nccl[\d.]+)?-\d+\.json$", file)
+        if named is None:
+            unread.append(f"not read: {file}, whose name has no CUDA driver, as before 0.2")
+        elif named[1] != driver:
+            unread.append(f"not read: {file} of CUDA driver {named[1]}, here it is {driver}")
+        else:
+            read.append(file)
+    return read, unread
 
 
 def _existing(fingerprint: str, suffix: str) -> list[str]:
