@@ -66,11 +66,14 @@ RankLocation location_of(const CommState& state) {
 std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carry) {
   RankLocation location;
   const std::optional<Error> failure = attempt([&] { location = location_of(state); });
+  const std::string liveness = state.meeting != nullptr
+                                   ? state.meeting->take_liveness(state.liveness_index)
+                                   : publish_liveness(state.liveness_index);
   std::vector<RankRecord> all;
   for (const std::string& record :
        vote(carry, failure,
             pack({location.host, location.device, settings().shared, text("{}", ::getpid()),
-                  unique_token(), publish_liveness(state.liveness_index),
+                  unique_token(), liveness,
                   text("{}", most_blocks_of(settings().env, state.configured.most_ctas)),
                   nic_rate()}))) {
     std::vector<std::string> parts = unpack(record);
@@ -224,9 +227,11 @@ void end_across(CommState& state) noexcept {
 /// Fills state.engine on all ranks, or throws AgreedError on all.
 void agree(CommState& state) {
   SetupExchange setup(state);
+  state.children.set_parent(setup.word_of_all());  // also if the ranks stay on NCCL
   const Allgather carry = [&](const std::string& mine) { return setup.allgather(mine); };
   const std::vector<RankRecord> all = exchange_records(state, carry);
   const RankRecord& mine = all[static_cast<std::size_t>(state.rank)];
+  if (setup.word_of_all().empty()) state.children.set_parent(all[0].host + ' ' + all[0].word);
   setup.synchronize_process(
       all[0].word, static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
         return one.process == mine.process;
@@ -266,7 +271,10 @@ void attach(CommState* state, bool ready) noexcept {
   try {
     if (!ready) {
       wait_ready(*state);
-      if (!identify(*state)) return state->phase.store(AttachPhase::on_nccl);
+      if (!identify(*state)) {
+        state->meeting.reset();
+        return state->phase.store(AttachPhase::on_nccl);
+      }
     }
     platform().enter_thread(state->device);
     try {
@@ -287,12 +295,14 @@ void attach(CommState* state, bool ready) noexcept {
       log(first_time(state->reason) ? LogLevel::warn : LogLevel::info, 0,
           text("communicator {} of {} ranks stays on NCCL: {}", state->comm, state->ranks,
                state->reason));
+    state->meeting.reset();
     state->staging.reset();
     state->launches = launch_order(state->device, state->configured.launches_in_order);
     state->phase.store(attached ? AttachPhase::attached : AttachPhase::on_nccl);
   } catch (const std::exception& error) {
     // A kernel may use the staging for ever, and freeing it would wait for that kernel.
     if (state->staging != nullptr) never_free(std::move(state->staging));
+    state->meeting.reset();
     state->reason = error.what();
     state->error = ncclRemoteError;
     log(LogLevel::warn, state->rank, text("attaching failed: {}", state->reason));
@@ -306,6 +316,7 @@ void start_attaching(CommState* state, bool ready) {
   try {
     quiet_thread([state, ready] { attach(state, ready); }).detach();
   } catch (const std::system_error& error) {
+    state->meeting.reset();
     state->reason = text("no thread to attach in: {}", error.what());
     state->error = ncclSystemError;
     log(LogLevel::warn, state->rank, state->reason);
@@ -357,10 +368,18 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
   }
 }
 
-CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept {
-  CommSetup prepared{nullptr, configured};
+CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept {
+  CommSetup prepared{configured, nullptr, nullptr};
+  if (ranks < 2 || native().handle == nullptr) return prepared;
   try {
-    if (ranks < 2 || native().handle == nullptr) return prepared;
+    const int node_size = settings().env.node_size;  // pretended nodes meet as real ones
+    if (!name.name.empty() && node_size > 0) name.name += text(" node {}", name.seat / node_size);
+    if (!name.name.empty()) prepared.meeting = std::make_unique<Meeting>(name);
+  } catch (const std::exception& error) {
+    log(LogLevel::info, -1, text("set-up records go over NCCL: {}", error.what()));
+  }
+  if (prepared.meeting != nullptr) return prepared;
+  try {
     if (device < 0) device = platform().current_device();
     if (device >= 0) prepared.staging = platform().staging(device, ranks, kSetupBytes);
   } catch (const std::exception&) {  // attaching will fail too, and report it
@@ -376,6 +395,7 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<CommState>();
   state->comm = comm;
+  state->meeting = std::move(prepared.meeting);
   state->staging = std::move(prepared.staging);
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));

@@ -1,5 +1,6 @@
-// Attaches plait to a communicator that NCCL has just made, on all ranks or on none. Ranks exchange
-// set-up records over the communicator itself, and thus reach exactly the communicator's ranks.
+// Attaches plait to a communicator that NCCL has just made, on all ranks or on none. Ranks that are
+// all on one host exchange set-up records through shared memory (comm/meet), which connects none of
+// NCCL's channels. Other ranks exchange over the communicator itself.
 #pragma once
 #include <vector>
 
@@ -7,12 +8,12 @@
 
 namespace plait::nccl {
 
-/// Allocates the staging of the exchange before NCCL makes the communicator. Allocating may wait
-/// for every kernel of the process, so it must be over on all ranks before the first rank
-/// exchanges. No staging if not yet possible or not needed. device: -1 = the thread's current
-/// device;
-/// configured: the new communicator's configuration.
-CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept;
+/// Enters the communicator's name before NCCL makes the communicator, so that ranks of a host can
+/// meet. Without a name, allocates the staging of an exchange over NCCL: allocating may wait for
+/// every kernel of the process, so it must be over on all ranks before the first rank exchanges.
+/// device: -1 = the thread's current device; configured: the new communicator's configuration;
+/// name: empty if plait knows none.
+CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept;
 /// Attaches to communicators that NCCL has made or is making. result: of NCCL's call, success or
 /// ncclInProgress. Ready communicators are attached on return, each by a helper thread, since a
 /// thread may drive several GPUs. Communicators that are not ready attach in the background;

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "comm/liveness/peer_watch.hpp"
+#include "comm/meet/meeting.hpp"
+#include "shims/nccl/comm_names.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/late_handle.hpp"
 #include "shims/nccl/launch_order.hpp"
@@ -35,10 +37,11 @@ struct CommConfig {
   bool launches_in_order = false;  ///< with the GPU's other communicators (launch_order.hpp)
 };
 
-/// Staging and configuration of a communicator, made before NCCL makes it.
+/// What a rank has of a communicator before NCCL makes it.
 struct CommSetup {
-  std::unique_ptr<ExchangeStaging> staging;
   CommConfig configured;
+  std::unique_ptr<Meeting> meeting;          ///< null = the name is unknown
+  std::unique_ptr<ExchangeStaging> staging;  ///< for an exchange over NCCL; null = made later
 };
 
 /// Work to do after NCCL's thread has enqueued calls of a non-blocking communicator, which happens
@@ -77,7 +80,9 @@ struct CommState : PeerObserver {
   std::uint64_t min_bytes = 0;
   std::uint32_t served = 0;  ///< bit by Collective
   LateLaunches late;
-  std::unique_ptr<ExchangeStaging> staging;  ///< while attaching
+  std::unique_ptr<Meeting> meeting;          ///< while attaching
+  std::unique_ptr<ExchangeStaging> staging;  ///< while attaching over NCCL
+  ChildNames children;
   CommConfig configured;
   unsigned most_blocks = 0;  ///< limit of plait's kernels, agreed by all ranks; 0 = none
   std::unique_ptr<CommEngine> engine;

@@ -18,6 +18,7 @@ PLAIT_EXPORT ncclCommShrink(plait::nccl::Comm comm, int* excluded, int count,
                             plait::nccl::Comm* child, void* config, int flags);
 PLAIT_EXPORT ncclCommGrow(plait::nccl::Comm comm, int ranks, const plait::nccl::UniqueId* id,
                           int rank, plait::nccl::Comm* child, void* config);
+PLAIT_EXPORT ncclCommGetUniqueId(plait::nccl::Comm comm, plait::nccl::UniqueId* id);
 PLAIT_EXPORT ncclCommFinalize(plait::nccl::Comm comm);
 PLAIT_EXPORT ncclCommDestroy(plait::nccl::Comm comm);
 PLAIT_EXPORT ncclCommAbort(plait::nccl::Comm comm);

@@ -30,7 +30,12 @@ struct NewCommInfo {
   int ranks = 0;    // upper bound; 0 if unknown to plait
   int device = -1;  // -1 = the current device
   CommConfig configured;
+  MeetingName name;
 };
+
+CommSetup prepare(const NewCommInfo& info) {
+  return nccl::prepare(info.ranks, info.device, info.configured, info.name);
+}
 
 /// Attaches now, or when the group ends.
 Result attach(NewComm made, Result result) noexcept {
@@ -54,7 +59,7 @@ Result make(const NewCommInfo& info, Comm* made, Function function, Arguments...
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (call_context.in_native != 0) return function(arguments...);
-  NewComm one{made, prepare(info.ranks, info.device, info.configured), nullptr, {}};
+  NewComm one{made, prepare(info), nullptr, {}};
   return attach(std::move(one), forward(function, arguments...));
 }
 
@@ -80,7 +85,7 @@ Result make_child(Comm comm, const NewCommInfo& info, Comm* child, const NcclCal
     log_unknown_parent(comm);
     return call(child);
   }
-  one.prepared = prepare(info.ranks, info.device, info.configured);
+  one.prepared = prepare(info);
   __atomic_store_n(child, nullptr, __ATOMIC_RELAXED);
   Result result = ncclSuccess;
   {
@@ -112,11 +117,17 @@ CommConfig parse_config(const void* config) {
   return found;
 }
 
-/// Returns the facts of a child: the child's configuration, else the parent's.
-NewCommInfo info_of_child(Comm comm, const void* config) {
+/// Returns the facts of a child: the child's configuration, else the parent's. name_of(children)
+/// returns the child's name.
+template <class NameOf>
+NewCommInfo info_of_child(Comm comm, const void* config, const NameOf& name_of) {
+  if (call_context.in_native != 0) return {};
   const CommTable::Pin pin = comms().pin(comm);
-  if (!pin) return {};
-  return {pin->ranks, pin->device, config == nullptr ? pin->configured : parse_config(config)};
+  if (!pin || pin->is_being_queried()) return {};
+  return {pin->ranks,
+          pin->device,
+          config == nullptr ? pin->configured : parse_config(config),
+          {name_of(pin->children), pin->rank}};
 }
 
 /// Aborts plait's calls and stops its threads, so that NCCL's abort finds no waiting work of plait
@@ -197,27 +208,31 @@ Result query(Comm comm, Function function, int* answer) {
 using namespace plait::nccl;
 
 Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
-  return make({ranks, -1, {}}, comm, native().init_rank, comm, ranks, id, rank);
+  return make({ranks, -1, {}, name_by_ids(&id, 1, rank)}, comm, native().init_rank, comm, ranks, id,
+              rank);
 }
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
-  return make({ranks, -1, parse_config(config)}, comm, native().init_rank_config, comm, ranks, id,
-              rank, config);
+  return make({ranks, -1, parse_config(config), name_by_ids(&id, 1, rank)}, comm,
+              native().init_rank_config, comm, ranks, id, rank, config);
 }
 
 Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
                                 void* config) {
-  return make({ranks, -1, parse_config(config)}, comm, native().init_rank_scalable, comm, ranks,
-              rank, id_count, ids, config);
+  return make({ranks, -1, parse_config(config), name_by_ids(ids, id_count, rank)}, comm,
+              native().init_rank_scalable, comm, ranks, rank, id_count, ids, config);
 }
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (native().init_all == nullptr) return ncclInvalidUsage;
   if (call_context.in_native != 0) return native().init_all(comms, count, devices);
   std::vector<NewComm> made;
+  const std::string name = name_in_process();
   for (int i = 0; i < count; ++i)
-    made.push_back(
-        {comms + i, prepare(count, devices == nullptr ? i : devices[i], {}), nullptr, {}});
+    made.push_back({comms + i,
+                    prepare({count, devices == nullptr ? i : devices[i], {}, {name, i}}),
+                    nullptr,
+                    {}});
   const Result result = forward(native().init_all, comms, count, devices);
   if (result != ncclSuccess) return result;
   try {
@@ -229,23 +244,39 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
   if (native().split == nullptr) return ncclInvalidUsage;
-  return make_child(comm, info_of_child(comm, config), child,
+  const NewCommInfo info =
+      info_of_child(comm, config, [&](ChildNames& names) { return names.split(color); });
+  return make_child(comm, info, child,
                     [&](Comm* place) { return native().split(comm, color, key, place, config); });
 }
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
   if (native().shrink == nullptr) return ncclInvalidUsage;
   if ((flags & kShrinkAbort) != 0) interrupt(comm);
-  return make_child(comm, info_of_child(comm, config), child, [&](Comm* place) {
+  const NewCommInfo info = info_of_child(comm, config, [&](ChildNames& names) {
+    const int listed = excluded == nullptr ? 0 : count;
+    return names.shrink(std::vector<int>(excluded, excluded + listed));
+  });
+  return make_child(comm, info, child, [&](Comm* place) {
     return native().shrink(comm, excluded, count, place, config, flags);
   });
 }
 
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
-  NewCommInfo grown = info_of_child(comm, config);
+  NewCommInfo grown = info_of_child(comm, config, [](ChildNames& names) { return names.grow(); });
   grown.ranks = ranks, grown.device = -1;
-  if (comm == nullptr) grown.configured = parse_config(config);  // a new rank
+  if (comm == nullptr) {  // a new rank
+    grown.configured = parse_config(config);
+    if (id != nullptr && call_context.in_native == 0) grown.name = name_of_joining(*id, rank);
+  }
   return make(grown, child, native().grow, comm, ranks, id, rank, child, config);
+}
+
+Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
+  const Result result = forward(native().comm_unique_id, comm, id);
+  if (result != ncclSuccess || id == nullptr || call_context.in_native != 0) return result;
+  if (const CommTable::Pin pin = comms().pin(comm)) pin->children.show_grow(*id);
+  return result;
 }
 
 /// NCCL's calls have ended when this returns, or when a non-blocking communicator is ready again;

@@ -1,4 +1,4 @@
-// Exchange of set-up records over NCCL. A round: barrier of this process's threads, copy to the
+// Exchange of set-up records. A round over NCCL: barrier of this process's threads, copy to the
 // device, ncclAllGather on a private stream, wait with a deadline, read all records. A barrier's
 // name (a unique word and the number of the round) is used once, hence the barrier is a plain
 // count.
@@ -98,12 +98,31 @@ void wait_ready(CommState& state) {
 }
 
 SetupExchange::SetupExchange(CommState& state) : state_(state) {
-  if (state.staging == nullptr)
-    state.staging = platform().staging(state.device, state.ranks, kSetupBytes);
+  const std::function<void()> give_up = this->give_up();
+  met_here_ = state.meeting != nullptr && state.meeting->find_all(state.rank, state.ranks, give_up);
+  if (met_here_ || state.staging != nullptr) return;
+  state.staging = platform().staging(state.device, state.ranks, kSetupBytes);
+  // No rank of this process may exchange before all have allocated.
+  if (state.meeting != nullptr)
+    barrier(text("staging {}", state.meeting->digits()), state.meeting->in_process(), give_up);
+}
+
+std::function<void()> SetupExchange::give_up() {
+  return [this, until_ns = deadline_in(kRoundSeconds)] {
+    poll_nccl(state_);
+    give_up_if_late(until_ns);
+    const int gone = peers_ == nullptr ? -1 : peers_->first_dead_rank();
+    if (gone >= 0)
+      throw Error(ErrorCode::peer_lost, text("rank {} has died while plait was attaching", gone));
+  };
 }
 
 std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
   poll_nccl(state_);
+  return met_here_ ? state_.meeting->allgather(mine, give_up()) : allgather_over_nccl(mine);
+}
+
+std::vector<std::string> SetupExchange::allgather_over_nccl(const std::string& mine) {
   ExchangeFrame frame{};
   if (mine.size() > sizeof frame.body)
     throw Error(ErrorCode::internal, text("set-up record has {} bytes", mine.size()));
@@ -115,13 +134,7 @@ std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
             "ncclAllGather");
     wait_ready(state_);
   };
-  const auto give_up = [this, until_ns = deadline_in(kRoundSeconds)] {
-    poll_nccl(state_);
-    give_up_if_late(until_ns);
-    const int gone = peers_ == nullptr ? -1 : peers_->first_dead_rank();
-    if (gone >= 0)
-      throw Error(ErrorCode::peer_lost, text("rank {} has died while plait was attaching", gone));
-  };
+  const std::function<void()> give_up = this->give_up();
   barrier(text("{} {}", barrier_name_, ++round_), in_process_, give_up);
   const std::string all =
       state_.staging->swap(std::string(reinterpret_cast<const char*>(&frame), sizeof frame),

@@ -56,6 +56,7 @@ void CommState::lost(int peer, int process, Loss how) {
 }
 
 void tear_down(std::unique_ptr<CommState> given) {
+  given->children.hide_grow();
   if (!await_attached(*given, given->attach_s)) {
     log(LogLevel::warn, given->rank,
         text("communicator {} ended while plait was attaching to it", given->comm));

@@ -35,18 +35,38 @@ bool is_whole(const std::string& environment) {
   return false;
 }
 
+/// Returns "pid (name) state parent ...".
+std::string stat_of(int process) {
+  std::ifstream file(text("/proc/{}/stat", process));
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
 }  // namespace
 
 ParentOf parent_of(int process) {
-  std::ifstream file(text("/proc/{}/stat", process));
-  std::string line;
-  std::getline(file, line);  // pid (name) state parent ...
+  const std::string line = stat_of(process);
   const std::size_t begin = line.find('('), end = line.rfind(')');
   ParentOf found;
   if (begin == std::string::npos || end == std::string::npos) return found;
   if (std::sscanf(line.c_str() + end + 1, " %*c %d", &found.parent) != 1) return {};
   found.name = line.substr(begin + 1, end - begin - 1);
   return found;
+}
+
+std::uint64_t start_of(int process) {
+  const std::string line = stat_of(process);
+  const std::size_t end = line.rfind(')');
+  char state = 'X';
+  unsigned long long start = 0;  // field 22; the state is field 3
+  if (end == std::string::npos ||
+      std::sscanf(line.c_str() + end + 1,
+                  " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                  "%llu",
+                  &state, &start) != 2)
+    return 0;
+  return state == 'Z' || state == 'X' ? 0 : start;
 }
 
 std::string namespace_name(const char* kind) {

@@ -1,6 +1,7 @@
 // Finds the process that set a variable of this process's environment. The nearest launcher above a
 // rank has started the rank (launcher.cpp).
 #pragma once
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ struct ParentOf {
   std::string name;
 };
 ParentOf parent_of(int process);
+/// Returns a process's start time in clock ticks since the machine's start: with the process number
+/// a name that no other process gets. 0 if the process has ended or is not shown in /proc.
+std::uint64_t start_of(int process);
 
 /// Returns the inode of a namespace of this process ("net", "pid") as text; empty if not shown in
 /// /proc.

@@ -59,10 +59,19 @@ bool WatchedPeers::has_died(int rank) const {
   });
 }
 
-int WatchedPeers::first_dead_rank() const {
-  const auto gone = std::find_if(list_.begin(), list_.end(), [](const WatchedPeer& peer) {
-    return peer.process.valid() && (peer.liveness.has_died() || peer.has_exited());
+bool WatchedPeers::WatchedPeer::has_ended() const {
+  return process.valid() && (liveness.has_died() || has_exited());
+}
+
+bool WatchedPeers::has_ended(int rank) const {
+  return std::any_of(list_.begin(), list_.end(), [&](const WatchedPeer& peer) {
+    return peer.rank == rank && peer.has_ended();
   });
+}
+
+int WatchedPeers::first_dead_rank() const {
+  const auto gone = std::find_if(list_.begin(), list_.end(),
+                                 [](const WatchedPeer& peer) { return peer.has_ended(); });
   return gone == list_.end() ? -1 : gone->rank;
 }
 

@@ -30,11 +30,15 @@ class WatchedPeers {
  public:
   /// Adds a rank's slot and process; an invalid Fd = this process. Not allowed once watched.
   void add(int rank, std::optional<PeerLiveness> liveness, Fd process);
+  /// False if the page of a rank could not be opened: its process has ended, say.
+  bool has_all_pages() const { return !has_unopened_page_; }
   /// True once every peer has reached the stage, or has exited with all its GPU memory. elsewhere:
   /// only peers in other processes count.
   bool peers_reached(DetachStage stage, bool elsewhere) const;
   /// True once the rank's process has died, before the kernel tears down the process's resources.
   bool has_died(int rank) const;
+  /// True once the rank's process has died or exited.
+  bool has_ended(int rank) const;
   /// Returns a rank with an ended process; -1 = none.
   int first_dead_rank() const;
 
@@ -47,6 +51,7 @@ class WatchedPeers {
     double ended_s = 0;    ///< when the end was first seen
     bool handled = false;  ///< the end has been reported
     bool has_exited() const;
+    bool has_ended() const;
     bool is_open() const { return process.valid() && !handled; }
   };
   std::vector<WatchedPeer> list_;

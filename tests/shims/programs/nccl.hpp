@@ -17,6 +17,8 @@ using namespace plait::nccl;
   X(ncclCommInitRank, (Comm * comm, int n, UniqueId id, int rank), (comm, n, id, rank))            \
   X(ncclCommInitRankConfig, (Comm * comm, int n, UniqueId id, int rank, void* config),             \
     (comm, n, id, rank, config))                                                                   \
+  X(ncclCommInitRankScalable, (Comm * comm, int n, int rank, int ids, UniqueId* id, void* config), \
+    (comm, n, rank, ids, id, config))                                                              \
   X(ncclCommInitAll, (Comm * comms, int n, const int* devices), (comms, n, devices))               \
   X(ncclCommSplit, (Comm comm, int color, int key, Comm* child, void* config),                     \
     (comm, color, key, child, config))                                                             \
@@ -91,5 +93,7 @@ struct TestJob {
 /// Runs a rank of a case; returns the members of a JSON object. Throws if a call fails
 /// unexpectedly.
 std::string run_case(const TestJob& job, int rank);
+/// The same for cases "meet_...": ranks that meet before NCCL connects them (meet_cases.cpp).
+std::string run_meeting(const TestJob& job, int rank);
 
 }  // namespace program

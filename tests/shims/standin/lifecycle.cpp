@@ -136,6 +136,13 @@ STANDIN_API Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank
   return result == ncclInProgress ? state_of(*comm) : result;
 }
 
+/// Needs the first id alone.
+STANDIN_API Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count,
+                                            UniqueId* ids, void* config) {
+  if (id_count < 1 || id_count > ranks) return ncclInvalidArgument;
+  return ncclCommInitRankConfig(comm, ranks, ids[0], rank, config);
+}
+
 STANDIN_API Result ncclCommInitAll(Comm* comms, int count_, const int* devices) {
   UniqueId id;
   ncclGetUniqueId(&id);

@@ -1,0 +1,79 @@
+// Builds names of communicators from NCCL's arguments.
+#include "shims/nccl/comm_names.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/bootstrap/vote.hpp"
+
+namespace plait::nccl {
+namespace {
+
+constexpr const char* kGrow = "grow";
+
+std::string name_of(const UniqueId* ids, int count) {
+  std::string name = "ids ";
+  for (int at = 0; at < count; ++at) name.append(ids[at].bytes, sizeof ids[at].bytes);
+  return name;
+}
+
+}  // namespace
+
+MeetingName name_by_ids(const UniqueId* ids, int count, int rank) {
+  constexpr int kMostIds = 4096;  // NCCL refuses more ids than ranks
+  if (ids == nullptr || count < 1 || count > kMostIds) return {};
+  return {name_of(ids, count), rank};
+}
+
+std::string name_in_process() { return text("all {}", unique_token()); }
+
+MeetingName name_of_joining(const UniqueId& id, int rank) {
+  MeetingName found{{}, rank};
+  if (const auto failure = attempt([&] { found.name = MeetingAlias::find(name_of(&id, 1)); }))
+    log(LogLevel::info, -1, text("ncclCommGrow: {}", failure->what()));
+  return found;
+}
+
+void ChildNames::set_parent(const std::string& name) {
+  const std::lock_guard<std::mutex> hold(guard_);
+  parent_ = name;
+}
+
+std::string ChildNames::next(const std::string& kind, const std::string& detail) {
+  const std::lock_guard<std::mutex> hold(guard_);
+  const unsigned count = made_[kind]++;
+  return parent_.empty() ? std::string() : text("{} {} {} {}", parent_, kind, count, detail);
+}
+
+std::string ChildNames::split(int color) {
+  const std::string name = next("split", text("{}", color));
+  return color == kSplitNoColor ? std::string() : name;
+}
+
+std::string ChildNames::shrink(std::vector<int> excluded) {
+  std::sort(excluded.begin(), excluded.end());
+  std::string kind = "shrink";
+  for (const int rank : excluded) kind += text(" {}", rank);
+  return next(kind, "");
+}
+
+std::string ChildNames::grow() { return next(kGrow, ""); }
+
+void ChildNames::show_grow(const UniqueId& id) noexcept {
+  const std::lock_guard<std::mutex> hold(guard_);
+  const auto failure = attempt([&] {
+    shown_.reset();
+    if (!parent_.empty())
+      shown_ = std::make_unique<MeetingAlias>(name_of(&id, 1),
+                                              text("{} {} {} ", parent_, kGrow, made_[kGrow]));
+  });
+  if (failure) log(LogLevel::info, -1, text("ncclCommGetUniqueId: {}", failure->what()));
+}
+
+void ChildNames::hide_grow() {
+  const std::lock_guard<std::mutex> hold(guard_);
+  shown_.reset();
+}
+
+}  // namespace plait::nccl

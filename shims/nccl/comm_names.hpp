@@ -1,0 +1,48 @@
+// Names of communicators, by which ranks of a host meet (comm/meet): alike on all ranks that make
+// the same communicator, before NCCL has made it. Of a new communicator: its unique ids. Of a
+// child: the parent's name, the kind of child, and a count.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/meet/meeting.hpp"
+#include "comm/transport/nccl/abi.hpp"
+
+namespace plait::nccl {
+
+/// Returns the name by unique ids; `rank` of the new communicator.
+MeetingName name_by_ids(const UniqueId* ids, int count, int rank);
+/// Returns a name that no other process can have, for ncclCommInitAll.
+std::string name_in_process();
+/// Returns the name for a rank that joins by ncclCommGrow; no name (empty) if the communicator that
+/// grows is not on this host.
+MeetingName name_of_joining(const UniqueId& id, int rank);
+
+/// Names of a communicator's children. Any thread.
+class ChildNames {
+ public:
+  /// Sets the communicator's name, alike on all ranks. Without it, children have no names.
+  void set_parent(const std::string& name);
+  /// Returns the next child's name; all ranks of the parent call this alike. No colour: no name.
+  std::string split(int color);
+  /// Returns the next name; all ranks but the excluded call this alike.
+  std::string shrink(std::vector<int> excluded);
+  std::string grow();
+  /// Shows the next grow()'s name to ranks that have the id alone. After a failure set-up records
+  /// go over NCCL.
+  void show_grow(const UniqueId& id) noexcept;
+  /// Removes what show_grow() shows.
+  void hide_grow();
+
+ private:
+  std::string next(const std::string& kind, const std::string& detail);
+  std::mutex guard_;
+  std::string parent_;
+  std::map<std::string, unsigned> made_;  ///< children by kind
+  std::unique_ptr<MeetingAlias> shown_;
+};
+
+}  // namespace plait::nccl

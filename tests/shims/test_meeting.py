@@ -1,0 +1,105 @@
+"""Tests that ranks of one host attach without a call on NCCL, which would connect NCCL's channels,
+and that other ranks attach over NCCL. Cases report the all_gathers that reach the stand-in."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MODES = ["processes", "threads"]
+# Ways to make a communicator: the case, and ranks.
+WAYS = {
+    "all_reduce": 3,
+    "limited": 2,
+    "init_all": 3,
+    "init_in_group": 3,
+    "split": 4,
+    "shrink": 4,
+    "nonblocking": 3,
+    "split_later": 3,
+    "shrink_later": 3,
+    "group_later": 3,
+    "grow_later": 3,
+    "many_threads": 2,
+    "meet_twice": 3,
+    "meet_scalable": 3,
+    "meet_children": 4,
+}
+
+
+def _gathered(rows) -> list[int]:
+    return [row.get("gathered", 0) for row in rows]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A private folder with a short path, as XDG_RUNTIME_DIR must have."""
+    with tempfile.TemporaryDirectory(prefix="plait-", dir="/tmp") as made:
+        yield Path(made)
+
+
+def _entries(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder / "plait"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", WAYS)
+def test_ranks_of_one_host_meet_without_nccl(run_case, folder, case, mode):
+    rows = run_case(case, WAYS[case], mode, env={"XDG_RUNTIME_DIR": str(folder)})
+    assert all(row["wrong"] == 0 for row in rows)
+    assert _gathered(rows) == [0] * len(rows)
+    assert not _entries(folder)
+
+
+@pytest.mark.parametrize("env", [{"PLAIT_DISABLE": "1"}, {"PLAIT_OPS": "broadcast"}])
+def test_communicators_left_to_nccl_cost_no_call_either(run_case, env):
+    for case in ("split", "shrink"):
+        rows = run_case(case, 3, env=env)
+        assert all(row["wrong"] == 0 for row in rows) and _gathered(rows) == [0] * 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pretended_nodes_exchange_over_nccl(run_case, mode):
+    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
+    rows = run_case("all_reduce", 4, mode, env=env)
+    assert all(row["wrong"] == 0 and row["gathered"] > 0 for row in rows)
+    assert mode == "threads" or all(row["served"] > 0 for row in rows)
+
+
+def test_ranks_that_see_no_others_folder_exchange_over_nccl(run_case, folder):
+    folders = [folder / name for name in ("one", "other")]
+    for path in folders:
+        path.mkdir(mode=0o700)
+    env = {"MEET_FOLDERS": ":".join(map(str, folders))}
+    rows = run_case("meet_apart", 3, env=env)
+    assert all(row["wrong"] == 0 and row["gathered"] > 0 for row in rows)
+    assert all(row["served"] > 0 for row in rows)
+    assert not any(_entries(path) for path in folders)
+
+
+def test_an_unusable_folder_leaves_the_exchange_to_nccl(run_case, folder):
+    """A file is in the place of plait's folder."""
+    (folder / "plait").write_text("")
+    rows = run_case("all_reduce", 2, env={"XDG_RUNTIME_DIR": str(folder)})
+    assert all(row["wrong"] == 0 and row["gathered"] > 0 for row in rows)
+    assert all(row["served"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_that_end_amid_the_call_leave_nothing(run_case, folder, seed):
+    before = sorted(os.listdir("/dev/shm"))
+    env = {
+        "XDG_RUNTIME_DIR": str(folder),
+        "MEET_SEED": str(seed),
+        "STANDIN_PATIENCE_S": "1",
+        "PLAIT_DEBUG": "VERSION",
+    }
+    run_case("meet_random_ends", 3, env=env)
+    rows = run_case("all_reduce", 2, env={"XDG_RUNTIME_DIR": str(folder)})
+    assert all(row["wrong"] == 0 for row in rows) and _gathered(rows) == [0, 0]
+    assert not _entries(folder)
+    assert [name for name in sorted(os.listdir("/dev/shm")) if name not in before] == []
