@@ -111,7 +111,7 @@ def show_reports() -> None:
 
     results = ROOT / "bench" / "results"
     with (PAGES / "report.md").open("a") as guide:
-        for machine in ("mist", "dgx1v"):
+        for machine in ("hgx-h200", "rtx-5090-x4"):
             made = page(plait.load_topology(machine), results=results, evidence=[])
             (PAGES / "_static" / f"{machine}.html").write_text(made)
             guide.write(FRAME.format(machine=machine))

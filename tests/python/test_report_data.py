@@ -139,6 +139,7 @@ def test_predicted_times_beside_nccl_say_so_and_unknown_ones_are_one_sentence() 
     text = nccl.section(pcie, known)
     assert not known.kind and "<table" not in text
     assert "<code>plait tune</code>" in text and "--against nccl" in text
+    assert "leaves calls to NCCL: not measured beside NCCL on 4 of NVIDIA GeForce RTX 5090." in text
     cpus = found_of("local-cpu", 2)
     assert "NCCL does not run on CPUs" in nccl.section(cpus, nccl.compare(cpus))
 

@@ -4,13 +4,14 @@ or by recorded rows of such GPUs, else predicted, else unknown."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import plait
-from plait import _core, entry_points
+from plait import entry_points
 from plait.bench.sizes import parse_bytes, request_for
 from plait.by_size import BySize
 from plait.commands.report_html import bar, code, figure, in_words, table, text, time_text
@@ -71,7 +72,8 @@ def _best_known(found: BySize) -> tuple[str, dict[int, Beside]]:
     machine, ranks = found.machine, found.ranks
     if ranks < 2 or all(device.kind != "gpu" for device in machine.devices):
         return "", {}
-    if here := tuned(machine, ranks):
+    request = next(iter(found.ways.values())).runs.plan.request
+    if here := tuned(machine, request):
         return HERE, here
     if alike := recorded(machine, ranks):
         return ALIKE, {size: row for size, row in alike.items() if size in found.ways}
@@ -79,21 +81,20 @@ def _best_known(found: BySize) -> tuple[str, dict[int, Beside]]:
     return (PREDICTED, predicted) if predicted else ("", {})
 
 
-def tuned(machine: plait.Topology, ranks: int) -> dict[int, Beside]:
+def tuned(machine: plait.Topology, request: plait.Request) -> dict[int, Beside]:
     """Returns the figures of this machine's table beside NCCL, at the largest message of each
     row."""
+    file = entry_points.table_beside_nccl(machine, request)
+    try:
+        content = json.loads(Path(file).read_text()) if file else {}
+    except (OSError, ValueError):
+        return {}  # no table, or an unreadable table
+    source = f"{file} (NCCL {content.get('nccl', '')}, {content.get('date', '')[:10]})"
     found: dict[int, Beside] = {}
-    for file in _tables(machine, ranks):
-        try:
-            content = json.loads(file.read_text())
-        except (OSError, ValueError):
-            continue  # no table, or an unreadable table
-        version = content.get("nccl", "")
-        source = f"{file} (NCCL {version}, {content.get('date', '')[:10]})"
-        for row in content.get("rows", []):
-            if _is_compared(row, ranks):
-                size = 1 << (parse_bytes(row.get("upto_bytes", "1G")).bit_length() - 1)
-                found.setdefault(size, Beside(row["us"], row["nccl_us"], row["engine"], source))
+    for row in content.get("rows", []):
+        if _is_compared(row, request.ranks):
+            size = 1 << (parse_bytes(row.get("upto_bytes", "1G")).bit_length() - 1)
+            found.setdefault(size, Beside(row["us"], row["nccl_us"], row["engine"], source))
     return dict(sorted(found.items()))
 
 
@@ -101,19 +102,6 @@ def _is_compared(row: Mapping[str, Any], ranks: int) -> bool:
     fits = row.get("from_ranks", 2) <= ranks <= row.get("upto_ranks", 0)
     timed = row.get("nccl_us", 0) > 0 and row.get("us", 0) > 0
     return fits and timed and (row.get("collective"), row.get("type")) == ("all_reduce", "fp32")
-
-
-def _tables(machine: plait.Topology, ranks: int) -> list[Path]:
-    """Returns the tables beside NCCL of the machine, the newest first."""
-    where = _core.tuning_machine(machine, ranks, False)
-    own = _core.tuning_file(where, ranks)
-    if not own:
-        return []
-    path = Path(own)
-    start = path.name.removesuffix(f"-{ranks}.json")
-    files = [*path.parent.glob(f"{start}-nccl*-{ranks}.json"), path]
-    files = [file for file in files if file.is_file()]
-    return sorted(files, key=lambda file: -file.stat().st_mtime)
 
 
 def _predicted(found: BySize) -> dict[int, Beside]:

@@ -84,13 +84,15 @@ summary{cursor:pointer;color:var(--accent)}
 .timeline text{font-size:11px}
 #tip{position:fixed;background:var(--ink);color:var(--paper);padding:3px 8px;border-radius:3px;
 font-size:12px;display:none;pointer-events:none;max-width:min(40em,90vw)}
-@media(max-width:760px){body{padding:.8em 12px 2em}.on-wide{display:none}.on-narrow{display:block}
+@media screen and (max-width:760px){body{padding:.8em 12px 2em}
+.on-wide{display:none}.on-narrow{display:block}
 .beside,.picture{display:block}.lead{font-size:1.2em}.tiles{grid-template-columns:1fr 1fr;gap:8px}
 .tiles b{font-size:1.25em}table{font-size:13px}td,th{padding:4px 5px}
 .bar{width:calc(100% - 46px);margin-right:3px}
 .gains .bar{width:calc(100% - 46px)}.gains small{display:block;margin:0}
 .timelines details svg{max-width:none;width:760px}}
 @media print{body{max-width:none;padding:0;font-size:11pt}fieldset,#tip{display:none}
+.beside,.picture{display:block}
 h2{break-after:avoid}tr,svg,.tiles,.beside>div{break-inside:avoid}.wide{overflow:visible}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
