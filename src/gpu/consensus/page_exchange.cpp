@@ -50,6 +50,7 @@ std::vector<std::string> PageExchange::exchange(const std::string& mine,
   if (mine.size() > kRecordBytes)
     throw Error(ErrorCode::internal,
                 text("set-up record has {} bytes, at most {}", mine.size(), kRecordBytes));
+  give_up();  // A rank that gives up shows no record.
   const std::uint32_t turn = ++round_ % 2;
   ExchangePage::RankSlot& own = page_.slots[rank_];
   mine.copy(own.records[turn], kRecordBytes);

@@ -35,8 +35,8 @@ class PageExchange {
   /// previous attempt failed on some rank.
   void begin(std::uint32_t attempt);
   /// Returns every rank's bytes in rank order once all have come; called by all ranks alike.
-  /// give_up is called while waiting and throws to end the wait. Error(mismatch) if a rank has
-  /// failed.
+  /// give_up is called first, before other ranks see the record, then while waiting, and throws to
+  /// end the exchange. Error(mismatch) if a rank has failed.
   std::vector<std::string> exchange(const std::string& mine, const std::function<void()>& give_up);
   /// Ends the attempt for this rank: for this reason, or for another rank's earlier reason. Any
   /// thread.

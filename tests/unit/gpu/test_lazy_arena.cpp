@@ -21,6 +21,8 @@ namespace {
 
 using Answers = std::vector<bool>;
 
+constexpr std::chrono::seconds kDeadline(20);
+
 void pause_us(std::uint64_t us) { std::this_thread::sleep_for(std::chrono::microseconds(us)); }
 
 /// Runs work(rank) in a thread for each rank.
@@ -223,9 +225,12 @@ TEST_CASE("ranks that reach two communicators in opposite orders are blocked for
 TEST_CASE("a communicator is closed while other ranks allocate") {
   const auto page = std::make_unique<LazyArenaPage>();
   const auto began = std::chrono::steady_clock::now();
+  std::atomic<bool> cancelled{false};
   on_ranks(2, [&](int rank) {
     LazyArena lazy_arena(*page, rank, 2, rank == 0 ? 30 : 0, [&](const auto& exchange) {
-      if (rank == 1) pause_us(20000);
+      // Rank 1 shows no record before its communicator is closed, however late the closing thread.
+      while (rank == 1 && !cancelled && std::chrono::steady_clock::now() - began < kDeadline)
+        pause_us(100);
       allocate_arena(exchange, rank, 2);
     });
     if (rank == 0) {
@@ -233,8 +238,10 @@ TEST_CASE("a communicator is closed while other ranks allocate") {
       return;
     }
     lazy_arena.begin();
+    lazy_arena.cancel();
+    cancelled = true;
     lazy_arena.stop();
     CHECK_FALSE(lazy_arena.next(CallMode::alone));
   });
-  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
+  CHECK(std::chrono::steady_clock::now() - began < kDeadline);
 }
