@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
+#include "shims/nccl/call_config.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/serve.hpp"
 #include "shims/nccl/strict.hpp"
@@ -57,7 +58,7 @@ struct NcclArgs {
   void* output;
   Comm comm;
   Stream stream;
-  bool is_configured = false;  ///< by a ...Config function (always run by NCCL)
+  bool is_configured = false;  ///< with a configuration that asks for NCCL
 };
 
 bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
@@ -395,53 +396,61 @@ Result ncclScatter(const void* input, void* output, std::size_t count, int type,
 
 Result ncclAllReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                            Comm comm, Stream stream, const void* config) {
-  return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream, true},
+  return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::all_reduce_config, input, output, count, type, op, comm, stream,
                config);
 }
 
 Result ncclReduceScatterConfig(const void* input, void* output, std::size_t count, int type, int op,
                                Comm comm, Stream stream, const void* config) {
-  return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream, true},
+  return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::reduce_scatter_config, input, output, count, type, op, comm, stream,
                config);
 }
 
 Result ncclAllGatherConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                            Stream stream, const void* config) {
-  return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream, true},
+  return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::all_gather_config, input, output, count, type, comm, stream, config);
 }
 
 Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, int type, int root,
                            Comm comm, Stream stream, const void* config) {
-  return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream, true},
+  return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::broadcast_config, input, output, count, type, root, comm, stream,
                config);
 }
 
 Result ncclReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                         int root, Comm comm, Stream stream, const void* config) {
-  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream, true},
+  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::reduce_config, input, output, count, type, op, root, comm, stream,
                config);
 }
 
 Result ncclAlltoAllConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                           Stream stream, const void* config) {
-  return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream, true},
+  return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::all_to_all_config, input, output, count, type, comm, stream, config);
 }
 
 Result ncclGatherConfig(const void* input, void* output, std::size_t count, int type, int root,
                         Comm comm, Stream stream, const void* config) {
-  return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream, true},
+  return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::gather_config, input, output, count, type, root, comm, stream, config);
 }
 
 Result ncclScatterConfig(const void* input, void* output, std::size_t count, int type, int root,
                          Comm comm, Stream stream, const void* config) {
-  return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream, true},
+  return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream,
+                asks_for_nccl(config)},
                &NativeNccl::scatter_config, input, output, count, type, root, comm, stream, config);
 }
 

@@ -25,7 +25,8 @@ std::string why(const CommState* state, bool is_configured) {
   if (!now.refusal.empty()) return now.refusal;
   if (state == nullptr) return "plait does not know the communicator";
   if (!state->reason.empty()) return state->reason;
-  if (is_configured) return "a call with a configuration of its own is always NCCL's";
+  if (is_configured)
+    return "its configuration asks for an algorithm, CTAs, a policy or an event of NCCL";
   return "no engine takes this type, reduction or collective, or PLAIT_OPS or PLAIT_MIN_BYTES "
          "leave it out";
 }

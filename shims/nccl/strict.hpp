@@ -11,7 +11,7 @@ namespace plait::nccl {
 /// Returns the result of a call that plait does not serve; ncclSuccess = forward it. Refuses sums,
 /// products and averages of floats over more than two ranks. Two ranks give the same bits in either
 /// order; integers, minimum and maximum in any order. type, op: NCCL's numbers; state: may be null;
-/// is_configured: a call by a ...Config function.
+/// is_configured: a call with a configuration that asks for NCCL.
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
                const CommState* state, bool is_configured);
 

@@ -111,6 +111,34 @@ def test_how_configurations_begin(header):
         assert as_ours[: len(names)] == names
 
 
+def test_the_configuration_of_a_call(header):
+    """Compares names, order and widths of the fields, and the policy by default."""
+    pattern = r"typedef struct ncclCollConfig_v\d+ \{(.*?)\} ncclCollConfig_t;"
+    struct = re.search(pattern, header, re.S)
+    if not struct:
+        pytest.skip("a header without configurations of calls")
+    body = re.sub(r"/\*.*?\*/", "", struct.group(1), flags=re.S)
+    theirs = re.findall(r"([\w ]+?\**)\s*\b(\w+);", body)
+    ours = ABI.split("struct CallConfig {")[1].split("};")[0]
+    ours = re.findall(r"([\w: ]+?\**)\s*\b(\w+)(?: = \w+)?;", ours)
+
+    def width(kind: str) -> int:
+        return 8 if re.search(r"\*|size_t|64_t|Event_t", kind) else 4
+
+    as_ours = [(width(kind), _snake_case(name)) for kind, name in theirs]
+    assert as_ours == [(width(kind), name) for kind, name in ours][: len(theirs)]
+    if policy := re.search(r"define NCCL_CTA_POLICY_DEFAULT (\w+)", header):
+        assert f"kDefaultCtaPolicy = {int(policy.group(1), 16)};" in ABI
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z]+)|^(CTA)(?=[A-Z])", _lower_part, name).lower()
+
+
+def _lower_part(found: re.Match) -> str:
+    return "_" + found[1].lower() if found[1] else found[2].lower() + "_"
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [("kConfigGraphUsage", "graphUsageMode"), ("kConfigLaunchOrder", "launchOrderImplicit")],

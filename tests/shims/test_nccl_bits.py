@@ -47,10 +47,11 @@ def test_sums_that_are_plaits_are_served_and_its_own_factors_refused(run_case):
         assert row["sum"] == row["average"] == 0 and row["premul"] == INVALID_USAGE
 
 
-def test_a_sum_with_a_configuration_of_its_own_is_nccls(run_case):
+def test_a_sum_whose_configuration_asks_for_nccl_is_nccls(run_case):
     for row in run_case("strict", 3, env=STRICT | {"PLAIT_DEBUG": "WARN"}):
-        assert row["sum"] == 0 and row["configured"] == INVALID_USAGE
-    assert "a call with a configuration of its own is always NCCL's" in run_case.stderr
+        assert row["sum"] == row["unconfigured"] == 0
+        assert [row[f"configured{i}"] for i in range(6)] == [INVALID_USAGE] * 6
+    assert "its configuration asks for an algorithm, CTAs, a policy or an event" in run_case.stderr
 
 
 def test_of_two_ranks_a_sum_has_one_order(run_case):

@@ -137,8 +137,8 @@ std::string launch_order(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce");
 }
 
-/// Calls that NCCL always serves (...Config, signals), each behind slow work, then a sum of plait
-/// on another stream.
+/// Calls that NCCL always serves (with a limit of CTAs, signals), each behind slow work, then a sum
+/// of plait on another stream.
 std::string always_nccls(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const auto& api = nccl();
@@ -147,6 +147,8 @@ std::string always_nccls(const TestJob& job, int rank) {
   MUST(api.ncclAllReduce(input.data(), sum.data(), kCount, kInt32, kSum, r.comm, r.stream));
   r.wait();
   std::uint64_t early = 0, wrong = 0;
+  CallConfig four_ctas{sizeof(CallConfig), kConfigMagic, 23203};
+  four_ctas.max_ctas = 4;
   for (int turn = 0; turn < 3; ++turn) {
     Values work(kCount, 0), first(kCount, -1), second(kCount, -1);
     standin_stream_push(r.stream, slow, nullptr);
@@ -155,7 +157,7 @@ std::string always_nccls(const TestJob& job, int rank) {
         work.data());
     if (turn == 0)
       MUST(api.ncclAllReduceConfig(input.data(), first.data(), kCount, kInt32, kSum, r.comm,
-                                   r.stream, nullptr));
+                                   r.stream, &four_ctas));
     else if (turn == 1)
       MUST(api.ncclSignal((rank + 1) % r.ranks, 0, 0, 0, r.comm, r.stream));
     else

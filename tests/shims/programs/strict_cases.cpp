@@ -26,9 +26,27 @@ std::string strict(const TestJob& job, int rank) {
   line += ", " + number("none", reduced(value, 0, kFloat, kSum));
   line += ", " + number("gather", api.ncclAllGather(value, result, 8, kFloat, r.comm, r.stream));
   r.wait();
-  line += ", " + number("configured", api.ncclAllReduceConfig(value, value, 8, kFloat, kSum, r.comm,
-                                                              r.stream, nullptr));
-  r.wait();
+  const auto configured = [&](const CallConfig* config) {
+    const int said =
+        api.ncclAllReduceConfig(value, value, 8, kFloat, kSum, r.comm, r.stream, config);
+    r.wait();
+    return said;
+  };
+  CallConfig unset{sizeof(CallConfig), kConfigMagic, 23203};
+  unset.user_profiler_tag = 7;
+  unset.cta_policy = kDefaultCtaPolicy;
+  line += ", " + number("unconfigured", configured(nullptr) + configured(&unset));
+  const char* const algorithm = "ring";
+  const int event = 0;
+  CallConfig asking[6] = {unset, unset, unset, unset, unset, unset};
+  asking[0].max_ctas = 4;
+  asking[1].min_ctas = 4;
+  asking[2].alg_selection = algorithm;
+  asking[3].cta_policy = 2;
+  asking[4].launch_completion_event = &event;
+  asking[5].size = sizeof(CallConfig) + 8;  // of a later NCCL
+  for (std::size_t i = 0; i < std::size(asking); ++i)
+    line += ", " + number(("configured" + std::to_string(i)).c_str(), configured(&asking[i]));
   return line;
 }
 

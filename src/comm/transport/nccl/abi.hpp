@@ -2,6 +2,7 @@
 // tests/shims compares every value with an installed nccl.h.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "driver/cuda/types.hpp"
 
@@ -60,6 +61,26 @@ inline constexpr int kGraphsMixed = 2;
 /// Offset of launchOrderImplicit in ncclConfig_t (an int, from NCCL 2.31 on): calls of the GPU's
 /// communicators run in launch order.
 inline constexpr std::size_t kConfigLaunchOrder = 96;
+
+inline constexpr int kDefaultCtaPolicy = 0;
+/// ncclCollConfig_t, the configuration of a single call (from NCCL 2.31 on). `size` says how much
+/// of it exists. Vendors' extensions (`ext`) and the profiler's tag change nothing in NCCL's
+/// library.
+struct CallConfig {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  const void* ext = nullptr;
+  int min_ctas = kConfigUndefined;
+  int max_ctas = kConfigUndefined;
+  int nvls_ctas = kConfigUndefined;
+  int cga_cluster_size = kConfigUndefined;
+  const char* alg_selection = nullptr;
+  int force_alg_selection = 1;
+  int cta_policy = kConfigUndefined;
+  std::uint64_t user_profiler_tag = 0;
+  const void* launch_completion_event = nullptr;
+};
 
 /// Decodes ncclGetVersion's number: 22809 = 2.28.9; before 2.9: 2804 = 2.8.4.
 constexpr int major_of(int version) { return version < 10000 ? version / 1000 : version / 10000; }
