@@ -203,7 +203,8 @@ inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsig
     request.collective = kCollectives[random() % std::size(kCollectives)];
     if (seed % 3 == 0) request.collective = Collective::all_reduce;  // shares in turn
     request.type = random() % 2 == 0 ? DataType::fp32 : DataType::int16;
-    request.op = reduces(request.collective) && random() % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
+    constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::avg};
+    if (reduces(request.collective)) request.op = kOps[random() % std::size(kOps)];
     request.ranks = ranks;
     request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
     request.peer = (request.root + 1) % ranks;

@@ -97,10 +97,9 @@ void run_any(const Request& request, const DirectChunksArgs& args) {
     if (type == DataType::uint16) return run_kernel<DataType::uint16, kAnyOp, kPlaceParts>(args);
     return run_kernel<DataType::uint8, kAnyOp, kPlaceParts>(args);
   }
-  if (request.op == ReduceOp::sum && type == DataType::fp32)
-    return run_kernel<DataType::fp32, kSum, kReduceParts>(args);
-  if (request.op == ReduceOp::sum && type == DataType::bf16)
-    return run_kernel<DataType::bf16, kSum, kReduceParts>(args);
+  const bool sums = has_sum_kernels(type, request.op, request.ranks);
+  if (sums && type == DataType::fp32) return run_kernel<DataType::fp32, kSum, kReduceParts>(args);
+  if (sums && type == DataType::bf16) return run_kernel<DataType::bf16, kSum, kReduceParts>(args);
   if (type == DataType::fp32) return run_kernel<DataType::fp32, kAnyOp, kReduceParts>(args);
   if (type == DataType::bf16) return run_kernel<DataType::bf16, kAnyOp, kReduceParts>(args);
   run_kernel<DataType::uint8, kAnyOp, kReduceParts>(args);
@@ -196,6 +195,7 @@ std::vector<ChunkCall> random_calls(int ranks, std::mt19937& random) {
     if (random() % 3 == 0) request.collective = Collective::all_reduce;
     request.type = std::vector{DataType::fp32, DataType::bf16, DataType::uint8}[random() % 3];
     if (request.type == DataType::uint8 || random() % 4 == 0) request.op = ReduceOp::max;
+    if (request.op == ReduceOp::sum && random() % 4 == 0) request.op = ReduceOp::avg;
     request.count = 1 + random() % (random() % 3 == 0 ? 40 : 9000);
     request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
     request.peer = (request.root + 1) % ranks;

@@ -71,10 +71,10 @@ struct LlCall {
     return in_place && out <= in ? input(rank) + (out < in ? rank * out : 0) : own;
   }
   std::string print() const {
-    return text("kernel {}, {} of {} {}, root {}, ahead {}{}{}, late rank {}",
-                static_cast<int>(kernel), name_of(request.collective), request.count,
-                name_of(request.type), request.root, ahead, in_place ? ", in place" : "",
-                aligned ? "" : ", not aligned", late);
+    return text("kernel {}, {} ({}) of {} {}, root {}, ahead {}{}{}, late rank {}",
+                static_cast<int>(kernel), name_of(request.collective), name_of(request.op),
+                request.count, name_of(request.type), request.root, ahead,
+                in_place ? ", in place" : "", aligned ? "" : ", not aligned", late);
   }
 };
 
@@ -89,7 +89,7 @@ void fill_args(Kind& args, LlCall& call, std::vector<std::unique_ptr<LlGpu>>& de
   for (double& scalar : args.scalars) scalar = 1.0;
   args.rank = static_cast<int>(rank);
   args.ranks = static_cast<int>(devices.size());
-  args.op = static_cast<int>(ReduceOp::sum);
+  args.op = static_cast<int>(call.request.op);
   args.half_bytes = kHalfBytes;
   args.ahead = call.ahead;
   const bool flag = call.kernel == Kernel::one_shot_flag || call.kernel == Kernel::two_shot_flag;
@@ -224,6 +224,7 @@ Request random_request(int ranks, bool is_direct_ll, std::mt19937& random) {
   if (is_direct_ll)
     request.collective =
         static_cast<Collective>(random() % (static_cast<unsigned>(Collective::copy) + 1));
+  if (reduces(request.collective) && random() % 3 == 0) request.op = ReduceOp::avg;
   request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
   request.peer = (request.root + 1) % ranks;
   return request;

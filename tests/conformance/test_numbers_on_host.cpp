@@ -24,10 +24,18 @@ void check_sum(const Codes& mine, const Codes& theirs) {
   cuda::Accumulator<kType, static_cast<int>(ReduceOp::sum)> sum;
   sum.first(std::bit_cast<cuda::Unit>(mine), 0, 1.0);
   sum.add(std::bit_cast<cuda::Unit>(theirs), 0, 1.0);
+  const auto sum_of_two = sum;
   Codes wanted;
   for (std::size_t i = 0; i < wanted.size(); ++i)
     wanted[i] = N::down(N::up(mine[i]) + N::up(theirs[i]));
   CHECK(std::bit_cast<Codes>(sum.result(0, true, 2)) == wanted);
+  for (const int ranks : {2, 4, 8, 16}) {  // kernels of sums serve these averages
+    auto mean = sum_of_two;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      wanted[i] = N::down((N::up(mine[i]) + N::up(theirs[i])) / static_cast<float>(ranks));
+    CHECK(std::bit_cast<Codes>(mean.result(static_cast<int>(ReduceOp::avg), true, ranks)) ==
+          wanted);
+  }
 }
 
 template <DataType kType>
@@ -53,7 +61,30 @@ void check_type() {
 
 }  // namespace
 
-TEST_CASE("sums of 16-bit floats in pairs: every code, ties, NaN") {
+TEST_CASE("averages of fp32 in kernels of sums are exact quotients, subnormal ones too") {
+  std::mt19937 random(11);
+  using Floats = std::array<float, 4>;
+  for (int call = 0; call < 20000; ++call) {
+    Floats mine;
+    for (float& one : mine) {
+      std::uint32_t bits = static_cast<std::uint32_t>(random());
+      if (call % 2 == 0) bits &= 0x81ffffffu;  // of the smallest exponents
+      one = std::bit_cast<float>(bits);
+    }
+    for (const int ranks : {1, 2, 4, 8, 16}) {
+      cuda::Accumulator<DataType::fp32, static_cast<int>(ReduceOp::sum)> sum;
+      sum.first(std::bit_cast<cuda::Unit>(mine), 0, 1.0);
+      const auto found = std::bit_cast<std::array<std::uint32_t, 4>>(
+          sum.result(static_cast<int>(ReduceOp::avg), true, ranks));
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        const float wanted = Number<DataType::fp32>::down(mine[i] / static_cast<float>(ranks));
+        REQUIRE(found[i] == std::bit_cast<std::uint32_t>(wanted));
+      }
+    }
+  }
+}
+
+TEST_CASE("sums of 16-bit floats in pairs, and their averages: every code, ties, NaN") {
   check_type<DataType::bf16>();
   check_type<DataType::fp16>();
 }

@@ -120,7 +120,8 @@ void run_kernel(const TiledArgs& args) {
 /// Pure moves go as integers, as in the library.
 void run_any(const Request& request, const TiledArgs& args) {
   const DataType type = moved_type(request);
-  if (reduces(request.collective) && request.op != ReduceOp::sum) {
+  const bool sums = request.op == ReduceOp::sum || has_sum_kernels(type, request.op, args.ranks);
+  if (reduces(request.collective) && !sums) {
     if (type == DataType::fp32) return run_kernel<DataType::fp32, 0>(args);
     REQUIRE(type == DataType::bf16);
     return run_kernel<DataType::bf16, 0>(args);
@@ -189,6 +190,8 @@ std::vector<TiledCall> random_calls(int ranks, std::mt19937& random, unsigned mo
         static_cast<Collective>(random() % (static_cast<unsigned>(Collective::copy) + 1));
     if (random() % 3 == 0) request.collective = Collective::all_reduce;
     request.type = std::vector{DataType::fp32, DataType::bf16, DataType::uint8}[random() % 3];
+    if (reduces(request.collective) && is_float(request.type) && random() % 4 == 0)
+      request.op = ReduceOp::avg;
     request.count = 1 + random() % (random() % 3 == 0 ? 40 : most);
     request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
     request.peer = (request.root + 1) % ranks;

@@ -82,7 +82,7 @@ std::uint64_t staging_bytes() { return kChunkSlots * kMostChunkBytes; }
 
 std::string piece_kernel(DataType type, ReduceOp op, int sources) {
   if (sources == 1) return "plait_piece_move";
-  const bool common = op == ReduceOp::sum && is_common_float(type) && is_common_number(sources);
+  const bool common = has_sum_kernels(type, op, sources) && is_common_number(sources);
   return joined("plait_piece_", name_of(type),
                 common ? joined("_sum_", std::to_string(sources)) : "_any_0");
 }

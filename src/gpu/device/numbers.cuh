@@ -15,6 +15,11 @@ struct Unit {  // 16 bytes as two 64-bit words: the widest data that a store wri
 
 __device__ inline float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
 
+/// Returns 1 / value; value: a power of two.
+__device__ inline float reciprocal_of_power_of_two(int value) {
+  return bits_to_float(static_cast<unsigned>(127 + 1 - __ffs(value)) << 23);
+}
+
 /// Converts fp32 to a float of 1 + kExponent + kMantissa <= 16 bits, rounding to nearest even.
 /// kInf: the type has infinities; otherwise the largest code is the only NaN, and overflow gives
 /// that NaN.
@@ -237,10 +242,16 @@ struct Accumulator {
 
   /// Type that avg divides by: int for integers below 32 bits, as in cpu/numbers.hpp.
   using Divisor = std::conditional_t<(sizeof(Wide) < 4), int, Wide>;
-  /// finish: last step of avg, the division by the number of ranks.
+  /// finish: last step of avg, the division by the number of ranks. Kernels of sums serve averages
+  /// over powers of two alone (has_sum_kernels), whose reciprocals are exact.
   __device__ Unit result(int op, bool finish, int ranks) {
-    const bool divide = kOp == kAnyOp && finish && op == static_cast<int>(ReduceOp::avg);
-    if (divide)
+    const bool is_mean = finish && op == static_cast<int>(ReduceOp::avg);
+    if constexpr (kOp == static_cast<int>(ReduceOp::sum) && N::kFloat) {
+      if (is_mean)  // a branch, since a factor of sums would take a register
+#pragma unroll
+        for (int i = 0; i < kPerUnit; ++i) wide[i] *= reciprocal_of_power_of_two(ranks);
+    }
+    if (kOp == kAnyOp && is_mean)
 #pragma unroll
       for (int i = 0; i < kPerUnit; ++i)
         wide[i] = static_cast<Wide>(wide[i] / static_cast<Divisor>(ranks));

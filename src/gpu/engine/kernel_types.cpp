@@ -1,6 +1,8 @@
 // Says which sums have kernels of their own.
 #include "gpu/engine/kernel_types.hpp"
 
+#include <bit>
+
 #include "base/text.hpp"
 
 namespace plait::cuda {
@@ -11,9 +13,13 @@ bool is_common_float(DataType type) {
 
 bool is_common_number(int ranks) { return ranks == 2 || ranks == 4 || ranks == 8; }
 
+bool has_sum_kernels(DataType type, ReduceOp op, int ranks) {
+  const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
+  return is_common_float(type) && (op == ReduceOp::sum || (op == ReduceOp::avg && is_power_of_two));
+}
+
 bool sums_common_floats(const Request& request) {
-  return reduces(request.collective) && request.op == ReduceOp::sum &&
-         is_common_float(request.type);
+  return reduces(request.collective) && has_sum_kernels(request.type, request.op, request.ranks);
 }
 
 bool is_common_sum(const Request& request) {

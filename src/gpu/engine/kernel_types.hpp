@@ -11,8 +11,11 @@ namespace plait::cuda {
 bool is_common_float(DataType type);
 /// 2, 4 and 8.
 bool is_common_number(int ranks);
-/// Sums of fp32, bf16 and fp16 have separate kernels: for `direct_ll` with any number of ranks,
-/// otherwise for 2, 4 and 8.
+/// True if kernels of sums serve the reduction: sums of fp32, bf16 and fp16, and their averages
+/// over 2, 4, 8 or 16 ranks, where the factor 1 / ranks is exact.
+bool has_sum_kernels(DataType type, ReduceOp op, int ranks);
+/// True if the request has kernels of sums: for `direct_ll` with any number of ranks, otherwise for
+/// 2, 4 and 8 (is_common_sum).
 bool sums_common_floats(const Request& request);
 bool is_common_sum(const Request& request);
 /// End of a kernel's name: "_sum_4" for a common sum, otherwise "_any_0".

@@ -51,7 +51,7 @@ const Resources& lane_resources() {
 }
 
 std::string lane_kernel(const Request& request) {
-  const bool common = request.op == ReduceOp::sum && is_common_float(request.type);
+  const bool common = has_sum_kernels(request.type, request.op, request.ranks);
   return joined("plait_lane_", name_of(request.type), common ? "_sum" : "_any");
 }
 

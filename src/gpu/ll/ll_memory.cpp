@@ -134,7 +134,7 @@ std::string direct_ll_kernel(const Request& request, bool is_short) {
 
 bool is_lean_chain(const Request& request) {
   return !reduces(request.collective) ||
-         (request.op == ReduceOp::sum && request.type == DataType::fp32);
+         (request.type == DataType::fp32 && sums_common_floats(request));
 }
 
 std::string chain_kernel(const Request& request, bool is_long) {

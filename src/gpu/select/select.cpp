@@ -163,8 +163,9 @@ bool Selector::has_ring_as_measured(const Engine& engine) const {
   return !is_ring || ring_bytes(group_) / kRingSlots >= kLeastPiece;
 }
 
-/// Reductions were measured as sums of the common floats, and kernels of other reductions are
-/// slower. Large messages with fewer blocks than NCCL's bandwidth needs are slower too.
+/// Reductions were measured as sums of the common floats. Averages that the same kernels serve take
+/// a product more, and kernels of other reductions are slower. Large messages with fewer blocks
+/// than NCCL's bandwidth needs are slower too.
 bool Selector::is_within_budget(const Request& request) const {
   constexpr std::uint64_t kSmallBytes = 4ull << 20;
   const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
@@ -175,10 +176,11 @@ bool Selector::is_within_budget(const Request& request) const {
 
 std::optional<EngineChoice> Selector::by_itself(const Request& request, bool captured) const {
   EngineChoice choice;
-  const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
+  const bool is_as_sum =
+      !reduces(request.collective) || request.op == ReduceOp::sum || sums_common_floats(request);
   if (const TuningRow* const row = measured(request)) {
     choice = {row->engine, row->tuning, EngineChoice::By::table, std::nullopt};
-    if (is_sum) choice.beats_nccl = row->ahead_of_nccl;
+    if (is_as_sum) choice.beats_nccl = row->ahead_of_nccl;
     if (choice.beats_nccl || !as_measured_) return choice;
   }
   if (goes_by_simulation(request)) {

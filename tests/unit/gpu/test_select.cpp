@@ -217,6 +217,21 @@ TEST_CASE("a row's comparison with NCCL holds for its own variant only") {
         "tiled piece_kib=4");
 }
 
+TEST_CASE("averages over a power of two count as the sums whose kernels serve them") {
+  const auto choice_of = [](ReduceOp op, int ranks, DataType type) {
+    Request request = request_of(type, 16 << 20, ranks);
+    request.op = op;
+    return said(*selector("", ranks).best(request));
+  };
+  for (const int ranks : {2, 4, 8})
+    CHECK(choice_of(ReduceOp::avg, ranks, DataType::fp32) ==
+          choice_of(ReduceOp::sum, ranks, DataType::fp32));
+  CHECK(choice_of(ReduceOp::avg, 8, DataType::fp32).ends_with(", ahead"));
+  CHECK(!choice_of(ReduceOp::avg, 6, DataType::fp32).ends_with(", ahead"));
+  CHECK(!choice_of(ReduceOp::avg, 8, DataType::int32).ends_with(", ahead"));
+  CHECK(!choice_of(ReduceOp::max, 8, DataType::fp32).ends_with(", ahead"));
+}
+
 TEST_CASE("each shipped table serves every collective with any number of ranks and bytes") {
   CHECK(gpu_tables().size() >= 2);
   for (const TuningTable& table : gpu_tables()) {
