@@ -260,4 +260,9 @@ def _served_text(span: tuple[int, int, str], sizes: list[int]) -> str:
     place = begun(where(first, last, sizes))
     if said == "plait":
         return code(f"{place} `plait run` serves a program's calls of NCCL by plait.")
-    return code(f"{place} `plait run` leaves calls to NCCL: {said.removeprefix('left to NCCL: ')}.")
+    why = re.sub(
+        r"plait was measured beside NCCL on .*, not on ([^,(;]*).*",
+        r"not measured beside NCCL on \1",
+        said.removeprefix("left to NCCL: "),
+    )
+    return code(f"{place} `plait run` leaves calls to NCCL: {why.strip()}.")
