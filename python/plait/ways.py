@@ -12,7 +12,7 @@ from plait import _core, what_runs
 from plait.bench import engines
 from plait.bench.sizes import bandwidth
 
-MAY, NAMED, SIMULATED = "may run", "by name", "simulated"
+MAY, NAMED, SIMULATED, SHARED = "may run", "by name", "simulated", "plait.copy"
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,16 @@ def nodes_of(machine: plait.Topology, request: plait.Request) -> int:
 def which_may(machine: plait.Topology, plan: plait.Plan) -> str:
     """Returns MAY if a call without a strategy may take the plan, else how it is had."""
     nodes = nodes_of(machine, plan.request)
+    if plan.symmetric:
+        return SHARED  # ranks do not see each other's buffers
     if nodes > 1:
         if any(path.startswith("net:") for path in plan.bytes_per_path()):
             return SIMULATED  # no executor copies between nodes
         if _on_gpus(machine):
-            return MAY if plan.strategy in ("multi_node", "library") else NAMED
+            of_calls = ["library"]
+            if plan.request.collective == "all_reduce":
+                of_calls.append("multi_node")
+            return MAY if plan.strategy in of_calls else NAMED
     if nodes <= 2 and plan.sum_order == "algorithm_order":
         return NAMED
     return MAY

@@ -6,13 +6,14 @@ What runs is always a row, and marked.
 from __future__ import annotations
 
 from plait.commands.console import out, table
-from plait.ways import NAMED, SIMULATED, Way, Ways
+from plait.ways import NAMED, SHARED, SIMULATED, Way, Ways
 
 MARK = "  <- runs"
 MEANS = {
     NAMED: "runs with -s, strategy= or PLAIT_ALGO alone: it adds in another order than the ranks', "
     "or no call over nodes chooses it",
     SIMULATED: "plait's own links between nodes exist in simulation alone",
+    SHARED: "wants buffers that all ranks see, as plait.copy between two GPUs of a process has",
 }
 
 
