@@ -81,6 +81,17 @@ void bind_values(nb::module_& module) {
              "The same range of one of the blocks that lie one after another in a buffer.");
 }
 
+/// A path, or the name of one.
+Path path_of(const Builder& builder, const nb::object& path) {
+  if (Path found; nb::try_cast<Path>(path, found)) return found;
+  if (std::string name; nb::try_cast<std::string>(path, name))
+    return find_path(builder.topology(), name);
+  throw Error(ErrorCode::invalid_argument,
+              text("path: wanted a Path of topology.paths_between() or its name such as "
+                   "\"nvlink:0>1\", found {}",
+                   nb::cast<std::string>(nb::repr(path))));
+}
+
 void bind_moves(nb::class_<Builder>& type) {
   const auto lane_of = [](const Builder& builder, int lane) {
     return in_range(lane, builder.lanes(), "lane");
@@ -88,16 +99,20 @@ void bind_moves(nb::class_<Builder>& type) {
   type.def(
           "copy",
           [lane_of](Builder& builder, int lane, const Region& dst, const Region& src,
-                    const std::optional<Path>& path, int hop) {
+                    const nb::object& path, int hop) {
             in_range(dst.rank, builder.places(), "place");
             in_range(src.rank, builder.places(), "place");
-            if (path)
-              builder.copy(lane_of(builder, lane), dst, src, *path, hop);
-            else
+            if (path.is_none())
               builder.copy(lane_of(builder, lane), dst, src);
+            else
+              builder.copy(lane_of(builder, lane), dst, src, path_of(builder, path), hop);
           },
-          nb::arg("lane"), nb::arg("dst"), nb::arg("src"), nb::arg("path") = std::nullopt,
-          nb::arg("hop") = 0, "Inside one memory, over the direct link, or a hop of a path.")
+          nb::arg("lane"), nb::arg("dst"), nb::arg("src"), nb::arg("path") = nb::none(),
+          nb::arg("hop") = 0,
+          nb::sig("def copy(self, lane: int, dst: Region, src: Region, "
+                  "path: Path | str | None = None, hop: int = 0) -> None"),
+          "Inside one memory, over the direct link, or a hop of a path: a Path, or its name as in "
+          "\"nvlink:0>1\".")
       .def(
           "reduce",
           [lane_of](Builder& builder, int lane, const Region& dst, std::vector<Region> srcs,

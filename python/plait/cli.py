@@ -31,6 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
+    epilog="python -m plait --includes, --libdir, --cmakedir, --pkgconfigdir: for C and C++ builds",
 )
 
 

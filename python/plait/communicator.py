@@ -42,6 +42,7 @@ from plait.blocks import (
     reduced,
     scattered,
 )
+from plait.options import set_options
 
 Params = Mapping[str, int]
 
@@ -118,7 +119,7 @@ class Communicator:
             "rendezvous": rendezvous,
             "unique_id": None if unique_id is None else _id(unique_id),
             "topology": topology,
-            "masks": None if masks is None else list(masks),
+            "masks": masks if masks is None or isinstance(masks, str) else list(masks),
             "arrive_s": arrive_s,
             "deadline_s": deadline_s,
             "device": device,
@@ -127,9 +128,7 @@ class Communicator:
             "graph_mixing": graph_mixing,
             "bitwise": bitwise,
         }
-        for name, value in given.items():
-            if value is not None:
-                setattr(options, name, value)
+        set_options(options, given)
         self._take(_core.Communicator.create(options))
 
     @classmethod

@@ -131,6 +131,22 @@ def test_bad_input_is_an_error_on_every_rank(run_ranks, kind):
         assert "rank 1" in rows[0]["error"], rows[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topology": 5}, "topology: wanted text, found 5; take a shipped name"),
+        ({"rank": "a", "ranks": 2}, "rank: wanted a whole number, found 'a'"),
+        ({"arrive_s": "soon"}, "arrive_s: wanted a number, found 'soon'"),
+        ({"masks": "nvlink:0-1"}, "masks: wanted texts, found 'nvlink:0-1'; take a list"),
+        ({"bitwise": "yes"}, "bitwise: wanted True or False, found 'yes'"),
+    ],
+)
+def test_an_option_of_a_wrong_kind_is_an_error_in_words(options, said):
+    with pytest.raises(plait.InvalidArgumentError) as refused:
+        plait.init(**options)
+    assert said in str(refused.value)
+
+
 def test_arrays_that_do_not_fit_a_plan():
     comm = plait.Communicator(0, 1)
     plan = comm.plan_for(plait.Request("all_reduce", 1024, "fp32", "sum", 1))

@@ -288,3 +288,19 @@ def test_mistakes_of_a_builder_are_no_bug_in_plait_either():
         builder.input(0).slice(plait.Range(0, 4001))
     with pytest.raises(plait.InvalidArgumentError, match="wanted a wait on a lane of rank 1"):
         builder.wait(builder.lane(0), told)
+
+
+def test_a_copy_takes_a_path_by_name(machine):
+    def built(path: object) -> plait.Plan:
+        request = plait.Request("copy", 1000, "fp32", ranks=2, peer=1)
+        builder = plait.Builder(machine, request, "mine")
+        lane = builder.lane(0)
+        builder.copy(lane, builder.output(1), builder.input(0), path)
+        return builder.build()
+
+    (path,) = [one for one in machine.paths_between(0, 1) if one.name == "nvlink:0>1"]
+    assert built("nvlink:0>1").to_json() == built(path).to_json()
+    with pytest.raises(plait.InvalidArgumentError, match="nvlink:0>99"):
+        built("nvlink:0>99")
+    with pytest.raises(plait.InvalidArgumentError, match="path: wanted a Path .* found 5"):
+        built(5)

@@ -21,10 +21,7 @@ def tune(
     collectives: Annotated[
         str, typer.Option(help="Some only, by commas; default: all that kernels do.")
     ] = "",
-    seconds: Annotated[
-        float,
-        typer.Option(help="Stop measuring after so long.", show_default=f"{tuner.BUDGET_S:g}"),
-    ] = tuner.BUDGET_S,
+    seconds: Annotated[float, typer.Option(help="Stop measuring after so long.")] = tuner.BUDGET_S,
     write: Annotated[
         str, typer.Option(help="Write the table here; default: the cache folder; none: nowhere.")
     ] = "",
