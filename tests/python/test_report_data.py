@@ -25,6 +25,7 @@ from plait.commands import report_sizes
 from plait.commands.report_html import time_text
 from plait.evidence import beside_nccl
 from plait.outputs import human_bytes
+from plait.ways import SIMULATED
 
 MACHINES = sorted(file.stem for file in (Path(__file__).parents[2] / "topologies").glob("*.json"))
 NODES = ("cedar-2", "hgx-h200-2", "mist-2")
@@ -238,9 +239,24 @@ def test_what_is_left_to_gain_is_beside_the_bound_and_the_fastest(machine: str) 
         bound_us = plait._core.lower_bound_ns(request, topology) / 1e3
         assert row.floor_us == pytest.approx(bound_us)
         assert 0 < row.floor_us <= row.us and row.fastest.us <= row.us
+        assert row.fastest.may != SIMULATED
         assert cells[:3] == [human_bytes(row.size), time_text(bound_us), time_text(row.us)]
         assert f"{100 * bound_us / row.us:.0f} %" in cells[3]
         assert (by_size.line_name(row.fastest) in cells[3]) == (row.fastest.us * 1.02 < row.us)
+
+
+def test_ways_of_the_simulator_alone_are_no_gain_between_nodes() -> None:
+    found = found_of("hgx-h200-2", 16, (1 << 10, 1 << 28))
+    timelines = {
+        size: plait.simulate(ways.runs.plan, found.machine) for size, ways in found.ways.items()
+    }
+    small, large = gain.gains(found, timelines)
+    assert by_size.fastest(found.ways[1 << 10]).may == SIMULATED
+    assert small.fastest.name == "library"
+    text = gain.section(found, [small, large])
+    assert large.us < large.floor_us and "lies below the least time" in text
+    said = report_sizes.left_out(found, report_sizes.lines(found))
+    assert "recursive_doubling" in said.split("In simulation alone")[1]
 
 
 def test_the_opening_is_one_sentence_with_the_best_known_comparison() -> None:

@@ -6,21 +6,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import plait
-from plait import by_size
 from plait.by_size import BySize, line_name
 from plait.commands.report_html import bar, figure, in_words, table, text, time_text
 from plait.commands.report_machine import in_words as resource
 from plait.commands.report_nccl import begun, where
 from plait.outputs import human_bytes
-from plait.ways import Way
+from plait.ways import SIMULATED, Way
 
 SET_BY_BYTES, SET_BY_LATENCY = 0.5, 0.1  # parts of the time that the bytes need
+BELOW = 0.99  # of the least time
 WORTH = 1.02  # a way must be faster by this to count
 
 
 @dataclass(frozen=True)
 class Gain:
-    """A size. floor_us: bytes over link speed, which no plan can beat; fastest: of all ways."""
+    """A size. floor_us: bytes over link speed, which no plan can beat; fastest: of the ways that a
+    call may take, by itself or by name."""
 
     size: int
     us: float
@@ -42,7 +43,7 @@ def gains(found: BySize, timelines: dict[int, plait.Timeline]) -> list[Gain]:
             ways.running.us,
             timelines[size].lower_bound_ns / 1e3,
             timelines[size].bound_by,
-            by_size.fastest(ways),
+            next((way for way in ways.rows if way.us and way.may != SIMULATED), ways.running),
         )
         for size, ways in found.ways.items()
     ]
@@ -89,6 +90,12 @@ def _words(found: BySize, rows: list[Gain]) -> list[str]:
         said.append(
             f"At {human_bytes(most.size)} {time_text(most.us - most.floor_us)} of "
             f"{time_text(most.us)} are left, and the call is bound by {resource(most.bound_by)}."
+        )
+    below = [human_bytes(row.size) for row in rows if row.us < BELOW * row.floor_us]
+    if below:
+        said.append(
+            f"At {in_words(below)} the predicted time lies below the least time: there the price "
+            "of NCCL between nodes, by NCCL's own tables, is too low."
         )
     faster = {line_name(row.fastest): 0.0 for row in rows if row.fastest.us * WORTH < row.us}
     for row in rows:

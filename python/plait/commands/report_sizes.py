@@ -23,6 +23,7 @@ from plait.commands.report_html import (
     two_widths,
 )
 from plait.outputs import human_bytes
+from plait.ways import NAMED, SIMULATED
 
 MOST_LINES = len(by_size.COLOURS) * len(by_size.DASHES)  # styles that no two lines share
 
@@ -121,11 +122,13 @@ def left_out(found: BySize, drawn: list[Line]) -> str:
     untimed = {line_name(way) for ways in found.ways.values() for way in ways.rows if not way.us}
     if untimed := untimed - {*found.lines()}:
         said.append(f"Not simulated, since too large: {in_words(sorted(untimed))}.")
-    named = {way.name for ways in found.ways.values() for way in ways.rows if way.may != "may run"}
-    if named:
-        said.append(
-            f"Calls take {in_words(sorted(named))} by name alone (`strategy=` or PLAIT_ALGO)."
-        )
+    rows = [way for ways in found.ways.values() for way in ways.rows]
+    for may, words in (
+        (NAMED, "Calls take {} by name alone (`strategy=` or PLAIT_ALGO)."),
+        (SIMULATED, "In simulation alone, since no call copies between nodes: {}."),
+    ):
+        if names := sorted({way.name for way in rows if way.may == may}):
+            said.append(words.format(in_words(names)))
     shown = f'<p class="note">{" ".join(map(code, said))}</p>'
     refused = _always_refused(found)
     listed = "".join(f"<li>{code(name)}: {code(why)}</li>" for name, why in refused.items())

@@ -50,6 +50,7 @@ white-space:nowrap}
 background:var(--soft);border-radius:2px;vertical-align:-1px;margin-right:6px}
 .bar i{display:block;height:100%;background:var(--bar);border-radius:2px;
 border-right:2px solid var(--accent)}
+.bar+b{white-space:nowrap}
 .bar b{position:absolute;top:-4px;bottom:-4px;border-left:2px solid var(--ink)}
 .ratios td:last-child{min-width:130px;width:45%}.gains td:last-child{min-width:130px;width:60%}
 .gains .bar{width:min(340px,calc(100% - 58px))}
@@ -88,8 +89,8 @@ font-size:12px;display:none;pointer-events:none;max-width:min(40em,90vw)}
 .on-wide{display:none}.on-narrow{display:block}
 .beside,.picture{display:block}.lead{font-size:1.2em}.tiles{grid-template-columns:1fr 1fr;gap:8px}
 .tiles b{font-size:1.25em}table{font-size:13px}td,th{padding:4px 5px}
-.bar{width:calc(100% - 46px);margin-right:3px}
-.gains .bar{width:calc(100% - 46px)}.gains small{display:block;margin:0}
+.bar{width:calc(100% - 50px);margin-right:3px}
+.gains .bar{width:calc(100% - 50px)}.gains small{display:block;margin:0}
 .timelines details svg{max-width:none;width:760px}}
 @media print{body{max-width:none;padding:0;font-size:11pt}fieldset,#tip{display:none}
 .beside,.picture{display:block}
