@@ -59,6 +59,16 @@ def table_beside_nccl(machine: plait.Topology, request: plait.Request) -> str:
     return max(files, key=version_of)
 
 
+def _shortened(why: str) -> str:
+    """Returns the reason without the list of measured GPUs."""
+    return re.sub(
+        r"plait was measured beside NCCL on .*, not on (\d+ of [^,(;]*|unlike GPUs)"
+        r"[^(;]*?(, through host memory)?( \([^)]*\))?;",
+        lambda found: f"not measured beside NCCL on {found[1]}{found[2] or ''}{found[3] or ''};",
+        why,
+    )
+
+
 def under_nccl(machine: plait.Topology, request: plait.Request) -> str:
     """Returns what serves the call of a program under NCCL (`plait run`); empty without GPUs.
 
@@ -72,7 +82,7 @@ def under_nccl(machine: plait.Topology, request: plait.Request) -> str:
     if found.is_error:
         return f"an error, since PLAIT_BITWISE_STRICT is 1: {found.why}"
     if found.why:
-        return f"left to NCCL: {found.why}"
+        return f"left to NCCL: {_shortened(found.why)}"
     if found.engine is None:
         return str(found.other)
     by = f", as {file} says" if found.engine.choice.by == "table" else ""

@@ -302,5 +302,5 @@ def test_a_copy_takes_a_path_by_name(machine):
     assert built("nvlink:0>1").to_json() == built(path).to_json()
     with pytest.raises(plait.InvalidArgumentError, match="nvlink:0>99"):
         built("nvlink:0>99")
-    with pytest.raises(plait.InvalidArgumentError, match="path: wanted a Path .* found 5"):
+    with pytest.raises(plait.InvalidArgumentError, match=r"path: wanted a Path .* found 5"):
         built(5)

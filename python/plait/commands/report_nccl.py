@@ -261,8 +261,8 @@ def _served_text(span: tuple[int, int, str], sizes: list[int]) -> str:
     if said == "plait":
         return code(f"{place} `plait run` serves a program's calls of NCCL by plait.")
     why = re.sub(
-        r"plait was measured beside NCCL on .*, not on ([^,(;]*).*",
-        r"not measured beside NCCL on \1",
+        r"(not measured beside NCCL on [^,(;]*).*",
+        r"\1",
         said.removeprefix("left to NCCL: "),
     )
     return code(f"{place} `plait run` leaves calls to NCCL: {why.strip()}.")
