@@ -301,21 +301,23 @@ def _script_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
 
 
-def _recorded(measured: dict[int, Curves]) -> str:
-    """Returns a closed part with the bandwidths of recorded rows, a table for each number of
-    ranks."""
+def _recorded(measured: dict[int, Curves], known: set[str]) -> str:
+    """Returns a closed part with the bandwidths of recorded rows of NCCL and of known ways, a table
+    for each number of ranks."""
     made = []
     for ranks, curves in sorted(measured.items()):
-        sizes = [s for s in SIZES if any(s == at for line in curves.values() for at, _ in line)]
-        sizes = sizes or sorted({at for line in curves.values() for at, _ in line})[:11]
-        rows = []
-        for name, line in sorted(curves.items()):
-            speeds = dict(line)
-            cells = [figure(speeds[s]) if s in speeds else "" for s in sizes]
-            if any(cells):
-                rows.append([text(name.removesuffix(" (measured)")), *cells])
-        head = ("GB/s busbw", *(f">{human_bytes(size)}" for size in sizes))
-        made.append(f"<h3>{ranks} ranks</h3>{table(head, rows)}")
+        named = {name.removesuffix(" (measured)"): dict(line) for name, line in curves.items()}
+        named = {name: line for name, line in named.items() if name in {"NCCL", *known}}
+        every = {size for line in named.values() for size in line}
+        sizes = [size for size in SIZES if size in every] or sorted(every)[:11]
+        rows = [
+            [text(name), *(figure(line[size]) if size in line else "" for size in sizes)]
+            for name, line in sorted(named.items())
+            if {*sizes} & {*line}
+        ]
+        if rows:
+            head = ("GB/s busbw", *(f">{human_bytes(size)}" for size in sizes))
+            made.append(f"<h3>{ranks} ranks</h3>{table(head, rows)}")
     if not made:
         return ""
     return (
@@ -344,12 +346,21 @@ def html_of(found: ReportData) -> str:
         f"busbw, bound by {text(bound)}, {share:.0f} % of what this machine allows.</p>"
         f'<p class="note">As {code(f"`{runs.plan.label}`")}</p>'
         f'<div class="timelines">{draw_timeline(timeline, runs.plan)}</div>',
-        _recorded(found.measured),
+        _recorded(found.measured, {name.split()[-1] for name in found.found.lines()}),
     ]
     if found.evidence is not None:
-        sections.append("<h2>Evidence</h2>" + evidence_table(found.evidence))
+        holds = sum(row.ok for row in found.evidence)
+        sections.append(
+            f"<h2>Evidence</h2><details><summary>{holds} of {len(found.evidence)} claims of papers "
+            f"hold in simulation</summary>{evidence_table(found.evidence)}</details>"
+        )
     if found.figures:
-        sections.append("<h2>Measured figures, predicted</h2>" + figures_table(found.figures))
+        near = sum(abs(row.deviation) <= 0.10 for row in found.figures)
+        sections.append(
+            f"<h2>Measured figures, predicted</h2><details><summary>{near} of "
+            f"{len(found.figures)} figures are within 10 %</summary>"
+            f"{figures_table(found.figures)}</details>"
+        )
     title = f"plait: {text(topology.name)}, {text(collective)}"
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'

@@ -44,7 +44,7 @@ td,th{border-bottom:1px solid var(--rule);padding:4px 8px;text-align:left;vertic
 th{color:var(--mute);font-weight:600;font-size:13px}td:first-child,th:first-child{padding-left:0;
 white-space:nowrap}
 .number{text-align:right;white-space:nowrap}.no td{background:var(--no)}
-.wide{overflow-x:auto}.wide td{overflow-wrap:anywhere}
+.wide{overflow-x:auto}.wide td{overflow-wrap:break-word}
 .sizes,.ratios,.gains{width:100%}.sizes td{white-space:nowrap}
 .bar{display:inline-block;position:relative;width:min(480px,calc(100% - 58px));height:12px;
 background:var(--soft);border-radius:2px;vertical-align:-1px;margin-right:6px}
