@@ -55,10 +55,11 @@ comm/trace:      base driver plan gpu/select comm/bootstrap
 comm/shm:        base plan gpu/arena comm/bootstrap
 comm/choose:     base driver topo plan planner verify sim cpu gpu/* comm/bootstrap
 comm/transport:  base driver topo plan cpu comm/bootstrap
-comm/liveness:   base plan cpu comm/bootstrap comm/shm comm/choose
+comm/liveness:   base plan cpu comm/bootstrap comm/trace comm/shm comm/choose
 comm/meet:       base comm/bootstrap comm/shm comm/liveness
 comm/p2p:        base plan cpu comm/bootstrap comm/shm comm/liveness
-comm/node:       base driver topo plan cpu comm/bootstrap comm/shm comm/choose comm/liveness
+comm/node:       base driver topo plan cpu comm/bootstrap comm/trace comm/shm comm/choose
+                 comm/liveness
 comm/gpu:        base driver topo plan verify sim gpu/* comm/bootstrap comm/trace comm/shm
                  comm/choose comm/liveness comm/node
 comm/multinode:  base driver topo plan planner gpu/* comm/bootstrap comm/trace comm/shm comm/choose

@@ -22,6 +22,7 @@ from plait.commands.launch import launch
 from plait.commands.plan import plan
 from plait.commands.run import SETTINGS, profile, run
 from plait.commands.simulate import report, simulate
+from plait.commands.status import status
 from plait.commands.topo import topo
 from plait.commands.tune import tune
 from plait.commands.verify import verify
@@ -48,7 +49,16 @@ def _checked(command: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (topo, plan, verify, simulate, report, bench, tune)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    topo,
+    plan,
+    verify,
+    simulate,
+    report,
+    bench,
+    tune,
+    status,
+)
 BEFORE_PROGRAMS: tuple[Callable[..., None], ...] = (run, profile, launch, doctor)
 for command in COMMANDS:
     app.command()(_checked(command))

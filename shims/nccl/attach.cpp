@@ -50,6 +50,7 @@ struct RankRecord {
   std::string liveness;      ///< handle of the liveness page
   unsigned most_blocks = 0;  ///< limit of blocks a call; 0 = none
   std::string nic_rate;      ///< of this host, in MB/s
+  std::string flight;        ///< the rank's flight page; empty = none
 };
 
 /// Returns host and GPU of this rank. Throws Error if the rank cannot take part.
@@ -69,21 +70,47 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
   const std::string liveness = state.meeting != nullptr
                                    ? state.meeting->take_liveness(state.liveness_index)
                                    : publish_liveness(state.liveness_index);
+  static_cast<void>(attempt([&] { state.flight = std::make_unique<CommFlight>(); }));
   std::vector<RankRecord> all;
   for (const std::string& record :
        vote(carry, failure,
             pack({location.host, location.device, settings().shared, text("{}", ::getpid()),
                   unique_token(), liveness,
                   text("{}", most_blocks_of(settings().env, state.configured.most_ctas)),
-                  nic_rate()}))) {
+                  nic_rate(), state.flight == nullptr ? std::string() : state.flight->shown()}))) {
     std::vector<std::string> parts = unpack(record);
-    if (parts.size() != 8)
+    if (parts.size() != 9)
       throw AgreedError(ErrorCode::mismatch,
-                        "set-up record of another rank is malformed: wanted 8 fields");
+                        "set-up record of another rank is malformed: wanted 9 fields");
     all.push_back({parts[0], parts[1], parts[2], parts[0] + ' ' + parts[3], parts[4], parts[5],
-                   static_cast<unsigned>(nccl_number(parts[6]).value_or(0)), parts[7]});
+                   static_cast<unsigned>(nccl_number(parts[6]).value_or(0)), parts[7], parts[8]});
   }
   return all;
+}
+
+/// Shows the communicator to `plait status`. Without pages of all ranks of this host the rank only
+/// records its own calls.
+void begin_flight(CommState& state, const std::vector<RankRecord>& all) {
+  if (state.flight == nullptr) return;
+  FlightInfo info;
+  info.door = "nccl";
+  info.id = all[0].word;
+  info.name = text("{}", state.comm);
+  info.memory = "GPU";
+  info.held = [&state] {  // the engine is there from `attached` on, and goes after the recorder
+    return state.phase.load() == AttachPhase::attached ? state.engine->held()
+                                                       : std::vector<FlightMemory>();
+  };
+  info.rank = state.rank;
+  info.ranks = state.ranks;
+  std::vector<CommFlight::Shown> here;
+  for (int rank = 0; rank < state.ranks; ++rank) {
+    const RankRecord& one = all[static_cast<std::size_t>(rank)];
+    if (one.host == all[static_cast<std::size_t>(state.rank)].host)
+      here.push_back({rank, one.flight});
+  }
+  const auto failure = attempt([&] { state.flight->begin(std::move(info), here); });
+  if (failure) log(LogLevel::info, state.rank, text("hangs stay unexplained: {}", failure->what()));
 }
 
 /// Throws AgreedError if the ranks stay on NCCL. Depends on the records alone.
@@ -236,6 +263,7 @@ void agree(CommState& state) {
       all[0].word, static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
         return one.process == mine.process;
       })));
+  begin_flight(state, all);
   require_alike(all);
   const Nodes nodes = nodes_of(state, all);
   if (const std::string why = why_not(nodes, all); !why.empty())
@@ -256,7 +284,7 @@ void agree(CommState& state) {
     throw;
   }
   state.peers = peers;
-  watch(std::move(peers), state);
+  watch(std::move(peers), state, ObserverCalls::look);
 }
 
 /// Asks NCCL for rank, ranks and device. Returns false for a communicator of a single rank.

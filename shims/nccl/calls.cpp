@@ -112,6 +112,14 @@ Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
   }
 }
 
+FlightCall flight_message(const MessageEnd& message) {
+  FlightCall call;
+  call.kind = message.sends ? FlightKind::send : FlightKind::receive;
+  call.root = message.peer;
+  call.count = message.bytes;
+  return call;
+}
+
 /// Serves or forwards a send or receive of `count` elements. NCCL reports wrong arguments.
 template <class NativeCall>
 Result serve_message(MessageEnd message, std::size_t count, int type, Comm comm, Stream stream,
@@ -126,6 +134,7 @@ Result serve_message(MessageEnd message, std::size_t count, int type, Comm comm,
       if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     const bool served =
         pin && is_known && message.peer >= 0 && message.peer < pin->ranks && takes_messages(*pin);
+    if (pin && is_known) pin->record(flight_message(message));
     if (is_known) count_message(message.sends, message.bytes, served);
     if (!pin) return native_call();
     if (!served) return forward_in_order(pin, stream, native_call);
@@ -153,6 +162,7 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     CollectiveCall call;
     const bool known = translated(args, *pin, call);
+    if (known) pin->record(flight_call(call.request));
     if (known && !args.is_configured && takes(*pin, call)) {
       if (call_context.depth == 0) return enqueue(*pin, call);
       open_group().calls.push_back({pin.shared(), call});

@@ -14,6 +14,7 @@
 
 #include "comm/liveness/peer_watch.hpp"
 #include "comm/meet/meeting.hpp"
+#include "shims/nccl/comm_flight.hpp"
 #include "shims/nccl/comm_names.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/late_handle.hpp"
@@ -64,6 +65,15 @@ struct CommState : PeerObserver {
   CommState();
   void lost(int rank, int process, Loss how) override;
   void fail_streams() noexcept override { engine->fail(); }
+  void look() override;
+  void query() override;
+  /// Returns whether the communicator's calls have ended; unknown: a graph may be replayed.
+  CallsEnded calls_ended();
+  void warn_of_death(int peer, const std::string& who) const;
+  /// Records a call that the program makes.
+  void record(const FlightCall& call) const {
+    if (flight != nullptr) flight->enter(call);
+  }
   /// Returns whether a thread of plait polls NCCL about the communicator. NCCL allows a single
   /// thread per communicator, hence the program gets ncclInProgress, and nothing is forwarded.
   bool is_being_queried() const {
@@ -93,6 +103,7 @@ struct CommState : PeerObserver {
   std::atomic<bool> killed{false};        ///< a peer was killed or has failed: all calls fail
   std::atomic<bool> has_lost{false};      ///< a peer has died, or failed
   std::shared_ptr<WatchedPeers> peers;    ///< if attached
+  std::unique_ptr<CommFlight> flight;     ///< null until all ranks have shown their pages
   int liveness_index = -1;                ///< index on the process's liveness page; -1 = none
   std::string reason;                     ///< reason of on_nccl or failed
   Result error = ncclSuccess;

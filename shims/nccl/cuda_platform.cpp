@@ -78,6 +78,7 @@ class CudaEngine : public CommEngine {
                                                : in_group        ? cuda::CallMode::grouped
                                                                  : cuda::CallMode::alone);
   }
+  std::vector<FlightMemory> held() const override { return calls_->held(); }
   void cancel_reservation() noexcept override { alone()->rank().cancel_reservation(); }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const int engine = alone()->enqueue_taken(request, input, output, stream);

@@ -11,6 +11,7 @@
 #include "comm/gpu/first_start.hpp"
 #include "comm/gpu/gpu_bench.hpp"
 #include "comm/gpu/gpu_calls.hpp"
+#include "comm/trace/flight.hpp"
 #include "comm/transport/nccl/abi.hpp"
 #include "comm/transport/nccl/side_stream.hpp"
 #include "gpu/device/direct_access.hpp"
@@ -56,6 +57,8 @@ class CommEngine {
   virtual void messages(const std::vector<MessageEnd>&, Stream) {
     throw Error(ErrorCode::unsupported, "this engine takes no messages");
   }
+  /// Returns the memory that this rank holds, by part. Any thread; waits for nothing.
+  virtual std::vector<FlightMemory> held() const { return {}; }
   /// Throws Error if an earlier call failed on the device.
   virtual void check() const = 0;
   /// Ends the engine after a call that failed before its last launch was enqueued, since the peers

@@ -175,8 +175,7 @@ void await_stopped(Comm comm) {
 /// another program's kernel could block that for ever.
 bool has_ended(CommState& state) {
   if (state.phase.load() != AttachPhase::attached || state.has_lost.load()) return true;
-  if (!state.order.knows_end()) return true;
-  return !state.marker->is_ahead() && state.engine->has_ended(true);
+  return state.calls_ended() != CallsEnded::no;
 }
 
 /// Returns plait's asynchronous result of a communicator that NCCL reports as healthy. Throws

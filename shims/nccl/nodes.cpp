@@ -84,6 +84,7 @@ class NodeEngine : public CommEngine {
   void end_nccl() noexcept override { runner_.nccl_transport().end(); }
   bool has_ended(bool knows_calls) noexcept override { return inside_->has_ended(knows_calls); }
   void unmap_peers() noexcept override { inside_->unmap_peers(); }
+  std::vector<FlightMemory> held() const override { return inside_->held(); }
   void await_abort(double wait_s) const noexcept override {
     runner_.nccl_transport().await_abort(wait_s);
   }

@@ -34,7 +34,10 @@ DeferredTeardown teardown_of(const std::shared_ptr<CommState>& state) {
     return state->peers->peers_reached(left, elsewhere);
   };
   made.unmap = [state] { state->engine->unmap_peers(); };
-  made.free = [state] { state->engine.reset(); };
+  made.free = [state] {
+    state->flight.reset();
+    state->engine.reset();
+  };
   return made;
 }
 
@@ -42,14 +45,45 @@ DeferredTeardown teardown_of(const std::shared_ptr<CommState>& state) {
 
 CommState::CommState() : PeerObserver(kGraceSeconds) {}
 
+CallsEnded CommState::calls_ended() {
+  if (!order.knows_end()) return CallsEnded::unknown;
+  return marker->is_ahead() || !engine->has_ended(true) ? CallsEnded::no : CallsEnded::yes;
+}
+
+void CommState::look() {
+  const HangWatch* const hang = flight == nullptr ? nullptr : flight->hang();
+  const bool serves = phase.load() == AttachPhase::attached && !has_lost.load();
+  if (hang != nullptr && serves && hang->is_due()) query_once();
+}
+
+/// Asks the driver, since look() must not.
+void CommState::query() {
+  const std::string line = flight->hang()->look(calls_ended());
+  if (!line.empty()) warn_unasked(rank, line);
+}
+
+/// One rank of this host says so unasked.
+void CommState::warn_of_death(int peer, const std::string& who) const {
+  const bool has_flight = flight != nullptr && flight->info() != nullptr;
+  const std::string last = has_flight ? last_call_text(*flight->info(), peer) : std::string();
+  const std::string line = text("{} has died: calls on communicator {} fail from here on{}{}", who,
+                                comm, last.empty() ? "" : "; ", last);
+  if (has_flight && is_spokesman(*flight->info()))
+    warn_unasked(rank, line);
+  else
+    log(LogLevel::warn, rank, line);
+}
+
 void CommState::lost(int peer, int process, Loss how) {
   const std::string who = text("rank {} (process {})", peer, process);
   if (how == Loss::ended)  // a program that never destroys communicators: no error
     log(LogLevel::info, rank, text("{} has ended, and communicator {} with it", who, comm));
-  else
+  else if (how == Loss::failed)
     log(LogLevel::warn, rank,
-        text("{}{}: calls on communicator {} fail from here on", who,
-             how == Loss::failed ? " broke a call off, and says why" : " has died", comm));
+        text("{} broke a call off, and says why: calls on communicator {} fail from here on", who,
+             comm));
+  else
+    warn_of_death(peer, who);
   has_lost.store(true);
   if (how != Loss::ended) killed.store(true);
   fail_streams_in(kAbortSeconds);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -186,18 +188,34 @@ def arrays_of_a_library(task: dict[str, Any], emit: Emit) -> None:
 
 
 def late(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 1 is 14 s late for bootstrap, the first call, or its end of a send."""
+    """Rank 1 is 4 s late for bootstrap, the first call, or its end of a send."""
     late_to, is_late = task["late_to"], os.environ["RANK"] == "1"
-    time.sleep(14 if is_late and late_to == "meeting" else 0)
+    time.sleep(4 if is_late and late_to == "meeting" else 0)
     comm = plait.init()
-    time.sleep(14 if is_late and late_to == "call" else 0)
+    time.sleep(4 if is_late and late_to == "call" else 0)
     comm.barrier()
-    time.sleep(14 if is_late and late_to == "send" else 0)
+    time.sleep(4 if is_late and late_to == "send" else 0)
     word = np.ones(1, np.float32)
     if late_to == "send" and comm.rank != 2:
         comm.exchange_with(word, 1 - comm.rank)
     comm.barrier()
     emit({"rank": comm.rank})
+
+
+def hangs(task: dict[str, Any], emit: Emit) -> None:
+    """Rank 2 is late for the second call, is stopped before it or never makes it; or all idle."""
+    how, comm = task["how"], plait.init()
+    comm.barrier()
+    emit({"rank": comm.rank, "pid": os.getpid()})
+    if how == "idle":
+        time.sleep(2)
+    elif how == "stopped" and comm.rank == 2:
+        resume = f"import os, time; time.sleep(2.5); os.kill({os.getpid()}, {int(signal.SIGCONT)})"
+        with subprocess.Popen([sys.executable, "-c", resume]):
+            os.kill(os.getpid(), signal.SIGSTOP)
+    elif comm.rank == 2:
+        time.sleep(2.5 if how == "absent" else 600)
+    comm.all_reduce(np.ones(64, np.float32))
 
 
 def bad_call(task: dict[str, Any], emit: Emit) -> None:

@@ -234,6 +234,9 @@ class HostEngine : public CommEngine {
     fail();
   }
   bool has_broken_off() const noexcept override { return has_broken_off_; }
+  std::vector<FlightMemory> held() const override {
+    return {{"segment", sizeof(standin::Segment)}};
+  }
   void check() const override {
     if (has_broken_off_) throw Error(ErrorCode::driver_error, "an earlier call was refused");
     if (shared_->aborted.load()) throw Error(ErrorCode::aborted, "aborted");

@@ -37,7 +37,8 @@ inline constexpr std::size_t kMaxContributionFds = 4;
 /// Warns after warn_after_s, naming the missing ranks. job: this rank's launcher_job(). Ranks of
 /// two jobs are a mismatch; an empty job matches any.
 std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
-                                      const Deadline& deadline, double warn_after_s = kWaitWarningS,
+                                      const Deadline& deadline,
+                                      double warn_after_s = wait_warning_s(),
                                       const std::string& job = {});
 
 /// Returns the variables by which launchers name this process's job, a "NAME=value" per line.

@@ -1,20 +1,32 @@
-// Warns once per object about a wait over 10 s and names the rank waited for, so that users know
-// the rank to look at.
+// Warns once per object about a wait over PLAIT_WARN_S and names the rank waited for, so that users
+// know the rank to look at.
 #pragma once
 #include <cstdint>
 #include <string>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
+#include "plait/error.hpp"
 
 namespace plait {
 
-inline constexpr double kWaitWarningS = 10;  ///< longer than the start skew of a job's ranks
+/// Returns PLAIT_WARN_S, read once; the default is longer than the start skew of a job's ranks.
+inline double wait_warning_s() {
+  static const double found = [] {
+    try {
+      return read_env().warn_s;
+    } catch (const Error&) {  // the reader of all settings reports errors
+      return Env().warn_s;
+    }
+  }();
+  return found;
+}
 
 class WaitWarning {
  public:
-  explicit WaitWarning(double after_s = kWaitWarningS) : after_s_(after_s) {}
+  explicit WaitWarning(double after_s = wait_warning_s()) : after_s_(after_s) {}
 
   /// Starts a new wait, timed from the first look().
   void begin() { since_ns_ = 0; }

@@ -456,6 +456,11 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
   return *(last_offer_ = &offers_.add(key, made, [](const Offer&) {}));
 }
 
+std::vector<FlightMemory> GpuCalls::held() const {
+  const auto [small, large] = cuda_->arena_bytes();
+  return {{"arena", small}, {"large arena", large}};
+}
+
 bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }
 
 bool GpuCalls::wants_large_arena(const Request& request) {

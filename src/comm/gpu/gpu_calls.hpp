@@ -18,6 +18,7 @@
 #include "comm/gpu/gpu_group.hpp"
 #include "comm/shm/memory.hpp"
 #include "comm/trace/call_book.hpp"
+#include "comm/trace/flight.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "gpu/select/select.hpp"
 #include "plait/communicator.hpp"
@@ -70,6 +71,8 @@ class GpuCalls {
   const GpuGroup& group() const { return group_; }
   int ordinal() const { return options_.rank.device; }
   cuda::CudaRank& rank() const { return *cuda_; }
+  /// GPU memory that this rank holds, by part. Any thread.
+  std::vector<FlightMemory> held() const;
 
   /// Like Communicator::enqueue. A call that needs the large arena counts as a call of all ranks.
   void enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,

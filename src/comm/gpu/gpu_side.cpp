@@ -87,7 +87,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, HostSide& host, const PairO
   });
   if (agreed) throw AgreedError(*agreed);
   vote(*host_.joined().rendezvous, failure, "", {}, deadline);
-  if (options_.ranks > 1) watch(peers_, *this, ObserverCalls::look);
+  if (options_.ranks > 1) watch_peers();
 }
 
 /// Exchanges the liveness pages and pidfds as descriptors, so that no rank looks up a pid.
@@ -168,6 +168,7 @@ void GpuSide::enqueue(const Request& request, const void* input, void* output, v
     throw Error(ErrorCode::aborted,
                 text("this communicator's GPU side ended earlier: {}", cause()->what()));
   calls_->rank().check();
+  if (flight_ != nullptr) flight_->info().mine->enter(flight_call(request));
   calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
 
@@ -216,7 +217,8 @@ void GpuSide::look() {
   if (calls_->rank().should_allocate_large_arena()) calls_->rank().begin_large_arena();
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   // A rank with kernels that fail because of a lost peer names that peer itself.
-  if (caught && caught->code() != ErrorCode::peer_lost) fail(*caught);
+  if (caught && caught->code() != ErrorCode::peer_lost) return fail(*caught);
+  if (hang_->is_due()) query_once();
 }
 
 void GpuSide::check() {
@@ -273,6 +275,7 @@ GpuSide::~GpuSide() {
   }
   end_work();
   unwatch(*this);
+  end_flight();
   if (calls_ != nullptr) leave();
 }
 

@@ -13,6 +13,7 @@
 #include "comm/gpu/first_start.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/liveness/peer_watch.hpp"
+#include "comm/trace/hang.hpp"
 
 namespace plait {
 
@@ -58,6 +59,9 @@ class GpuSide : public DeviceSide, private PeerObserver {
   void bootstrap_peers(const Deadline& deadline);
   void lost(int rank, int process, Loss how) override;
   void look() override;
+  void query() override;
+  void watch_peers();
+  void end_flight();
   void fail_streams() noexcept override { calls_->rank().fail(); }
   void leave();
   std::string name_of(int rank) const;
@@ -73,6 +77,8 @@ class GpuSide : public DeviceSide, private PeerObserver {
   std::int64_t closed_ns_ = 0;  ///< set by closing: end of the wait for own work
   bool has_ended_ = false;      ///< this rank's work has ended, or the wait timed out
   std::shared_ptr<WatchedPeers> peers_;
+  std::unique_ptr<Flight> flight_;  ///< null for one rank
+  std::unique_ptr<HangWatch> hang_;
   /// This rank's slot on the process's liveness page; given back unless a deferred teardown takes
   /// the slot.
   struct LivenessSlot {

@@ -11,6 +11,34 @@
 
 namespace plait {
 
+namespace {
+
+FlightKind flight_kind(CallKind kind) {
+  switch (kind) {
+    case CallKind::collective: return FlightKind::collective;
+    case CallKind::plan: return FlightKind::plan;
+    case CallKind::barrier: return FlightKind::barrier;
+    case CallKind::exchange: return FlightKind::exchange;
+    case CallKind::counts: return FlightKind::counts;
+    case CallKind::adopt_device: return FlightKind::adopt_device;
+  }
+  return FlightKind::none;
+}
+
+FlightCall flight_call(const CallDescriptor& descriptor) {
+  FlightCall call;
+  call.kind = flight_kind(descriptor.kind);
+  call.collective = static_cast<std::uint8_t>(descriptor.collective);
+  call.type = static_cast<std::uint8_t>(descriptor.type);
+  call.op = static_cast<std::uint8_t>(descriptor.op);
+  call.root = descriptor.root;
+  call.count = descriptor.count;
+  call.counts_hash = descriptor.counts_hash;
+  return call;
+}
+
+}  // namespace
+
 void Controls::prepare(const Mapping& page, int rank) {
   auto& control = *reinterpret_cast<Control*>(page.base());
   control.magic = kControlMagic;
@@ -44,6 +72,7 @@ void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor,
     std::copy(counts->sends.begin(), counts->sends.end(), shown.begin());
     std::copy(counts->gets.begin(), counts->gets.end(), shown.begin() + kMaxRanks);
   }
+  mine().host_flight.enter(flight_call(descriptor));
   raise_for_all(entry.call, call);
 }
 
@@ -54,6 +83,7 @@ OwnCounts Controls::counts_of(int rank, std::uint32_t call) const {
 }
 
 void Controls::finish(std::uint32_t call) const {
+  mine().host_flight.end_all();
   std::atomic_ref<std::uint32_t>(mine().finished).store(call);
 }
 

@@ -11,6 +11,7 @@
 
 #include "comm/choose/descriptor.hpp"
 #include "comm/shm/memory.hpp"
+#include "comm/trace/flight_ring.hpp"
 #include "cpu/arena.hpp"
 #include "cpu/cpu.hpp"
 #include "plait/communicator.hpp"
@@ -41,6 +42,8 @@ struct Control {
   alignas(64) std::array<CallDescriptor, 2> calls;  ///< by call number mod 2
   /// For calls of CallKind::counts, by call number mod 2: OwnCounts, sends first, then receives.
   std::array<std::array<std::uint64_t, 2 * kMaxRanks>, 2> counts;
+  FlightRing host_flight;  ///< calls on host memory; FlightCall::number is the call number
+  FlightRing gpu_flight;   ///< calls on GPU memory, numbered by themselves
 };
 
 inline std::uint32_t load(const std::uint32_t& word) {
@@ -48,7 +51,7 @@ inline std::uint32_t load(const std::uint32_t& word) {
 }
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
-inline constexpr std::uint32_t kControlVersion = 8;
+inline constexpr std::uint32_t kControlVersion = 9;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
 /// All ranks' control pages as mapped by this rank. Copies refer to the same pages.

@@ -17,6 +17,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/trace/status.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -93,13 +94,17 @@ class PeerWatch {
   }
   LivenessPage* page() const { return page_.get(); }
 
-  void add(std::shared_ptr<WatchedPeers> peers, PeerObserver& by, ObserverCalls wants) {
+  /// Starts the thread, which answers `plait status` too.
+  void begin() {
+    StatusSocket::open();
     const std::lock_guard<std::mutex> hold(guard_);
     if (!runs_) quiet_thread([this] { run(); }).detach();
     runs_ = true;
-    if (wants == ObserverCalls::look_and_query && !queries_)
-      quiet_thread([this] { query(); }).detach();
-    queries_ |= wants == ObserverCalls::look_and_query;
+  }
+  void add(std::shared_ptr<WatchedPeers> peers, PeerObserver& by, ObserverCalls wants) {
+    begin();
+    const std::lock_guard<std::mutex> hold(guard_);
+    if (wants == ObserverCalls::look_and_query) begin_queries();
     all_.push_back({std::move(peers), &by, wants});
     changed_.notify_all();
     wake();
@@ -125,6 +130,10 @@ class PeerWatch {
       log(LogLevel::warn, -1, text("a rank that dies will not be noticed: {}", error.what()));
     }
   }
+  void begin_queries() {
+    if (!queries_) quiet_thread([this] { query(); }).detach();
+    queries_ = true;
+  }
   void wake() const {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
@@ -133,7 +142,8 @@ class PeerWatch {
     std::optional<LivenessFutex> liveness;
     if (page_ != nullptr) liveness.emplace(page_->liveness());
     for (;;) {
-      std::vector<pollfd> files{{wake_.get(), POLLIN, 0}};
+      // A file of -1 is ignored.
+      std::vector<pollfd> files{{wake_.get(), POLLIN, 0}, {StatusSocket::file(), POLLIN, 0}};
       int timeout_ms = -1;
       {
         const std::lock_guard<std::mutex> hold(guard_);
@@ -152,9 +162,15 @@ class PeerWatch {
       ::poll(files.data(), files.size(), timeout_ms);
       std::uint64_t count = 0;
       [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
+      if (files[1].revents != 0) StatusSocket::answer();
       // An observer in a callback cannot be removed meanwhile.
       const std::lock_guard<std::mutex> hold(guard_);
-      for (const WatchEntry& entry : all_) look(entry);
+      for (const WatchEntry& entry : all_) {
+        look(entry);
+        if (!entry.by->wants_query_.load()) continue;
+        begin_queries();
+        changed_.notify_all();
+      }
     }
   }
   static void look(const WatchEntry& entry) {
@@ -186,7 +202,7 @@ class PeerWatch {
   void query() {
     std::unique_lock<std::mutex> hold(guard_);
     const auto is_queried = [](const WatchEntry& entry) {
-      return entry.wants == ObserverCalls::look_and_query;
+      return entry.wants == ObserverCalls::look_and_query || entry.by->wants_query_.load();
     };
     for (;;) {
       await(changed_, hold, [&] { return std::any_of(all_.begin(), all_.end(), is_queried); });
@@ -194,6 +210,7 @@ class PeerWatch {
       for (const WatchEntry& entry : all_) {
         if (!is_queried(entry)) continue;
         queried_ = entry.by;
+        queried_->wants_query_.store(false);
         hold.unlock();
         queried_->query();
         hold.lock();
@@ -264,6 +281,8 @@ std::shared_ptr<WatchedPeers> open_peer_pages(
 void watch(std::shared_ptr<WatchedPeers> peers, PeerObserver& watched, ObserverCalls wants) {
   PeerWatch::mine().add(std::move(peers), watched, wants);
 }
+
+void answer_always() { PeerWatch::mine().begin(); }
 
 void unwatch(const PeerObserver& watched) noexcept {
   if (PeerWatch* const mine = PeerWatch::existing()) mine->remove(watched);

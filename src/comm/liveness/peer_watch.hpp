@@ -92,10 +92,13 @@ class PeerObserver {
  protected:
   /// Schedules fail_streams() after that time. Any thread; the first call counts.
   void fail_streams_in(double seconds);
+  /// Schedules a query() soon, in look() of an observer that does not ask for queries.
+  void query_once() { wants_query_.store(true); }
 
  private:
   friend class PeerWatch;
   const double grace_s_;
+  std::atomic<bool> wants_query_{false};
   std::atomic<std::int64_t> fails_ns_{0};  ///< 0 = not scheduled, -1 = done
 };
 
@@ -105,6 +108,8 @@ enum class ObserverCalls { process_ends, look, look_and_query };
 /// Watches the peers until unwatch().
 void watch(std::shared_ptr<WatchedPeers> peers, PeerObserver& watched,
            ObserverCalls wants = ObserverCalls::process_ends);
+/// Starts the watch thread without peers, so that `plait status` gets an answer at any time.
+void answer_always();
 /// Stops watching. The observer is not touched any more after the return: a running query() is
 /// awaited. Not allowed inside the observer's own callbacks.
 void unwatch(const PeerObserver& watched) noexcept;

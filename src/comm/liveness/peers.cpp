@@ -9,15 +9,19 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/trace/status.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
 namespace {
 
 constexpr std::int64_t kPollEveryNs = 5'000'000;
+/// A rank without a watch thread answers `plait status` itself, once it has waited so long.
+constexpr std::int64_t kAnswerAfterNs = 1'000'000'000;
 
 }  // namespace
 
@@ -113,7 +117,21 @@ void Peers::check(const std::string& waiting_for) {
   check_processes(waiting_for);
   if (remote_check_) remote_check_();
   if (interrupt_) interrupt_();
-  if (controls_ != nullptr) warning_.look(controls_->rank(), [&] { return waiting_for; });
+  if (controls_ != nullptr) warn(waiting_for);
+}
+
+/// Inside a call the recorders say more than the sentence does.
+void Peers::warn(const std::string& waiting_for) {
+  const FlightRing& mine = controls_->mine().host_flight;
+  if (hang_ == nullptr || mine.written() == mine.ended())
+    return warning_.look(controls_->rank(), [&] { return waiting_for; });
+  if (FlightRing::coarse_ns() - mine.last_entered_ns() > kAnswerAfterNs) {
+    StatusSocket::open();
+    StatusSocket::answer();
+  }
+  if (!hang_->is_due()) return;
+  const std::string line = hang_->look(CallsEnded::no, waiting_for);
+  if (!line.empty()) warn_unasked(controls_->rank(), line);
 }
 
 }  // namespace plait

@@ -14,6 +14,7 @@
 #include "comm/bootstrap/wait_warning.hpp"
 #include "comm/liveness/control.hpp"
 #include "comm/liveness/peer_watch.hpp"
+#include "comm/trace/hang.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -42,6 +43,9 @@ class Peers : public Watch {
     liveness_.store(liveness.get());
     owned_.push_back(std::move(liveness));
   }
+  /// Explains waits in calls by the ranks' flight recorders from here on; `info` outlives this
+  /// object.
+  void explain_by(const FlightInfo& info) { hang_ = std::make_unique<HangWatch>(info); }
   /// Rank names for error messages; default: the numbers.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   /// Called as often as processes are checked. Throws if a rank of another host has failed.
@@ -77,6 +81,7 @@ class Peers : public Watch {
   Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const;
   void check_processes(const std::string& waiting_for) const;
   void check_control_pages(const std::string& waiting_for) const;
+  void warn(const std::string& waiting_for);
 
   std::vector<Peer> peers_;
   const Controls* controls_ = nullptr;
@@ -85,6 +90,7 @@ class Peers : public Watch {
   std::uint32_t call_ = 0;
   std::int64_t next_poll_ns_ = 0;
   WaitWarning warning_;
+  std::unique_ptr<HangWatch> hang_;  ///< null until the communicator is complete
   std::atomic<bool> aborted_{false};
   std::function<bool()> meanwhile_;
   std::function<void()> interrupt_;

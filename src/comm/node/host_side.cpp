@@ -43,6 +43,36 @@ HostSide::~HostSide() {
   if (is_complete_ && is_owner()) joined_.controls.leave();
 }
 
+FlightInfo HostSide::flight_info() const {
+  FlightInfo info;
+  info.door = "native";
+  info.id = joined_.name;
+  info.rank = rank();
+  info.ranks = ranks();
+  info.keeps = std::make_shared<const Controls>(joined_.controls);
+  for (int place = 0; place < local_ranks(); ++place)
+    info.here.push_back(
+        {rank_of_place_[static_cast<std::size_t>(place)], peers_.pid_of(place), nullptr});
+  return info;
+}
+
+void HostSide::complete() {
+  FlightInfo info = flight_info();
+  info.memory = "host";
+  info.mine = &joined_.controls.mine().host_flight;
+  for (int place = 0; place < local_ranks(); ++place)
+    info.here[static_cast<std::size_t>(place)].ring = &joined_.controls.of(place).host_flight;
+  info.held = [this] {
+    return std::vector<FlightMemory>{
+        {"control pages", kControlBytes * static_cast<std::uint64_t>(local_ranks())},
+        {"arenas", held_bytes_.load(std::memory_order_relaxed)}};
+  };
+  flight_ = std::make_unique<Flight>(std::move(info));
+  peers_.explain_by(flight_->info());
+  if (ranks() > 1 && read_env().has("PLAIT_WARN_S")) answer_always();
+  is_complete_ = true;
+}
+
 int HostSide::place_of(int rank) const {
   const auto at = std::find(rank_of_place_.begin(), rank_of_place_.end(), rank);
   return at == rank_of_place_.end() ? -1 : static_cast<int>(at - rank_of_place_.begin());
@@ -152,6 +182,7 @@ void HostSide::ensure_arenas(const ArenaSizes& wanted) {
       deadline);
   arena_memory_ = std::move(fresh);
   arenas_.sizes = sizes;
+  held_bytes_.store(arena_bytes(sizes) * arena_memory_.size(), std::memory_order_relaxed);
   arenas_.base.assign(static_cast<std::size_t>(ranks()), nullptr);
   for (std::size_t place = 0; place < arena_memory_.size(); ++place)
     arenas_.base[static_cast<std::size_t>(rank_of_place_[place])] = arena_memory_[place].base();

@@ -15,6 +15,7 @@
 #include "base/forks.hpp"
 #include "comm/choose/choose.hpp"
 #include "comm/node/setup.hpp"
+#include "comm/trace/flight.hpp"
 #include "cpu/cpu.hpp"
 
 namespace plait {
@@ -30,7 +31,10 @@ class HostSide {
   /// Watches the liveness pages of ranks that take long to exit because of GPU memory.
   void watch(std::shared_ptr<const WatchedPeers> pages) { peers_.watch(std::move(pages)); }
   /// Called once the communicator is complete.
-  void complete() { is_complete_ = true; }
+  void complete();
+
+  /// Returns the ranks of this host, without rings: for the recorder of calls on GPU memory too.
+  FlightInfo flight_info() const;
 
   const CommunicatorOptions& options() const { return options_; }
   int rank() const { return options_.rank; }
@@ -107,7 +111,9 @@ class HostSide {
   NodeLibrary* library_ = nullptr;  ///< does the calls of a plan's join ops; null = none
   std::vector<Mapping> arena_memory_;
   bool is_complete_ = false;
-  std::uint32_t call_ = 0;  ///< number of the current or last call
+  std::atomic<std::uint64_t> held_bytes_{0};  ///< arenas of this node's ranks
+  std::unique_ptr<Flight> flight_;            ///< of calls on host memory; null until complete()
+  std::uint32_t call_ = 0;                    ///< number of the current or last call
 
  private:
   std::unique_lock<std::mutex> begin(std::mutex& calling);

@@ -254,7 +254,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   // The two ranks of a pair have other numbers in the larger communicator. pairs.cpp warns with
   // those numbers.
   const double warn_after_s =
-      pair == nullptr ? kWaitWarningS : std::numeric_limits<double>::infinity();
+      pair == nullptr ? wait_warning_s() : std::numeric_limits<double>::infinity();
   joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,
                                 deadline, warn_after_s, job_shown(options, env));
   Fd process;

@@ -108,6 +108,12 @@ class CudaRank : public EngineRank {
   /// peer's memory. Never blocks. knows_calls: if this rank does not order calls, whether the
   /// caller knows that all calls have ended; if not, all work on the GPU must end first.
   bool has_ended(bool knows_calls = true) noexcept;
+  /// Whether a call that this rank orders has not ended on the GPU. Any thread; takes no lock.
+  bool has_pending_calls() const noexcept { return marker_.is_ahead(); }
+  /// Bytes of this rank's arenas: the small and, once in use, the large. Any thread.
+  std::array<std::uint64_t, 2> arena_bytes() const {
+    return {arena_->bytes(), has_large_arena_.load() ? large_arena_->bytes() : 0};
+  }
   /// Unmaps the peers' memory. Only the destructor may follow. Waits for all work on the GPU.
   void unmap_peers() noexcept;
   Kernels& kernels() override { return *kernels_; }
@@ -226,8 +232,8 @@ class CudaRank : public EngineRank {
 
   CudaRankOptions options_;
   Group full_group_, small_group_;
-  ArenaTier tier_ = ArenaTier::full;  // Tier that prepare() works for.
-  bool has_large_arena_ = false;      // Calls may use the large arena.
+  ArenaTier tier_ = ArenaTier::full;          // Tier that prepare() works for.
+  std::atomic<bool> has_large_arena_{false};  // Calls may use the large arena.
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;

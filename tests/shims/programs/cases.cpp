@@ -614,14 +614,15 @@ std::string overhead(const TestJob& job, int rank) {
 
 using Cases = std::map<std::string, std::function<std::string(const TestJob&, int)>>;
 
-const Cases kBackgroundAndGroups = {
+const Cases kFurtherCases = {
     {"nonblocking", nonblocking},      {"split_later", child_later},
     {"shrink_later", child_later},     {"shrink_abort_later", child_later},
     {"group_later", child_later},      {"grow_later", grow_later},
     {"order_later", order_later},      {"group_streams", group_streams},
     {"group_mixed", group_streams},    {"group_mixed_later", group_streams},
     {"group_messages", group_streams}, {"launch_order", launch_order},
-    {"always_nccls", always_nccls},    {"random_messages", random_messages},
+    {"always_nccls", always_nccls},    {"overhead", overhead},
+    {"rank_order", rank_order},        {"churn", churn},
 };
 
 const Cases kCases = {
@@ -650,6 +651,7 @@ const Cases kCases = {
     {"others", others},
     {"groups", groups},
     {"messages", messages},
+    {"random_messages", random_messages},
     {"split", split},
     {"shrink", shrink},
     {"premul", premul},
@@ -668,8 +670,6 @@ const Cases kCases = {
     {"limited", limited},
     {"errors", errors},
     {"strict", strict},
-    {"rank_order", rank_order},
-    {"churn", churn},
     {"node_deaths", node_deaths},
     {"unseen", unseen},
     {"many_lives", many_lives},
@@ -687,14 +687,14 @@ const Cases kCases = {
     {"destroy_in_group", abort_in_group},
     {"abort_alongside_group", abort_in_group},
     {"abort_attaching", abort_attaching},
-    {"overhead", overhead},
 };
 
 }  // namespace
 
 std::string run_case(const TestJob& job, int rank) {
-  const auto found = kBackgroundAndGroups.find(job.name);
-  return (found == kBackgroundAndGroups.end() ? kCases.at(job.name) : found->second)(job, rank);
+  if (job.name.starts_with("hang_")) return hang(job, rank);
+  const auto found = kFurtherCases.find(job.name);
+  return (found == kFurtherCases.end() ? kCases.at(job.name) : found->second)(job, rank);
 }
 
 }  // namespace program

@@ -132,6 +132,8 @@ std::string large_arena_closed_early(const TestJob& job, int rank);
 /// Cases of sends and receives (message_cases.cpp).
 std::string messages(const TestJob& job, int rank);
 std::string random_messages(const TestJob& job, int rank);
+/// Cases of ranks that wait for others (hang_cases.cpp).
+std::string hang(const TestJob& job, int rank);
 /// Cases of communicators that end and ranks that die (end_cases.cpp).
 std::string node_deaths(const TestJob& job, int rank);
 std::string let_go_and_die(const TestJob& job, int rank);

@@ -1,0 +1,126 @@
+"""Asks running programs of this user for their communicators, over the sockets that
+src/comm/trace/status.cpp makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import plait
+
+ANSWER_S = 2.0
+Status = dict[str, Any]
+
+
+def _is_private(folder: Path) -> bool:
+    state = folder.lstat()
+    mine = state.st_uid == os.geteuid()
+    return mine and stat.S_ISDIR(state.st_mode) and state.st_mode & 0o077 == 0
+
+
+def _owner(asked: socket.socket) -> int:
+    """Returns the user of the process at the far end."""
+    size = struct.calcsize("3i")
+    return struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
+
+
+def _answer(path: Path) -> Status | None:
+    """Returns a process's answer. None if no process listens, or none answers in time."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.settimeout(ANSWER_S)
+        try:
+            asked.connect(str(path))
+            if _owner(asked) != os.geteuid():
+                return None
+            parts = []
+            while part := asked.recv(1 << 16):
+                parts.append(part)
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)  # of a process that was killed
+            return None
+        except OSError:
+            return None
+    return json.loads(b"".join(parts)) if parts else None
+
+
+def sockets(pid: int | None = None) -> dict[int, list[Path]]:
+    """Returns the sockets of running programs by process; a program has one for each of its
+    libraries of plait."""
+    folder = Path(plait._core.rendezvous_folder())
+    found: dict[int, list[Path]] = {}
+    if not _is_private(folder):
+        return found
+    for path in sorted(folder.glob("status-*")):
+        named = re.fullmatch(r"status-(\d+)(-\d)?", path.name)
+        if named and pid in (None, int(named[1])):
+            found.setdefault(int(named[1]), []).append(path)
+    return found
+
+
+def _joined(answers: Iterable[Status]) -> Status:
+    """Returns the answers of a process's libraries as one."""
+    first, *others = answers
+    more = [one for each in others for one in each["communicators"]]
+    return first | {"communicators": first["communicators"] + more}
+
+
+def ask(pid: int | None = None) -> tuple[list[Status], list[int]]:
+    """Returns the states of this user's programs, or of one, and the processes that did not
+    answer."""
+    states, silent = [], []
+    for process, paths in sockets(pid).items():
+        answers = [answer for path in paths if (answer := _answer(path)) is not None]
+        if answers:
+            states.append(_joined(answers))
+        elif any(path.exists() for path in paths):
+            silent.append(process)
+    return states, silent
+
+
+def state_of(pid: int) -> str:
+    """Returns "stopped", "dead" or "runs", by the kernel."""
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "dead"
+    return {"T": "stopped", "t": "stopped", "Z": "dead", "X": "dead"}.get(letter, "runs")
+
+
+def prometheus(states: list[Status]) -> str:
+    """Returns the states in Prometheus' text format."""
+    rows: dict[str, tuple[str, str, list[str]]] = {
+        "plait_calls_total": ("counter", "Calls that the rank has entered.", []),
+        "plait_behind_calls": ("gauge", "Calls that a rank is behind the furthest one.", []),
+        "plait_waiting_seconds": ("gauge", "Seconds for which the rank waits in a call.", []),
+        "plait_rank_up": ("gauge", "1 = the rank's process runs, 0 = stopped or dead.", []),
+        "plait_memory_bytes": ("gauge", "Memory that the communicator holds, by part.", []),
+    }
+
+    def add(name: str, value: float, **labels: object) -> None:
+        text = ",".join(f'{key}="{label}"' for key, label in labels.items())
+        rows[name][2].append(f"{name}{{{text}}} {value:g}")
+
+    for state in states:
+        for one in state["communicators"]:
+            common = {"pid": state["pid"], "door": one["door"], "communicator": one["id"]}
+            common |= {"memory": one["memory"]}
+            most = max((rank["number"] for rank in one["here"]), default=0)
+            add("plait_calls_total", one["number"], **common, rank=one["rank"])
+            waits = one["waits"]["seconds"] if one["waits"] else 0
+            add("plait_waiting_seconds", waits, **common, rank=one["rank"])
+            for rank in one["here"]:
+                add("plait_behind_calls", most - rank["number"], **common, rank=rank["rank"])
+                add("plait_rank_up", rank["state"] == "runs", **common, rank=rank["rank"])
+            for part, held in one["bytes"].items():
+                add("plait_memory_bytes", held, **common, rank=one["rank"], part=part)
+    lines = []
+    for name, (kind, meaning, values) in rows.items():
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *values]
+    return "\n".join(lines) + "\n"

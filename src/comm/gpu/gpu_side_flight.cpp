@@ -1,0 +1,33 @@
+// Records the calls on GPU memory, and explains them when they hang.
+#include "base/log.hpp"
+#include "comm/gpu/gpu_side.hpp"
+
+namespace plait {
+
+void GpuSide::watch_peers() {
+  const Controls& controls = host_.joined().controls;
+  FlightInfo info = host_.flight_info();
+  info.memory = "GPU";
+  info.mine = &controls.mine().gpu_flight;
+  for (int place = 0; place < controls.ranks(); ++place)
+    info.here[static_cast<std::size_t>(place)].ring = &controls.of(place).gpu_flight;
+  info.held = [this] { return calls_->held(); };
+  flight_ = std::make_unique<Flight>(std::move(info));
+  hang_ = std::make_unique<HangWatch>(flight_->info());
+  watch(peers_, *this, ObserverCalls::look);
+}
+
+/// `plait status` reads the memory of calls_, which leaves next.
+void GpuSide::end_flight() {
+  hang_.reset();
+  flight_.reset();
+}
+
+/// Asks the driver, since look() must not.
+void GpuSide::query() {
+  const bool is_open = calls_->rank().has_pending_calls();
+  const std::string line = hang_->look(is_open ? CallsEnded::no : CallsEnded::yes);
+  if (!line.empty()) warn_unasked(options_.rank, line);
+}
+
+}  // namespace plait

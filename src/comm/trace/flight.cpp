@@ -1,0 +1,79 @@
+// Keeps the list of registered communicators, and reads the rings of a communicator's ranks.
+#include "comm/trace/flight.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/forks.hpp"
+#include "base/hash.hpp"
+
+namespace plait {
+namespace {
+
+struct FlightList {
+  std::mutex guard;
+  std::vector<const Flight*> all;
+  std::uint32_t forks = forks_so_far();  ///< a forked child has none of the parent's communicators
+};
+
+/// Never destroyed: communicators may end during exit.
+FlightList& flight_list() {
+  static auto* const only = new FlightList;
+  return *only;
+}
+
+}  // namespace
+
+FlightCall flight_call(const Request& request) {
+  FlightCall call;
+  call.kind = FlightKind::collective;
+  call.collective = static_cast<std::uint8_t>(request.collective);
+  call.type = static_cast<std::uint8_t>(request.type);
+  call.op = static_cast<std::uint8_t>(request.op);
+  call.root = request.root;
+  call.count = request.count;
+  if (!request.counts.empty())
+    call.counts_hash =
+        hash_bytes(request.counts.data(), request.counts.size() * sizeof request.counts[0]);
+  return call;
+}
+
+Flight::Flight(FlightInfo info) : info_(std::move(info)) {
+  FlightList& list = flight_list();
+  const std::lock_guard<std::mutex> hold(list.guard);
+  if (list.forks != forks_so_far()) list.all.clear();
+  list.forks = forks_so_far();
+  list.all.push_back(this);
+}
+
+Flight::~Flight() {
+  FlightList& list = flight_list();
+  const std::lock_guard<std::mutex> hold(list.guard);
+  std::erase(list.all, this);
+}
+
+void for_each_flight(const std::function<void(const FlightInfo& info)>& look) {
+  FlightList& list = flight_list();
+  const std::lock_guard<std::mutex> hold(list.guard);
+  if (list.forks != forks_so_far()) return;
+  for (const Flight* const one : list.all) look(one->info());
+}
+
+std::vector<RankFlight> flights_of(const FlightInfo& info) {
+  std::vector<RankFlight> all;
+  for (const FlightRank& from : info.here) {
+    RankFlight to;
+    to.rank = from.rank;
+    to.pid = from.pid;
+    to.state = process_state(from.pid);
+    to.ended = from.ring->ended();
+    to.named = from.ring->named();
+    to.calls = from.ring->calls();
+    to.numbered = from.ring->numbered();
+    all.push_back(std::move(to));
+  }
+  return all;
+}
+
+}  // namespace plait

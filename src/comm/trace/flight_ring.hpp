@@ -1,0 +1,134 @@
+// Flight recorder: a ring of a rank's last 64 calls, in memory that the ranks of a host share. The
+// owner writes without a lock (6 ns a call); peers, the watch thread and `plait status` read.
+#pragma once
+#include <time.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace plait {
+
+enum class FlightKind : std::uint8_t {
+  none,
+  collective,
+  plan,
+  barrier,
+  exchange,
+  counts,  ///< a collective whose ranks know their own counts alone
+  adopt_device,
+  send,
+  receive
+};
+
+/// A recorded call.
+struct FlightCall {
+  FlightKind kind = FlightKind::none;
+  std::uint8_t collective = 0;  ///< Collective
+  std::uint8_t type = 0;        ///< DataType
+  std::uint8_t op = 0;          ///< ReduceOp
+  std::int32_t root = 0;        ///< of a message: the peer
+  std::uint64_t count = 0;      ///< elements; of a message: bytes
+  std::uint64_t counts_hash = 0;
+  std::uint64_t number = 0;     ///< sequence number of calls that all ranks make; 0 = a message
+  std::uint64_t index = 0;      ///< position among all records of the ring, from 1 on
+  std::int64_t entered_ns = 0;  ///< CLOCK_MONOTONIC, 4 ms coarse
+
+  bool is_message() const { return kind == FlightKind::send || kind == FlightKind::receive; }
+  /// Whether both ranks may make the call together.
+  bool matches(const FlightCall& other) const {
+    return kind == other.kind && collective == other.collective && type == other.type &&
+           op == other.op && root == other.root && count == other.count &&
+           counts_hash == other.counts_hash;
+  }
+};
+
+/// Zeroed shared memory is an empty ring. One thread writes at a time.
+class FlightRing {
+ public:
+  static constexpr std::size_t kCalls = 64;
+
+  /// Records a call that the rank enters. Numbers it, unless it is a message.
+  void enter(const FlightCall& call) {
+    const bool counts = !call.is_message();
+    const std::uint64_t number = numbered_.load(std::memory_order_relaxed) + (counts ? 1 : 0);
+    const std::uint64_t index = written_.load(std::memory_order_relaxed) + 1;
+    Record& record = calls_[index % kCalls];
+    record[0].store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    record[1].store(static_cast<std::uint64_t>(coarse_ns()), std::memory_order_relaxed);
+    record[2].store(call.count, std::memory_order_relaxed);
+    record[3].store(call.counts_hash, std::memory_order_relaxed);
+    record[4].store(counts ? number : 0, std::memory_order_relaxed);
+    record[5].store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32 |
+                        static_cast<std::uint64_t>(call.kind) << 24 |
+                        static_cast<std::uint64_t>(call.collective) << 16 |
+                        static_cast<std::uint64_t>(call.type) << 8 | call.op,
+                    std::memory_order_relaxed);
+    record[0].store(index, std::memory_order_release);
+    numbered_.store(number, std::memory_order_release);
+    written_.store(index, std::memory_order_release);
+  }
+  /// States that all calls up to the record have ended on this rank.
+  void end(std::uint64_t index) { ended_.store(index, std::memory_order_release); }
+  void end_all() { end(written()); }
+  /// States that this rank has named the call in a warning.
+  void name(std::uint64_t number) { named_.store(number, std::memory_order_release); }
+
+  std::uint64_t written() const { return written_.load(std::memory_order_acquire); }
+  std::uint64_t ended() const { return ended_.load(std::memory_order_acquire); }
+  std::uint64_t numbered() const { return numbered_.load(std::memory_order_acquire); }
+  std::uint64_t named() const { return named_.load(std::memory_order_acquire); }
+  /// When the rank entered its last call; 0 = no call yet. The owner's threads only.
+  std::int64_t last_entered_ns() const {
+    return static_cast<std::int64_t>(calls_[written() % kCalls][1].load(std::memory_order_relaxed));
+  }
+  /// Returns the calls that are in the ring, oldest first; without those that the owner overwrites
+  /// meanwhile.
+  std::vector<FlightCall> calls() const {
+    std::vector<FlightCall> found;
+    const std::uint64_t last = written();
+    for (std::uint64_t index = last > kCalls ? last - kCalls + 1 : 1; index <= last; ++index)
+      if (const std::optional<FlightCall> call = read(index)) found.push_back(*call);
+    return found;
+  }
+
+  static std::int64_t coarse_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  }
+
+ private:
+  using Word = std::atomic<std::uint64_t>;
+  static_assert(Word::is_always_lock_free);
+  /// Index (0 while written), time, count, hash of counts, number, and the rest.
+  struct alignas(64) Record : std::array<Word, 6> {};
+
+  std::optional<FlightCall> read(std::uint64_t index) const {
+    const Record& record = calls_[index % kCalls];
+    if (record[0].load(std::memory_order_acquire) != index) return std::nullopt;
+    FlightCall call;
+    call.index = index;
+    call.entered_ns = static_cast<std::int64_t>(record[1].load(std::memory_order_relaxed));
+    call.count = record[2].load(std::memory_order_relaxed);
+    call.counts_hash = record[3].load(std::memory_order_relaxed);
+    call.number = record[4].load(std::memory_order_relaxed);
+    const std::uint64_t rest = record[5].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (record[0].load(std::memory_order_relaxed) != index) return std::nullopt;
+    call.root = static_cast<std::int32_t>(rest >> 32);
+    call.kind = static_cast<FlightKind>(rest >> 24 & 0xff);
+    call.collective = static_cast<std::uint8_t>(rest >> 16);
+    call.type = static_cast<std::uint8_t>(rest >> 8);
+    call.op = static_cast<std::uint8_t>(rest);
+    return call;
+  }
+
+  Word written_{0}, ended_{0}, numbered_{0}, named_{0};
+  std::array<Record, kCalls> calls_{};
+};
+
+}  // namespace plait

@@ -1,0 +1,183 @@
+// The answer is one JSON document, after which the connection is closed: whoever asks sends
+// nothing.
+#include "comm/trace/status.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/threads.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
+#include "comm/bootstrap/vote.hpp"
+#include "comm/bootstrap/wait_warning.hpp"
+#include "comm/trace/hang.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr double kAnswerS = 5;  ///< for a reader that does not read
+
+std::string quoted(const std::string& word) {
+  std::string made = "\"";
+  for (const char letter : word) {
+    if (letter == '"' || letter == '\\') made += '\\';
+    made += static_cast<unsigned char>(letter) < ' ' ? ' ' : letter;
+  }
+  return made + '"';
+}
+
+/// Joins the items that `print` makes of a list, by commas.
+template <class List, class Print>
+std::string each(const List& list, const Print& print) {
+  std::string made;
+  for (const auto& one : list) made += (made.empty() ? "" : ",") + print(one);
+  return made;
+}
+
+const char* name_of(ProcessState state) {
+  switch (state) {
+    case ProcessState::runs: return "runs";
+    case ProcessState::stopped: return "stopped";
+    case ProcessState::dead: return "dead";
+  }
+  return "?";
+}
+
+double seconds_since(std::int64_t then_ns, std::int64_t now) {
+  return static_cast<double>(now - then_ns) * 1e-9;
+}
+
+std::string call_json(const FlightCall& call, std::uint64_t ended, std::int64_t now) {
+  return text("{{\"index\":{},\"number\":{},\"call\":{},\"seconds_ago\":{},\"ended\":{}}}",
+              call.index, call.number, quoted(call_text(call)), seconds_since(call.entered_ns, now),
+              call.index <= ended ? "true" : "false");
+}
+
+std::string rank_json(const RankFlight& rank, std::int64_t now) {
+  return text("{{\"rank\":{},\"pid\":{},\"state\":\"{}\",\"number\":{},\"last\":{}}}", rank.rank,
+              rank.pid, name_of(rank.state), rank.numbered,
+              rank.calls.empty() ? "null" : call_json(rank.calls.back(), rank.ended, now));
+}
+
+/// A call on GPU memory may have ended unseen, so there only a visible cause counts as a wait.
+std::string wait_json(const FlightInfo& info, const std::vector<RankFlight>& ranks,
+                      std::int64_t now) {
+  const Hang hang = explain_hang(ranks, info.rank, info.ranks, now);
+  if (hang.call.empty() || (!hang.has_cause && info.memory != "host")) return "null";
+  return text("{{\"in\":{},\"reason\":{},\"seconds\":{}}}", quoted(hang.call), quoted(hang.reason),
+              seconds_since(info.mine->last_entered_ns(), now));
+}
+
+std::string communicator_json(const FlightInfo& info) {
+  const std::int64_t now = now_ns();
+  const std::vector<RankFlight> ranks = flights_of(info);
+  const std::vector<FlightMemory> held = info.held ? info.held() : std::vector<FlightMemory>();
+  std::string calls;
+  for (const RankFlight& one : ranks)
+    if (one.rank == info.rank)
+      calls =
+          each(one.calls, [&](const FlightCall& call) { return call_json(call, one.ended, now); });
+  return text(
+      "{{\"door\":{},\"id\":{},\"name\":{},\"memory\":{},\"rank\":{},\"ranks\":{},\"number\":{},"
+      "\"waits\":{},\"here\":[{}],\"calls\":[{}],\"bytes\":{{{}}}}}",
+      quoted(info.door), quoted(info.id), quoted(info.name), quoted(info.memory), info.rank,
+      info.ranks, info.mine->numbered(), wait_json(info, ranks, now),
+      each(ranks, [&](const RankFlight& one) { return rank_json(one, now); }), calls,
+      each(held,
+           [](const FlightMemory& one) { return text("{}:{}", quoted(one.part), one.bytes); }));
+}
+
+/// Of a process. Never destroyed; a forked child makes a new one.
+struct OpenSocket {
+  std::string path;
+  Fd listener;
+  const pid_t owner = ::getpid();
+};
+
+std::atomic<OpenSocket*> open_socket{nullptr};
+
+OpenSocket* mine() noexcept {
+  OpenSocket* const found = open_socket.load();
+  return found != nullptr && found->owner == ::getpid() ? found : nullptr;
+}
+
+void listen_in(OpenSocket& made) {
+  const std::string usual = text("{}/status-{}", rendezvous_folder(), ::getpid());
+  for (const char* const suffix : {"", "-2", "-3"}) {
+    made.path = usual + suffix;
+    made.listener = listen_at(made.path, 8);
+    if (!made.listener.valid()) continue;
+    ::chmod(made.path.c_str(), 0600);  // the folder admits no other user meanwhile
+    return;
+  }
+}
+
+void send_status(const Fd& asker) {
+  check_peer_uid(asker.get(), ::geteuid());
+  const std::string answer = status_json();
+  const Deadline deadline{deadline_in(kAnswerS), nullptr};
+  for (std::size_t sent = 0; sent < answer.size();) {
+    if (!wait_socket(asker.get(), POLLOUT, deadline)) return;
+    const ssize_t one =
+        ::send(asker.get(), answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
+    if (one > 0) sent += static_cast<std::size_t>(one);
+    if (one < 0 && errno != EAGAIN && errno != EINTR) return;
+  }
+}
+
+[[gnu::destructor]] void remove_socket() {
+  if (const OpenSocket* const made = mine()) ::unlink(made->path.c_str());
+}
+
+}  // namespace
+
+std::string status_json() {
+  std::string communicators;
+  for_each_flight([&](const FlightInfo& info) {
+    communicators += (communicators.empty() ? "\n" : ",\n") + communicator_json(info);
+  });
+  return text(
+      "{{\"schema\":\"plait.status/1\",\"pid\":{},\"version\":{},\"warn_s\":{},\"communicators\":"
+      "[{}]}}\n",
+      ::getpid(), quoted(PLAIT_VERSION), wait_warning_s(), communicators);
+}
+
+void StatusSocket::open() noexcept {
+  static std::mutex guard;
+  const std::lock_guard<std::mutex> hold(guard);
+  if (mine() != nullptr) return;
+  auto* const made = new OpenSocket;
+  const std::optional<Error> failure = attempt([&] { listen_in(*made); });
+  if (failure) log(LogLevel::info, -1, text("no `plait status`: {}", failure->what()));
+  open_socket.store(made);
+}
+
+int StatusSocket::file() noexcept {
+  const OpenSocket* const made = mine();
+  return made == nullptr ? -1 : made->listener.get();
+}
+
+void StatusSocket::answer() noexcept {
+  const int listener = file();
+  if (listener < 0) return;
+  for (;;) {
+    const int asker = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (asker < 0) return;
+    static_cast<void>(attempt([&] {
+      auto held = std::make_shared<Fd>(asker);
+      quiet_thread([held] { static_cast<void>(attempt([&] { send_status(*held); })); }).detach();
+    }));
+  }
+}
+
+}  // namespace plait

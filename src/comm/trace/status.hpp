@@ -1,0 +1,26 @@
+// Answers `plait status`: a private socket per process, and the state of its communicators as JSON.
+#pragma once
+#include <string>
+
+#include "comm/bootstrap/socket.hpp"
+
+namespace plait {
+
+/// Returns the process's communicators, their ranks and last calls, and who waits for whom
+/// (schema plait.status/1, docs/hangs.md). Reads memory alone: waits for no rank and no driver.
+std::string status_json();
+
+/// The socket at which this process answers: status-PID in the folder of rendezvous sockets (0700),
+/// with mode 0600. A process with several libraries of plait has status-PID-2 too.
+class StatusSocket {
+ public:
+  /// Makes the socket if this process has none, in the calling thread. Logs a failure.
+  static void open() noexcept;
+  /// Descriptor that becomes readable when someone asks; -1 = no socket.
+  static int file() noexcept;
+  /// Answers those who ask, each in a thread, so that the caller waits for none. Processes of other
+  /// users get no answer.
+  static void answer() noexcept;
+};
+
+}  // namespace plait

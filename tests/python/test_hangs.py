@@ -1,0 +1,132 @@
+"""Tests what waiting CPU ranks say, and `plait status` over the programs' private sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from plait import launch, running
+
+FOLDER = str(Path(__file__).parent)
+PLAIT = [sys.executable, "-m", "plait"]
+
+
+def _lines(err: str) -> list[str]:
+    return [line.partition("PLAIT WARN ")[2] for line in err.splitlines() if " s so far" in line]
+
+
+@pytest.mark.parametrize("how", ["absent", "stopped"])
+def test_a_waiting_rank_names_who_is_missing(capfd, how):
+    env = {"PLAIT_DEBUG": "", "PLAIT_WARN_S": "0.5"}
+    job = launch.start("rank_programs:hangs", 3, {"how": how}, env, FOLDER)
+    rows = {row["rank"]: row["pid"] for row in job.lines()}
+    assert job.wait() == [0, 0, 0]
+    lines = _lines(capfd.readouterr().err)
+    assert len(lines) == 1, lines
+    state = ", stopped (SIGSTOP or a debugger)" if how == "stopped" else ""
+    assert lines[0].startswith(
+        "rank 0 waits for rank 2 to enter call 2 (all_reduce of 64 fp32, sum, root 0): "
+    )
+    assert float(lines[0].partition("root 0): ")[2].partition(" s")[0]) < 2.4
+    assert "; entered by ranks 0, 1 alone; " in lines[0]
+    assert f"; rank 2 (pid {rows[2]}{state}) was last in call 1 (barrier), " in lines[0]
+
+
+def _status(*arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")}
+    return subprocess.run([*PLAIT, "status", *arguments], capture_output=True, text=True, env=env)
+
+
+def _state_of(pid: int) -> dict:
+    """Asks until the rank waits for someone."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        states, _ = running.ask(pid)
+        if states and states[0]["communicators"] and states[0]["communicators"][0]["waits"]:
+            return states[0]
+        time.sleep(0.1)
+    raise AssertionError(f"process {pid} says nothing")
+
+
+@pytest.fixture
+def waiting_job():
+    """Three ranks, of which the last never enters the second call; without a watch thread."""
+    env = {"PLAIT_DEBUG": "NONE"}
+    job = launch.start("rank_programs:hangs", 3, {"how": "never"}, env, FOLDER)
+    lines = job.lines()
+    pids = {}
+    while len(pids) < 3:
+        row = next(lines)
+        pids[row["rank"]] = row["pid"]
+    yield pids
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+    job.wait()
+    for pid in pids.values():
+        running.ask(pid)  # removes the socket of a killed process
+        assert running.sockets(pid) == {}
+
+
+def test_status_of_a_rank_that_waits(waiting_job):
+    pids = waiting_job
+    state = _state_of(pids[0])
+    assert state["schema"] == "plait.status/1" and state["pid"] == pids[0]
+    one = state["communicators"][0]
+    assert one["door"] == "native" and one["memory"] == "host"
+    assert (one["rank"], one["ranks"], one["number"]) == (0, 3, 2)
+    assert [call["call"] for call in one["calls"]] == ["barrier", "all_reduce of 64 fp32, sum"]
+    assert [call["ended"] for call in one["calls"]] == [True, False]
+    assert one["waits"]["in"] == "call 2 (all_reduce of 64 fp32, sum)"
+    assert f"rank 2 (pid {pids[2]}) was last in call 1 (barrier)" in one["waits"]["reason"]
+    assert [rank["number"] for rank in one["here"]] == [2, 2, 1]
+    assert one["bytes"]["control pages"] > 0
+    path = running.sockets(pids[0])[pids[0]][0]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    shown = _status(str(pids[0]), "--calls")
+    assert shown.returncode == 0, shown.stderr
+    assert f"process {pids[0]}: rank 0 of 3, communicator " in shown.stdout
+    assert "s in call 2 (all_reduce of 64 fp32, sum); entered by ranks 0, 1 alone" in shown.stdout
+    assert json.loads(_status(str(pids[0]), "--json").stdout)[0]["pid"] == pids[0]
+
+    metrics = _status(str(pids[0]), "--prom").stdout
+    labels = f'pid="{pids[0]}",door="native",communicator="{one["id"]}",memory="host"'
+    assert f'plait_calls_total{{{labels},rank="0"}} 2\n' in metrics
+    assert f'plait_behind_calls{{{labels},rank="2"}} 1\n' in metrics
+    assert "# TYPE plait_waiting_seconds gauge\n" in metrics
+
+
+def test_status_of_a_stopped_rank_and_of_none(waiting_job):
+    pids = waiting_job
+    _state_of(pids[1])
+    os.kill(pids[1], signal.SIGSTOP)
+    try:
+        shown = _status(str(pids[1]))
+        assert shown.returncode != 0
+        assert f"process {pids[1]} is stopped: ask another rank's process" in shown.stderr
+        here = _state_of(pids[0])["communicators"][0]["here"]
+        assert [rank["state"] for rank in here] == ["runs", "stopped", "runs"]
+    finally:
+        os.kill(pids[1], signal.SIGCONT)
+    assert "found no socket" in _status("1").stderr
+
+
+def test_a_program_that_asks_for_it_answers_between_calls():
+    job = launch.start("rank_programs:hangs", 3, {"how": "idle"}, {"PLAIT_WARN_S": "20"}, FOLDER)
+    lines = job.lines()
+    row = next(lines)
+    states, _ = running.ask(row["pid"])
+    assert states[0]["communicators"][0]["waits"] is None
+    assert states[0]["warn_s"] == 20
+    assert len(list(lines)) == 2
+    assert job.wait() == [0, 0, 0]
+    assert running.sockets(row["pid"]) == {}  # gone with the program

@@ -1,0 +1,78 @@
+"""Tests the line by which a rank under NCCL explains a hang: its text, its time, and that one rank
+says it once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+WARN_S = 0.5
+MESSAGES = {"STANDIN_MESSAGES": "1"}
+
+
+def _lines(run_case, case: str, env: dict[str, str] | None = None) -> tuple[list[str], list[int]]:
+    """Returns the lines of a case of three ranks without host, process and thread, and the pids of
+    the ranks that ended."""
+    rows = run_case(case, 3, env={"PLAIT_WARN_S": str(WARN_S), **(env or {})})
+    found = re.findall(r"PLAIT WARN (.*)", run_case.stderr)
+    return found, [row["pid"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("case", "state"), [("hang_absent", ""), ("hang_stopped", ", stopped (SIGSTOP or a debugger)")]
+)
+def test_an_absent_rank_is_named(run_case, case, state):
+    lines, pids = _lines(run_case, case)
+    assert len(lines) == 1, lines
+    wanted = (
+        r"rank 0 waits in call 2 \(all_reduce of 16 int32, sum\) on communicator \S+: (\S+) s so "
+        r"far; entered by ranks 0, 1 alone; "
+    )
+    said = re.match(wanted, lines[0])
+    assert said is not None, lines
+    assert WARN_S - 0.1 <= float(said[1]) < 2.4  # before the rank comes
+    assert (
+        f"rank 2 (pid {pids[2]}{state}) was last in call 1 (all_reduce of 8 int32, sum), "
+        in lines[0]
+    )
+    assert lines[0].endswith(f"`plait status {pids[0]}` shows more")
+
+
+@pytest.mark.parametrize(
+    ("case", "unlike"),
+    [
+        ("hang_count", "makes all_reduce of 16 int32, sum, rank 1 all_reduce of 32 int32, sum"),
+        ("hang_root", "makes broadcast of 8 int32, root 0, rank 1 broadcast of 8 int32, root 1"),
+        ("hang_order", "makes all_reduce of 16 int32, sum, rank 1 broadcast of 8 int32, root 0"),
+    ],
+)
+def test_unlike_calls_are_said_as_such(run_case, case, unlike):
+    lines, pids = _lines(run_case, case)
+    assert len(lines) == 1, lines
+    assert f"; calls 2 are unlike: rank 0 {unlike}" in lines[0]
+    order = "; rank 1 makes rank 0's call 2 as call 3: the order is unlike"
+    assert (order in lines[0]) == (case == "hang_order")
+    assert f"; rank 2 (pid {pids[2]}) was last in call 1 (" in lines[0]
+
+
+def test_a_dead_rank_is_named(run_case):
+    lines, _ = _lines(run_case, "hang_dead")
+    assert len(lines) == 1, lines
+    assert re.match(
+        r"rank 2 \(process \d+\) has died: calls on communicator \S+ fail from here on; the rank "
+        r"was last in call 1 \(all_reduce of 8 int32, sum\), ",
+        lines[0],
+    ), lines
+
+
+def test_a_rank_without_its_message_is_named(run_case):
+    lines, pids = _lines(run_case, "hang_message", MESSAGES)
+    assert len(lines) == 1, lines
+    assert "rank 0 waits in a receive of 64 bytes from rank 2 on communicator " in lines[0]
+    assert f"; rank 2 (pid {pids[2]}) was last in call 1 (" in lines[0]
+
+
+def test_a_program_that_only_idles_is_not_accused(run_case):
+    run_case("hang_idle", 3, env={"PLAIT_WARN_S": "0.2"})
+    assert "PLAIT WARN" not in run_case.stderr

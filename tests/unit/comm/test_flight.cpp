@@ -1,0 +1,254 @@
+// Tests flight recorders and the texts that explain a hang: absent ranks, unlike counts and orders,
+// dead and stopped ranks, and who says it when.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/text.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "comm/liveness/flight_page.hpp"
+#include "comm/trace/hang.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+FlightCall call_of(Collective collective, std::uint64_t count, int root = 0) {
+  Request request;
+  request.collective = collective;
+  request.count = count;
+  request.root = root;
+  return flight_call(request);
+}
+
+FlightCall sum_of(std::uint64_t count) { return call_of(Collective::all_reduce, count); }
+
+/// Rings of ranks that are this process, as seen by each rank.
+struct Job {
+  explicit Job(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) rings.push_back(std::make_unique<FlightRing>());
+  }
+  FlightInfo of(int me) const {
+    FlightInfo info;
+    info.rank = me;
+    info.ranks = static_cast<int>(rings.size());
+    info.mine = rings[static_cast<std::size_t>(me)].get();
+    for (int rank = 0; rank < info.ranks; ++rank)
+      info.here.push_back({rank, rank == elsewhere ? pid : ::getpid(),
+                           rings[static_cast<std::size_t>(rank)].get()});
+    return info;
+  }
+  void enter(int rank, const FlightCall& call) {
+    rings[static_cast<std::size_t>(rank)]->enter(call);
+  }
+  Hang seen_by(int me) const {
+    const FlightInfo info = of(me);
+    return explain_hang(flights_of(info), me, info.ranks, now_ns());
+  }
+  std::vector<std::unique_ptr<FlightRing>> rings;
+  int elsewhere = -1;  ///< the rank that is another process
+  int pid = 0;
+};
+
+/// Another process that only sleeps.
+struct Sleeper {
+  Sleeper() : pid(::fork()) {
+    if (pid == 0)
+      for (;;) ::pause();
+  }
+  ~Sleeper() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  const pid_t pid;
+};
+
+bool has(const std::string& whole, const std::string& part) {
+  return whole.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a ring keeps the last 64 calls in order, and numbers all but messages") {
+  FlightRing ring;
+  CHECK(ring.calls().empty());
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    ring.enter(sum_of(i));
+    if (i == 99) ring.enter({.kind = FlightKind::send, .root = 3, .count = 8});
+  }
+  const std::vector<FlightCall> calls = ring.calls();
+  REQUIRE(calls.size() == FlightRing::kCalls);
+  CHECK(calls.back().number == 100);
+  CHECK(calls.back().count == 100);
+  CHECK(calls.back().index == 101);
+  CHECK(calls[62].number == 0);
+  CHECK(calls[62].is_message());
+  CHECK(calls[61].number == 99);
+  CHECK(calls.front().index == 38);
+  CHECK(ring.numbered() == 100);
+  CHECK(now_ns() - calls.back().entered_ns < 10'000'000'000);
+  CHECK(ring.last_entered_ns() == calls.back().entered_ns);
+}
+
+TEST_CASE("a reader gets whole records while the owner writes") {
+  FlightRing ring;
+  std::atomic<bool> ends{false};
+  std::thread owner([&] {
+    for (std::uint64_t i = 1; !ends.load(); ++i)
+      ring.enter(call_of(Collective::broadcast, i, static_cast<int>(i % 1000)));
+  });
+  for (int round = 0; round < 300; ++round)
+    for (const FlightCall& call : ring.calls()) {
+      REQUIRE(call.count == call.number);
+      REQUIRE(call.index == call.number);
+      REQUIRE(call.root == static_cast<int>(call.number % 1000));
+    }
+  ends.store(true);
+  owner.join();
+}
+
+TEST_CASE("a peer reads the page by process and file number") {
+  const FlightPage mine;
+  mine.ring().enter(sum_of(5));
+  const FlightPage seen(mine.shown());
+  CHECK(seen.process() == ::getpid());
+  REQUIRE(seen.ring().calls().size() == 1);
+  CHECK(seen.ring().calls()[0].count == 5);
+  CHECK_THROWS_AS(FlightPage("nothing"), Error);
+  CHECK_THROWS_AS(FlightPage(text("{} 0", ::getpid())), Error);  // no page
+}
+
+TEST_CASE("an absent rank is named, with its last call") {
+  Job job(3);
+  for (int rank = 0; rank < 3; ++rank) job.enter(rank, call_of(Collective::all_gather, 8));
+  job.rings[0]->end_all();
+  job.enter(0, sum_of(1024));
+  job.enter(1, sum_of(1024));
+  const Hang hang = job.seen_by(0);
+  CHECK(hang.has_cause);
+  CHECK(hang.number == 2);
+  CHECK(hang.call == "call 2 (all_reduce of 1024 fp32, sum)");
+  CHECK(has(hang.reason, text("entered by ranks 0, 1 alone; rank 2 (pid {}) was last in call 1 "
+                              "(all_gather of 8 fp32), 0 s ago",
+                              ::getpid())));
+  CHECK(job.seen_by(2).reason == "entered by all ranks");  // in its own call
+}
+
+TEST_CASE("a rank that has made no call is absent") {
+  Job job(2);
+  job.enter(1, call_of(Collective::broadcast, 8, 1));
+  CHECK(job.seen_by(1).call == "call 1 (broadcast of 8 fp32, root 1)");
+  CHECK(has(job.seen_by(1).reason, text("rank 0 (pid {}) has made no call", ::getpid())));
+  CHECK(job.seen_by(0).call.empty());
+}
+
+TEST_CASE("unlike counts, types, operations and roots are said as such") {
+  Request other;
+  other.count = 16;
+  other.type = DataType::bf16;
+  other.op = ReduceOp::max;
+  for (const FlightCall& unlike : {sum_of(32), flight_call(other), call_of(Collective::reduce, 16),
+                                   call_of(Collective::reduce, 16, 1)}) {
+    Job job(2);
+    job.enter(0, sum_of(16));
+    job.enter(1, unlike);
+    const Hang hang = job.seen_by(0);
+    CHECK(hang.has_cause);
+    CHECK(hang.reason ==
+          text("calls 1 are unlike: rank 0 makes all_reduce of 16 fp32, sum, rank 1 {}",
+               call_text(unlike)));
+  }
+}
+
+TEST_CASE("an unlike order is said as such") {
+  Job job(2);
+  for (const std::uint64_t count : {7, 16, 32}) job.enter(0, sum_of(count));
+  for (const std::uint64_t count : {7, 32, 16}) job.enter(1, sum_of(count));
+  const Hang hang = job.seen_by(0);
+  CHECK(hang.number == 2);
+  CHECK(has(hang.reason,
+            "calls 2 are unlike: rank 0 makes all_reduce of 16 fp32, sum, rank 1 "
+            "all_reduce of 32 fp32, sum"));
+  CHECK(has(hang.reason, "; rank 1 makes rank 0's call 2 as call 3: the order is unlike"));
+}
+
+TEST_CASE("stopped and dead ranks are said as such") {
+  Sleeper other;
+  Job job(2);
+  job.elsewhere = 1, job.pid = other.pid;
+  for (int rank = 0; rank < 2; ++rank) job.enter(rank, sum_of(4));
+  CHECK(!job.seen_by(0).has_cause);
+  ::kill(other.pid, SIGSTOP);
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(other.pid), &info, WSTOPPED | WNOWAIT);
+  CHECK(
+      job.seen_by(0).reason ==
+      text("entered by all ranks; rank 1 (pid {}) is stopped (SIGSTOP or a debugger)", other.pid));
+  job.enter(0, sum_of(8));
+  CHECK(
+      has(job.seen_by(0).reason,
+          text("; rank 1 (pid {}, stopped (SIGSTOP or a debugger)) was last in call 1 (all_reduce "
+               "of 4 fp32, sum)",
+               other.pid)));
+  ::kill(other.pid, SIGKILL);
+  ::waitid(P_PID, static_cast<id_t>(other.pid), &info, WEXITED | WNOWAIT);
+  CHECK(has(job.seen_by(0).reason, text("; rank 1 (pid {}, dead) was last", other.pid)));
+}
+
+TEST_CASE("a rank that waits for a message names the peer's last call") {
+  Job job(2);
+  for (int rank = 0; rank < 2; ++rank) job.enter(rank, sum_of(4));
+  job.enter(0, {.kind = FlightKind::receive, .root = 1, .count = 64});
+  const Hang hang = job.seen_by(0);
+  CHECK(hang.call == "a receive of 64 bytes from rank 1");
+  CHECK(hang.has_cause);
+  CHECK(has(hang.reason, "was last in call 1 (all_reduce of 4 fp32, sum)"));
+  job.enter(1, {.kind = FlightKind::send, .root = 0, .count = 64});
+  CHECK(!job.seen_by(0).has_cause);
+}
+
+TEST_CASE("a line comes once a call, by the lowest waiting rank, after the time") {
+  Job job(3);
+  const FlightInfo first = job.of(0), second = job.of(1);
+  HangWatch of_first(first, 0.2), of_second(second, 0.2);
+  job.enter(0, sum_of(4));
+  job.enter(1, sum_of(4));
+  CHECK(!of_first.is_due());
+  std::this_thread::sleep_for(std::chrono::milliseconds(260));
+  CHECK(of_first.is_due());
+  CHECK(of_second.look(CallsEnded::no).empty() ==
+        (now_ns() - second.mine->last_entered_ns() < 240'000'000));
+  const std::string line = of_first.look(CallsEnded::no);
+  const bool was_second = second.mine->named() == 1;  // on a slow machine it comes first
+  CHECK(line.empty() == was_second);
+  if (!was_second) {
+    CHECK(has(line, "rank 0 waits in call 1 (all_reduce of 4 fp32, sum): 0."));
+    CHECK(has(line, " s so far; entered by ranks 0, 1 alone; rank 2 (pid "));
+    CHECK(has(line, text("; `plait status {}` shows more", ::getpid())));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  CHECK(of_first.look(CallsEnded::no).empty());
+  CHECK(of_second.look(CallsEnded::no).empty());
+  CHECK(!of_first.is_due());
+  job.enter(2, sum_of(4));
+  CHECK(of_first.look(CallsEnded::yes).empty());
+  CHECK(first.mine->ended() == 1);
+}
+
+TEST_CASE("a wait without a visible cause is named late, and not while a graph may run") {
+  Job job(2);
+  const FlightInfo info = job.of(0);
+  HangWatch watch(info, 0.05);
+  for (int rank = 0; rank < 2; ++rank) job.enter(rank, sum_of(4));
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  CHECK(watch.look(CallsEnded::unknown).empty());
+  CHECK(has(watch.look(CallsEnded::no), "entered by all ranks"));
+}
