@@ -56,6 +56,7 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     assert '<meta name="viewport" content="width=device-width' in text
     # Wide tables scroll in separate boxes.
     assert text.count('<div class="wide"><table') == 5
+    assert "1 of 1 claims of papers that must hold do" in text
     assert ">holds</th>" in text and "<td>yes</td>" in text
     recorded = text.split("Measured bandwidth")[1]
     assert "<td>ring</td>" in recorded and ">31.5</td>" in recorded

@@ -45,7 +45,7 @@ def evidence_table(rows: list[Any]) -> str:
         body.append([text(cell) for cell in cells])
         fails.append(not row.ok)
     head = ("id", "kind", "experiment", "claim", "simulated", "deviation", "holds", "reason")
-    return table(head, body, fails)
+    return table(head, body, fails, "claims")
 
 
 def figures_table(rows: list[Any]) -> str:
@@ -326,6 +326,15 @@ def _recorded(measured: dict[int, Curves], known: set[str]) -> str:
     )
 
 
+def _holding(rows: list[Any]) -> str:
+    """Returns how many claims hold, of those that must and of all."""
+    must = [row for row in rows if row.kind == "must"]
+    return (
+        f"{sum(row.ok for row in must)} of {len(must)} claims of papers that must hold do, and "
+        f"{sum(row.ok for row in rows)} of {len(rows)} in all"
+    )
+
+
 def html_of(found: ReportData) -> str:
     """Returns the page as HTML."""
     topology, runs, timeline = found.topology, found.runs, found.timeline
@@ -349,10 +358,9 @@ def html_of(found: ReportData) -> str:
         _recorded(found.measured, {name.split()[-1] for name in found.found.lines()}),
     ]
     if found.evidence is not None:
-        holds = sum(row.ok for row in found.evidence)
         sections.append(
-            f"<h2>Evidence</h2><details><summary>{holds} of {len(found.evidence)} claims of papers "
-            f"hold in simulation</summary>{evidence_table(found.evidence)}</details>"
+            f"<h2>Evidence</h2><details><summary>{_holding(found.evidence)}</summary>"
+            f"{evidence_table(found.evidence)}</details>"
         )
     if found.figures:
         near = sum(abs(row.deviation) <= 0.10 for row in found.figures)

@@ -91,7 +91,7 @@ font-size:12px;display:none;pointer-events:none;max-width:min(40em,90vw)}
 .tiles b{font-size:1.25em}table{font-size:13px}td,th{padding:4px 5px}
 .bar{width:calc(100% - 50px);margin-right:3px}
 .gains .bar{width:calc(100% - 50px)}.gains small{display:block;margin:0}
-.timelines details svg{max-width:none;width:760px}}
+.timelines details svg{max-width:none;width:760px}.claims{min-width:820px}}
 @media print{body{max-width:none;padding:0;font-size:11pt}fieldset,#tip{display:none}
 .beside,.picture{display:block}
 h2{break-after:avoid}tr,svg,.tiles,.beside>div{break-inside:avoid}.wide{overflow:visible}
