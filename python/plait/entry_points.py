@@ -16,6 +16,7 @@ from plait import _core, run
 from plait.outputs import human_bytes
 
 MESSAGES = ("send_recv", "copy")
+REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 MOST_ON_NODE, MOST_RANKS = _core.MOST_RANKS, 64
 # Calls of MPI that tell each rank its own part of the sizes alone (MPI_Alltoallv, ...).
 SIZES_OF_TWO = ("all_to_all", "gather", "scatter")
@@ -99,7 +100,7 @@ def _nodes(machine: plait.Topology, request: plait.Request) -> list[int]:
 
 def _why_no_call_of_mpi(request: plait.Request, nodes: list[int]) -> str:
     """Returns why plait serves the call at no place of its buffers; empty = it may."""
-    reduces = request.collective in ("all_reduce", "reduce_scatter", "reduce")
+    reduces = request.collective in REDUCTIONS
     if request.ranks > MOST_RANKS:
         return f"more than {MOST_RANKS} ranks"
     if max(nodes) > MOST_ON_NODE:
@@ -143,7 +144,7 @@ def under_mpi(machine: plait.Topology, request: plait.Request) -> str:
             return f"{left}: {why}"
         least = _core.mpi_sizes().on_gpus(name)
         if least is not None and _bytes_compared(request) >= least:
-            return _on_device_memory(machine, request, name)
+            return _on_device_memory(machine, request, name) + _but_for_short_sums(request)
         if least is None:
             return f"{left}: PLAIT_OPS does not name {name}"
         return f"{left}: below PLAIT_MIN_BYTES ({human_bytes(least)})"
@@ -176,7 +177,7 @@ def _on_host_memory(
         return f"{left}: {why}"
     now, most = least(False), least(True)
     if now is not None and bytes_compared >= now:
-        return _served_on_host(request, name, on_gpus)
+        return _served_on_host(name, on_gpus) + _but_for_short_sums(request)
     if most is None:
         others = "" if os.environ.get("PLAIT_MPI_HOST") == "1" else "PLAIT_MPI_HOST=1 and "
         names = ",".join(filter(None, (os.environ.get("PLAIT_OPS", ""), name)))
@@ -186,11 +187,13 @@ def _on_host_memory(
     return f"{left}; PLAIT_MPI_HOST=1 changes that"
 
 
-def _served_on_host(request: plait.Request, name: str, on_gpus: bool) -> str:
+def _served_on_host(name: str, on_gpus: bool) -> str:
     if name == "send_recv":
         return "one copy between the processes, if the MPI makes progress in all its functions"
-    served = "staged through host memory, summed by CPU cores" if on_gpus else "as above"
-    reduces = request.collective in ("all_reduce", "reduce_scatter", "reduce")
-    if reduces and request.op == "sum" and request.type in SHORT:
-        served += "; under Open MPI, whose sums of 8 and 16 bits saturate, left to the MPI"
-    return served
+    return "staged through host memory, summed by CPU cores" if on_gpus else "as above"
+
+
+def _but_for_short_sums(request: plait.Request) -> str:
+    if request.collective not in REDUCTIONS or request.op != "sum" or request.type not in SHORT:
+        return ""
+    return "; under Open MPI, whose sums of 8 and 16 bits saturate, left to the MPI"

@@ -25,7 +25,7 @@ from plait.commands.run import CommandArgument, cannot_run
 from plait.launch import Keeper
 
 GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
-INTERRUPT_GRACE_S = 0.9  # s after Ctrl-C, time for ranks to save; all are gone within 1 s
+INTERRUPT_GRACE_S = 0.8  # s after Ctrl-C, time for ranks to save; all are gone within 1 s
 GROUP_S = 0.02  # s in which a signal to a group of processes has reached all of them
 DRAIN_S = 1.0  # s for the last lines of ranks that have ended
 PEER_LOST = b"peer lost: "  # begins the text of a PeerLostError, in every language

@@ -85,7 +85,9 @@ bool takes_any_order(const Topology& topology, const Request& request) {
 std::string describe_plan(const ProvedPlan& chosen) {
   std::string lines = text("{}, sums in {}\n", chosen.label, name_of(chosen.plan.sum_order));
   for (const Stripe& stripe : chosen.plan.stripes)
-    lines += text("  stripe {}: bytes {} + {}\n", stripe.route, stripe.offset, stripe.bytes);
+    lines += text("  stripe {}: bytes {} + {}\n",
+                  stripe.route == "nvlink" ? "over direct links" : "by " + stripe.route,
+                  stripe.offset, stripe.bytes);
   for (const auto& [path, bytes] : chosen.bytes_of_path)
     lines += text("  path {}: {} bytes\n", path, bytes);
   return lines;

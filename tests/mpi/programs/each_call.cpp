@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -16,7 +16,7 @@ struct Type {
 };
 
 int ranks = 0, rank = 0;
-std::vector<char> in, out;
+void *from = nullptr, *to = nullptr;  // the buffers
 std::string said;
 
 /// Counts of parts: part p has (p + 1) times `count` elements.
@@ -43,7 +43,6 @@ void call(const char* name, const Type& of, int count, const std::function<void(
 void equal_parts(const Type& of, int count) {
   const MPI_Datatype type = of.type;
   const MPI_Comm world = MPI_COMM_WORLD;
-  void *const from = in.data(), *const to = out.data();
   const int whole = count * ranks;  // the same bytes as the calls of parts
   call("all_reduce", of, whole, [&] { MPI_Allreduce(from, to, whole, type, MPI_SUM, world); });
   call("reduce", of, whole, [&] { MPI_Reduce(from, to, whole, type, MPI_SUM, 0, world); });
@@ -59,7 +58,6 @@ void equal_parts(const Type& of, int count) {
 void unequal_parts(const Type& of, int count) {
   const MPI_Datatype type = of.type;
   const MPI_Comm world = MPI_COMM_WORLD;
-  void *const from = in.data(), *const to = out.data();
   const Parts parts(count);
   const int *const counts = parts.counts.data(), *const displs = parts.displs.data();
   const std::vector<int> sent(static_cast<std::size_t>(ranks), parts.mine());
@@ -81,9 +79,14 @@ void unequal_parts(const Type& of, int count) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr std::size_t kBytes = 64 << 20;
+  EmulatedCuda& gpu = EmulatedCuda::now();
+  gpu.begin(1);
+  std::vector<char> in(kBytes, 0), out(kBytes, 0);
+  from = gpu.content == nullptr ? in.data() : device_ptr(gpu.content(kBytes));
+  to = gpu.content == nullptr ? out.data() : device_ptr(gpu.content(kBytes));
   MPI_Init(&argc, &argv);
   ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
-  in.assign(64 << 20, 0), out.assign(64 << 20, 0);
   const Type types[] = {{"int32", MPI_INT, 4}, {"fp64", MPI_DOUBLE, 8}, {"int16", MPI_SHORT, 2}};
   for (const Type& of : types)
     for (const int bytes : {1 << 10, 64 << 10, 1 << 20, 4 << 20}) {

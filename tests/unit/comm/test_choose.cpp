@@ -88,6 +88,7 @@ TEST_CASE("over two nodes rank order is taken, over more the cheapest unless it 
     CHECK(price < (nodes == 2 ? 1.2 : 3.0));
     CHECK(taken_by_calls(topology, request) == chosen->plan);
     const std::string said = usual.explain(request);
+    CHECK(said.find("stripe nvlink") == std::string::npos);  // CPU ranks have none
     const bool is_refused = said.find("(does not sum in rank order)") != std::string::npos;
     CHECK(is_refused == (nodes == 2));
   }
