@@ -356,16 +356,17 @@ void start_attaching(CommState* state, bool ready) {
 
 void make_with_arenas(const GpuGroup& group, const GpuCallsOptions& options,
                       const Exchange& exchange, const std::function<void(GpuGroup)>& make) {
-  const std::string why = why_no_direct_access(
-      group, settings().env,
-      [](const std::string& one, const std::string& other) {
-        return platform().distance(one, other);
-      },
-      [](const std::string& one, const std::string& other) {
-        return platform().addresses(one, other);
-      });
+  const auto distance = [](const std::string& one, const std::string& other) {
+    return platform().distance(one, other);
+  };
+  const auto addresses = [](const std::string& one, const std::string& other) {
+    return platform().addresses(one, other);
+  };
+  const Env& env = settings().env;
+  const std::string why = why_no_direct_access(group, env, distance, addresses);
   if (options.knows_links)
-    return plait::make_with_arenas(group, exchange, settings().env, why, make);
+    return plait::make_with_arenas(group, exchange, env, why,
+                                   direct_peers(group, env, distance, addresses), make);
   if (!why.empty())
     throw Error(ErrorCode::unsupported, text("{}, which plait needs on several nodes", why));
   make(group);

@@ -72,7 +72,10 @@ struct LaneCall {
 /// All ranks, with plans and calls.
 class LaneEmulation {
  public:
-  LaneEmulation(int ranks, unsigned seed) : random_(seed) {
+  LaneEmulation(int ranks, unsigned seed) : LaneEmulation(machine(ranks), {}, ranks, seed) {}
+  /// islands: by rank; scratch of another island cannot be addressed. Empty = all can be.
+  LaneEmulation(const Topology& topology, std::vector<int> islands, int ranks, unsigned seed)
+      : topology_(topology), islands_(std::move(islands)), random_(seed) {
     for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<LaneGpu>());
     while (plans_.size() < 3) propose_one();
     for (std::size_t i = 0; i < 6; ++i) {
@@ -126,8 +129,7 @@ class LaneEmulation {
     request.count = 1 + random_() % (random_() % 2 == 0 ? 100 : 30000);
     request.root = static_cast<int>(random_() % static_cast<unsigned>(ranks));
     request.peer = (request.root + 1) % ranks;
-    const Topology topology = machine(ranks);
-    std::vector<Plan> plans = propose(topology, checked(request, topology));
+    std::vector<Plan> plans = propose(topology_, checked(request, topology_));
     auto tables = std::make_unique<PlanTables>();
     tables->plan = plans[random_() % plans.size()];
     for (int rank = 0; rank < ranks; ++rank) {
@@ -177,7 +179,9 @@ class LaneEmulation {
     args.bases[1] = reinterpret_cast<char*>(call.outputs[rank].data());
     for (int r = 0; r < args.ranks; ++r) {
       LaneGpu& gpu = *gpus[static_cast<std::size_t>(r)];
-      args.bases[base_index(Space::scratch, r)] = ::bytes_of(gpu.scratch);
+      const bool is_near =
+          islands_.empty() || islands_[static_cast<std::size_t>(r)] == islands_[rank];
+      args.bases[base_index(Space::scratch, r)] = is_near ? ::bytes_of(gpu.scratch) : nullptr;
       args.bases[base_index(Space::inbox, r)] = ::bytes_of(gpu.inbox);
       args.bases[base_index(Space::ring, r)] = ::bytes_of(gpu.ring);
     }
@@ -199,6 +203,8 @@ class LaneEmulation {
     }
   }
 
+  const Topology topology_;
+  const std::vector<int> islands_;
   std::mt19937 random_;
   std::vector<std::unique_ptr<PlanTables>> plans_;
 };
@@ -217,6 +223,20 @@ TEST_CASE("lanes in one kernel give the reference's bits on host threads") {
           CHECK(emulation.gpus[rank]->state.failed == kNoFault);
         }
     }
+}
+
+TEST_CASE("lanes on islands, whose GPUs address no GPU outside, give the reference's bits") {
+  const Topology pairs = load_topology("a100-pcie-x4");
+  for (int seed = 1; seed <= rounds(12); ++seed) {
+    LaneEmulation emulation(pairs, {0, 0, 1, 1}, 4, static_cast<unsigned>(seed));
+    emulation.run(20);
+    for (std::size_t call = 0; call < emulation.calls.size(); ++call)
+      for (std::size_t rank = 0; rank < emulation.gpus.size(); ++rank) {
+        CAPTURE(text("seed {}, {}, rank {}", seed, emulation.print(call), rank));
+        CHECK(emulation.is_right(call, rank));
+        CHECK(emulation.gpus[rank]->state.failed == kNoFault);
+      }
+  }
 }
 
 TEST_CASE("lanes: a late or aborted rank leaves no rank with a wrong result and no error") {

@@ -128,6 +128,7 @@ struct FakeCuda {
   std::atomic<int> streams{0};  ///< Existing streams.
   std::vector<FakeBatch> batches;
   FakeMemory memory;
+  std::atomic<int> opened{0};  ///< Memory of peers that is mapped.
   std::vector<FakeLaunch> launches;
   /// If set, called for every launch with kernel, blocks, threads and arguments.
   std::function<void(const std::string&, unsigned, unsigned, const void*)> on_launch;

@@ -255,6 +255,14 @@ void emulate_memory(Api& api) {
     memory.parts.erase(part);
     return kSuccess;
   };
+  api.ipc_open = [](DevicePointer* pointer, IpcHandle, unsigned) {
+    static DevicePointer next = DevicePointer{1} << 42;  // of a peer, so of no part
+    ++fake_cuda().opened;
+    *pointer = next;
+    next += DevicePointer{1} << 34;
+    return kSuccess;
+  };
+  api.ipc_close = [](DevicePointer) { return --fake_cuda().opened, kSuccess; };
 }
 
 /// Records event records and waits beside the streams' items.

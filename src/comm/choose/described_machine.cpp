@@ -66,8 +66,11 @@ std::string why_library_runs(const Topology& topology, const Request& given, boo
 }
 
 void take_host_paths(Plan& plan, const Topology& topology) {
+  const auto is_gpu = [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].kind == DeviceKind::gpu;
+  };
   for (Path& path : plan.paths)
-    if (path.links.size() == 1 && path.links.front() >= static_cast<int>(topology.links.size()))
+    if (path.links.size() == 1 && is_gpu(path.devices.front()) && is_gpu(path.devices.back()))
       if (std::optional<Path> way =
               way_through_host(topology, path.devices.front(), path.devices.back()))
         path = std::move(*way);

@@ -46,7 +46,7 @@ bool go_through_host(const Topology& topology, const Request& request);
 std::optional<Path> way_through_host(const Topology& topology, int from, int to);
 /// Whether engines can take a request of ranks there. placed: checked.
 bool may_run_engines(const Topology& topology, const Request& placed);
-/// Replaces links that the topology lacks by the ways through host memory, in a plan of kernels.
+/// Replaces links between GPUs by the ways through host memory, in an engine's plan.
 void take_host_paths(Plan& plan, const Topology& topology);
 /// Returns the topology with links between GPUs that have none.
 Topology with_links(const Topology& topology);

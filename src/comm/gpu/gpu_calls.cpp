@@ -111,6 +111,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       rank.memory.budget_bytes =
           cuda::usual_host_bytes(group_.ranks) +
           (rank.messages ? cuda::message_memory_bytes(group_.ranks, rank.most_blocks) : 0);
+    if (rank.memory.plans) rank.islands = group_.islands;
     rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
       // The first call is for the arena of small calls. A later one follows a failed attempt for
       // the large arena, whose memory goes first.

@@ -26,6 +26,23 @@ namespace {
 
 constexpr const char* kAsSet = "PLAIT_THROUGH_HOST=1 takes it for all GPUs";
 
+/// Removes NVLinks from the topology, except within islands.
+void remove_nvlinks(GpuGroup& group) {
+  std::vector<std::string> links;
+  const std::vector<int> devices = group.devices_of_ranks();
+  const Topology& topology = group.topology;
+  for (std::size_t one = 0; one < devices.size(); ++one)
+    for (std::size_t other = 0; other < devices.size(); ++other) {
+      const int link = find_link(topology, devices[one], devices[other]);
+      if (link < 0 || topology.links[static_cast<std::size_t>(link)].kind != LinkKind::nvlink)
+        continue;
+      if (!group.islands.empty() && group.islands[one] == group.islands[other]) continue;
+      links.push_back(text("nvlink:{}>{}", device_label(topology, devices[one]),
+                           device_label(topology, devices[other])));
+    }
+  if (!links.empty()) group.topology = without(group.topology, links);
+}
+
 }  // namespace
 
 std::vector<int> GpuGroup::devices_of_ranks() const {
@@ -76,13 +93,40 @@ std::string why_no_direct_access(const GpuGroup& group, const Env& env,
   return why.empty() && env.through_host == AutoFlag::on ? kAsSet : why;
 }
 
+std::string direct_peers(const GpuGroup& group, const Env& env, const cuda::Measure& distance,
+                         const cuda::Addresses& addresses) {
+  if (group.ranks <= 2 || env.through_host == AutoFlag::on) return "";
+  return cuda::direct_peers(cuda::direct_access(), group.rank, group.uuids, distance, addresses);
+}
+
+std::vector<int> islands_of(const std::vector<std::string>& direct) {
+  std::vector<std::vector<std::size_t>> islands;
+  std::vector<int> found(direct.size(), 0);
+  bool joins = false;
+  const auto are_joined = [&](std::size_t rank, std::size_t peer) {
+    const std::string &mine = direct[rank], &theirs = direct[peer];
+    return peer < mine.size() && mine[peer] == '1' && rank < theirs.size() && theirs[rank] == '1';
+  };
+  for (std::size_t rank = 0; rank < direct.size(); ++rank) {
+    const auto home = std::find_if(islands.begin(), islands.end(), [&](const auto& island) {
+      return std::all_of(island.begin(), island.end(),
+                         [&](std::size_t peer) { return are_joined(rank, peer); });
+    });
+    joins |= home != islands.end();
+    found[rank] = static_cast<int>(home - islands.begin());
+    if (home == islands.end()) islands.emplace_back();
+    islands[static_cast<std::size_t>(found[rank])].push_back(rank);
+  }
+  return joins ? found : std::vector<int>();
+}
+
 void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
-                      const std::string& why_no_direct_access,
+                      const std::string& why_no_direct_access, const std::string& direct,
                       const std::function<void(GpuGroup)>& make) {
   const auto make_for = [&](const std::string& why, bool is_found, bool is_broken) {
     GpuGroup agreed = group;
     agreed.has_broken_paths = is_broken;
-    agree_on_arenas(agreed, exchange, why);
+    agree_on_arenas(agreed, exchange, why, is_found ? "" : direct);
     agreed.nccl_goes_direct |= is_found;
     make(std::move(agreed));
   };
@@ -99,11 +143,16 @@ void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, con
 }
 
 void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
-                     const std::string& why_no_direct_access) {
+                     const std::string& why_no_direct_access, const std::string& direct) {
   bool holds_for_nccl = false;
-  for (const std::string& reason : exchange(why_no_direct_access)) {
+  std::vector<std::string> all_direct;
+  for (const std::string& record : exchange(pack({why_no_direct_access, direct}))) {
+    const std::vector<std::string> parts = unpack(record);
+    if (parts.size() != 2) throw Error(ErrorCode::parse_error, "a rank sent no reason");
+    const std::string& reason = parts[0];
     if (group.through_host.empty()) group.through_host = reason;
     holds_for_nccl |= !reason.empty() && reason != kAsSet;
+    all_direct.push_back(parts[1]);
   }
   group.nccl_goes_direct = !group.through_host.empty() && !holds_for_nccl;
   if (group.through_host.empty()) return;
@@ -112,18 +161,10 @@ void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
     throw AgreedError(ErrorCode::invalid_argument,
                       text("{}, and masks leave no way through host memory", group.through_host));
   if (!group.kind.empty()) group.kind += ", through host memory";
-  std::vector<std::string> links;
-  const std::vector<int> devices = group.devices_of_ranks();
+  group.islands = islands_of(all_direct);
   if (!group.tuning_machine.empty())
-    group.tuning_machine = tuning_machine(group.topology, devices, true);
-  for (const int one : devices)
-    for (const int other : devices)
-      if (const int link = find_link(group.topology, one, other);
-          link >= 0 &&
-          group.topology.links[static_cast<std::size_t>(link)].kind == LinkKind::nvlink)
-        links.push_back(text("nvlink:{}>{}", device_label(group.topology, one),
-                             device_label(group.topology, other)));
-  if (!links.empty()) group.topology = without(group.topology, links);
+    group.tuning_machine = tuning_machine(group.topology, group.devices_of_ranks(), true);
+  remove_nvlinks(group);
   group.reach.why_no_kernels.clear();
 }
 

@@ -21,6 +21,9 @@ struct GpuGroup {
   std::string kind;                ///< model of all GPUs; empty = several models
   bool in_processes = false;       ///< a process per rank
   std::string through_host;  ///< why arenas lie in host memory; empty = they lie in GPU memory
+  /// By rank, of arenas in host memory: ranks with equal numbers, an island, address each other's
+  /// GPU memory, and plans copy there. Empty = no rank addresses another's.
+  std::vector<int> islands;
   /// Whether plait alone takes arenas in host memory, by PLAIT_THROUGH_HOST=1 or since a driver
   /// mapped no memory of a peer. NCCL may keep direct access then, and times beside an NCCL that
   /// goes through host memory do not count.
@@ -47,19 +50,28 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
 std::string why_no_direct_access(const GpuGroup& group, const Env& env,
                                  const cuda::Measure& distance = cuda::distance_between,
                                  const cuda::Addresses& addresses = cuda::address_each_other);
-/// Makes this rank's part on the group's GPUs. Arenas lie in host memory if any rank has a reason.
-/// If the mapping of arenas or the path check then finds that GPUs do not reach each other, rank 0
+/// Returns '1' by rank for each GPU that this rank's GPU addresses (cuda::direct_peers); empty if
+/// PLAIT_THROUGH_HOST=1, or if two ranks leave no island.
+std::string direct_peers(const GpuGroup& group, const Env& env,
+                         const cuda::Measure& distance = cuda::distance_between,
+                         const cuda::Addresses& addresses = cuda::address_each_other);
+/// Returns the number of each rank's island, from all ranks' direct_peers(): all of an island
+/// address each other. Empty if no island has two ranks.
+std::vector<int> islands_of(const std::vector<std::string>& direct);
+/// Makes this rank's part on the group's GPUs. Arenas lie in host memory if any rank has a reason;
+/// ranks that address each other are islands then. direct: this rank's direct_peers(). If the
+/// mapping of arenas or the path check then finds that GPUs do not reach each other, rank 0
 /// logs a warning, and all ranks make the part again with arenas in host memory, unless
 /// PLAIT_THROUGH_HOST=0. make: called by all ranks together, after agree_on_arenas() on the group.
 void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
-                      const std::string& why_no_direct_access,
+                      const std::string& why_no_direct_access, const std::string& direct,
                       const std::function<void(GpuGroup)>& make);
 /// Decides where arenas lie, alike on all ranks: in host memory if any rank gives a reason. Then
 /// paths between the ranks' GPUs go through the host, and measurements of other paths do not count.
-/// why_no_direct_access: this rank's reason; empty = none. Called by all ranks together, after
-/// learn_topology().
+/// why_no_direct_access: this rank's reason; empty = none. direct: as for make_with_arenas().
+/// Called by all ranks together, after learn_topology().
 void agree_on_arenas(GpuGroup& group, const cuda::Exchange& exchange,
-                     const std::string& why_no_direct_access);
+                     const std::string& why_no_direct_access, const std::string& direct = {});
 /// Sets the topology found by rank 0, with masks applied; called by all ranks together. A missing
 /// topology is an error only with masks, since kernels need no topology.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,

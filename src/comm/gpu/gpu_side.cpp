@@ -125,7 +125,7 @@ void GpuSide::set_up(const cuda::Exchange& exchange, const Deadline& deadline) {
   log(LogLevel::info, options_.rank, text("GPU {} of {}", ordinal_, group.topology.name));
   const std::string& of_pair = pair_through_host_;
   const std::string why = of_pair.empty() ? why_no_direct_access(group, env) : of_pair;
-  make_with_arenas(group, exchange, env, why, [&](GpuGroup agreed) {
+  make_with_arenas(group, exchange, env, why, direct_peers(group, env), [&](GpuGroup agreed) {
     GpuCallsOptions wanted = calls_options(env, agreed);
     wanted.share_memory = [&](std::uint64_t bytes) {
       const CommunicatorOptions& mine = options_;

@@ -77,22 +77,30 @@ struct DeviceArena::ArenaRecord {
 };
 
 DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
-                         HostMemory host)
+                         HostMemory host, std::vector<int> islands)
     : rank_(rank),
       sizes_(sizes),
       parts_(host ? parts_of(contents.parts, false) : contents.parts),
       header_(contents.flags, sizes),
       own_(sizes, parts_of(contents.parts, true), sizeof(DeviceState)),
       layout_(sizes, parts_, contents.flags.empty() ? 0 : header_.bytes()),
-      host_(std::move(host)) {
+      host_(std::move(host)),
+      islands_(std::move(islands)) {
   PLAIT_CUDA_CALL(memory_alloc, &mine_, host_ ? own_.total_bytes() : layout_.total_bytes());
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
 }
 
 char* DeviceArena::at(const ArenaPart& part, int owner) const {
-  const bool is_apart = host_ && part.is_own;
-  if (is_apart && owner != rank_) return nullptr;
-  return reinterpret_cast<char*>(is_apart ? mine_ + own_.at(part) : base(owner) + layout_.at(part));
+  if (!host_ || !part.is_own) return reinterpret_cast<char*>(base(owner) + layout_.at(part));
+  if (owner == rank_) return reinterpret_cast<char*>(mine_ + own_.at(part));
+  const auto peer = static_cast<std::size_t>(owner);
+  const DevicePointer mapped = peer < own_base_.size() ? own_base_[peer] : 0;
+  return mapped == 0 ? nullptr : reinterpret_cast<char*>(mapped + own_.at(part));
+}
+
+bool DeviceArena::is_of_my_island(std::size_t peer) const {
+  const auto me = static_cast<std::size_t>(rank_);
+  return peer != me && peer < islands_.size() && islands_[peer] == islands_[me];
 }
 
 void DeviceArena::share(Context context, int device, const Exchange& exchange, Stream stream) {
@@ -142,12 +150,17 @@ void DeviceArena::fill(Stream stream) {
 /// Sets the base of the peer's memory. Returns "", or why the memory cannot be mapped.
 std::string DeviceArena::map_peer(std::size_t peer, const ArenaRecord& other,
                                   const ArenaRecord& mine) {
-  if (host_) {
-    base_[peer] = pinned_on_device(host_bases_[peer]);
-  } else if (static_cast<int>(peer) == rank_) {
-    base_[peer] = mine_;
+  if (!host_) return map_gpu_memory(base_[peer], peer, other, mine);
+  base_[peer] = pinned_on_device(host_bases_[peer]);
+  return is_of_my_island(peer) ? map_gpu_memory(own_base_[peer], peer, other, mine) : "";
+}
+
+std::string DeviceArena::map_gpu_memory(DevicePointer& mapped, std::size_t peer,
+                                        const ArenaRecord& other, const ArenaRecord& mine) {
+  if (static_cast<int>(peer) == rank_) {
+    mapped = mine_;
   } else if (other.process == mine.process && other.instance == mine.instance) {
-    base_[peer] = other.base;
+    mapped = other.base;
     if (other.device == mine.device) return "";
     const Result result = api().context_enable_peer(other.context, 0);
     if (result != kPeerAccessAlreadyEnabled) return refusal(result, "context_enable_peer", peer);
@@ -158,7 +171,7 @@ std::string DeviceArena::map_peer(std::size_t peer, const ArenaRecord& other,
       if (const Result result = api().ipc_open(&opened_[peer], other.handle, kIpcLazyPeerAccess);
           result != kSuccess)
         return opened_[peer] = 0, refusal(result, "ipc_open", peer);
-    base_[peer] = opened_[peer];
+    mapped = opened_[peer];
   }
   return "";
 }
@@ -174,11 +187,12 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   record.base = mine_;
   record.context = context;
   record.sizes = layout_hash(sizes_, header_);
-  if (!host_) record.handle_result = api().ipc_get(&record.handle, mine_);
+  if (!host_ || !islands_.empty()) record.handle_result = api().ipc_get(&record.handle, mine_);
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record));
   base_.assign(shown.size(), 0);
   opened_.resize(shown.size(), 0);
+  own_base_.assign(shown.size(), 0);
   std::string why_not;  // A peer's memory is not mapped.
   std::set<std::pair<std::int64_t, std::uint64_t>> processes;
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
@@ -222,6 +236,7 @@ void DeviceArena::unmap_peers() noexcept {
   for (const DevicePointer opened : opened_)
     if (opened != 0) api().ipc_close(opened);
   opened_.clear();
+  own_base_.clear();
 }
 
 }  // namespace plait::cuda

@@ -41,9 +41,10 @@ class DeviceArena {
   /// Allocates in the current context. contents: without flags for a large arena, whose calls use
   /// the header of the small one. host: allocates arenas in host memory; null = in GPU memory. A
   /// rank's own state is in GPU memory in both cases, since kernels update the state by atomics,
-  /// and so are parts that no peer uses.
+  /// and so are parts that no peer uses. islands: of arenas in host memory, by rank: ranks with
+  /// equal numbers map each other's memory of such parts; empty = no ranks do.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
-              HostMemory host = nullptr);
+              HostMemory host = nullptr, std::vector<int> islands = {});
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -78,7 +79,7 @@ class DeviceArena {
     return reinterpret_cast<Flags*>(at(row, owner));
   }
   /// First byte of a part; of the first half if the part has halves.
-  /// Null for another rank's own part.
+  /// Null for another rank's own part, unless the rank is of the same island.
   char* at(const ArenaPart& part, int owner) const;
   /// Own state of this rank, in front of all flags.
   DeviceState* state() const { return reinterpret_cast<DeviceState*>(mine_); }
@@ -93,6 +94,9 @@ class DeviceArena {
   void forget_host() noexcept;
   void map_peers(Context context, int device, const Exchange& exchange);
   std::string map_peer(std::size_t peer, const ArenaRecord& other, const ArenaRecord& mine);
+  std::string map_gpu_memory(DevicePointer& mapped, std::size_t peer, const ArenaRecord& other,
+                             const ArenaRecord& mine);
+  bool is_of_my_island(std::size_t peer) const;
   int rank_;
   bool in_processes_ = true;
   unsigned connections_ = ~0u;
@@ -104,8 +108,11 @@ class DeviceArena {
   ArenaLayout own_;     // Of arenas in host memory: parts in this rank's GPU memory.
   ArenaLayout layout_;  // Of all other memory.
   HostMemory host_;
-  std::vector<DevicePointer> base_;     // By rank, as mapped here.
-  std::vector<DevicePointer> opened_;   // By rank; 0 = memory of this process, or not mapped.
+  std::vector<int> islands_;
+  std::vector<DevicePointer> base_;  // By rank, as mapped here.
+  std::vector<DevicePointer>
+      own_base_;                       // By rank: own parts of this island's ranks; 0 = not mapped.
+  std::vector<DevicePointer> opened_;  // By rank; 0 = memory of this process, or not mapped.
   std::vector<std::byte*> host_bases_;  // By rank; registered with the driver.
 };
 

@@ -13,7 +13,8 @@ struct ArenaPart {
   const char* what;        ///< For messages: "slots of tiles".
   unsigned halves = 1;     ///< 2 = calls alternate between two of the part's size.
   unsigned char byte = 0;  ///< Initial value of every byte.
-  /// No peer uses the part: the part lies in GPU memory wherever arenas lie.
+  /// No peer uses the part, except ranks of an island (DeviceArena): the part lies in GPU memory
+  /// wherever arenas lie.
   bool is_own = false;
 };
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
@@ -36,6 +37,24 @@ std::optional<Device> device_of(const std::string& uuid) {
   for (int ordinal = 0; ordinal < device_count(); ++ordinal)
     if (uuid_of(ordinal) == uuid && api().device_get(&device, ordinal) == kSuccess) return device;
   return std::nullopt;
+}
+
+/// Returns "", or why the GPUs of two ranks do not address each other.
+std::string why_not_between(const DirectAccess& allowed, std::pair<std::size_t, std::size_t> ranks,
+                            const std::vector<std::string>& uuids, const Measure& distance,
+                            const Addresses& addresses) {
+  const auto& [rank, peer] = ranks;
+  if (rank == peer) return "";
+  const std::string pair = text("the GPUs of ranks {} and {}", rank, peer);
+  if (!addresses(uuids[rank], uuids[peer]))
+    return text("the driver grants no direct access between {}", pair);
+  if (allowed.most >= Distance::sys) return "";
+  if (allowed.most == Distance::loc)
+    return text("{} forbids direct access between {}", allowed.said, pair);
+  const Distance found = distance(uuids[rank], uuids[peer]);
+  if (found <= allowed.most) return "";
+  return text("{} forbids direct access between {}, which are {} apart", allowed.said, pair,
+              name_of(found));
 }
 
 }  // namespace
@@ -89,21 +108,25 @@ bool address_each_other(const std::string& uuid, const std::string& other) {
 std::string why_no_direct_access(const DirectAccess& allowed, int rank,
                                  const std::vector<std::string>& uuids, const Measure& distance,
                                  const Addresses& addresses) {
-  const std::string& mine = uuids[static_cast<std::size_t>(rank)];
-  for (std::size_t peer = 0; peer < uuids.size(); ++peer) {
-    if (static_cast<int>(peer) == rank) continue;
-    const std::string pair = text("the GPUs of ranks {} and {}", rank, peer);
-    if (!addresses(mine, uuids[peer]))
-      return text("the driver grants no direct access between {}", pair);
-    if (allowed.most >= Distance::sys) continue;
-    if (allowed.most == Distance::loc)
-      return text("{} forbids direct access between {}", allowed.said, pair);
-    const Distance found = distance(mine, uuids[peer]);
-    if (found > allowed.most)
-      return text("{} forbids direct access between {}, which are {} apart", allowed.said, pair,
-                  name_of(found));
-  }
+  for (std::size_t peer = 0; peer < uuids.size(); ++peer)
+    if (const std::string why = why_not_between(allowed, {static_cast<std::size_t>(rank), peer},
+                                                uuids, distance, addresses);
+        !why.empty())
+      return why;
   return "";
+}
+
+std::string direct_peers(const DirectAccess& allowed, int rank,
+                         const std::vector<std::string>& uuids, const Measure& distance,
+                         const Addresses& addresses) {
+  std::string direct;
+  for (std::size_t peer = 0; peer < uuids.size(); ++peer)
+    direct +=
+        why_not_between(allowed, {static_cast<std::size_t>(rank), peer}, uuids, distance, addresses)
+                .empty()
+            ? '1'
+            : '0';
+  return direct;
 }
 
 }  // namespace plait::cuda

@@ -36,5 +36,9 @@ using Addresses = std::function<bool(const std::string& uuid, const std::string&
 std::string why_no_direct_access(const DirectAccess& allowed, int rank,
                                  const std::vector<std::string>& uuids, const Measure& distance,
                                  const Addresses& addresses);
+/// Returns '1' by rank for each GPU that this rank's GPU addresses, and for itself; else '0'.
+std::string direct_peers(const DirectAccess& allowed, int rank,
+                         const std::vector<std::string>& uuids, const Measure& distance,
+                         const Addresses& addresses);
 
 }  // namespace plait::cuda

@@ -40,6 +40,7 @@ struct Group {
   bool overlap_compute = false;        ///< Large calls take few SMs, as if most_blocks were set.
   bool in_processes = true;            ///< Every rank is a separate process.
   bool through_host = false;           ///< Arenas lie in host memory.
+  bool has_islands = false;            ///< And some ranks address each other's GPU memory.
   bool has_host_reducer = false;       ///< CPU cores can reduce a part.
   std::uint64_t host_bytes = 0;        ///< Host memory of a rank for large calls; 0 = none.
   DeviceArenaSizes sizes;              ///< Sizes over both tiers.

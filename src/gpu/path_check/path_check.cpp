@@ -55,9 +55,9 @@ struct PathResult {
   bool is_wrong = false;
 };
 
-/// Returns the first fault in this rank's memory.
+/// Returns the first fault in this rank's memory. name: of a rank in errors.
 PathResult fault_in(const PathInbox& inbox, int rank, int ranks, std::uint64_t nonce,
-                    unsigned round, double wait_s) {
+                    unsigned round, double wait_s, const std::function<int(int)>& name) {
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer == rank) continue;
     const PathMail& mail = inbox.with[peer];
@@ -68,7 +68,7 @@ PathResult fault_in(const PathInbox& inbox, int rank, int ranks, std::uint64_t n
     if (found == 0) continue;
     return {text("direct access between GPUs is broken here, though the driver grants it: {}; let "
                  "the IOMMU and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1",
-                 described(rank, peer, found, wait_s)),
+                 described(name(rank), name(peer), found, wait_s)),
             (found & ~unsigned{kPathSilent | kPathUnproved}) != 0};
   }
   return {};
@@ -91,7 +91,7 @@ class CudaPathSide : public PathSide {
   CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathTimeouts& timeouts)
       : place_(place), inbox_(std::make_unique<PathInbox>()) {
     for (int rank = 0; rank < place.ranks; ++rank)
-      args_.inboxes[rank] = place.arena->flags(kPathFlags, rank);
+      args_.inboxes[rank] = place.inboxes[static_cast<std::size_t>(rank)];
     args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
     args_.nonce = nonce;
     args_.start_ns = static_cast<unsigned long long>(timeouts.start_s * 2e9);
@@ -170,6 +170,7 @@ struct PathCheck {
   const Exchange& exchange;
   int rank, ranks;
   const PathTimeouts& timeouts;
+  const std::vector<int>& names;
 
   /// Returns the first fault of any rank, the same on all ranks; wrong if any rank's is.
   PathResult run(std::uint64_t nonce) const {
@@ -179,8 +180,8 @@ struct PathCheck {
     side.start();
     if (!await([&] { return side.is_resident(); }, timeouts.start_s))
       throw Error(ErrorCode::timeout,
-                  text("rank {}'s GPU was busy for {} s, so the path check did not start", rank,
-                       timeouts.start_s));
+                  text("rank {}'s GPU was busy for {} s, so the path check did not start",
+                       name(rank), timeouts.start_s));
     exchange("resident");
     side.set_command(kPathGo);
     finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);
@@ -194,17 +195,19 @@ struct PathCheck {
       finish("copies", timeouts.copy_s);
       exchange("copied");
       if (mine.fault.empty())
-        mine = fault_in(side.read(), rank, ranks, nonce, round, timeouts.wait_s);
+        mine = fault_in(side.read(), rank, ranks, nonce, round, timeouts.wait_s,
+                        [this](int one) { return name(one); });
     }
     return agreed(mine);
   }
 
  private:
+  int name(int one) const { return names.empty() ? one : names[static_cast<std::size_t>(one)]; }
   void finish(const char* what, double wait_s) const {
     if (!await([&] { return side.is_done(); }, wait_s))
       throw Error(ErrorCode::timeout,
-                  text("{} on rank {}'s GPU did not end within {} s in the path check", what, rank,
-                       wait_s));
+                  text("{} on rank {}'s GPU did not end within {} s in the path check", what,
+                       name(rank), wait_s));
   }
   PathResult agreed(const PathResult& mine) const {
     PathResult all;
@@ -226,8 +229,9 @@ void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader,
 }
 
 std::string broken_path(PathSide& side, const Exchange& exchange, int rank, int ranks,
-                        std::uint64_t nonce, const PathTimeouts& timeouts) {
-  const PathCheck check{side, exchange, rank, ranks, timeouts};
+                        std::uint64_t nonce, const PathTimeouts& timeouts,
+                        const std::vector<int>& names) {
+  const PathCheck check{side, exchange, rank, ranks, timeouts, names};
   const PathResult first = check.run(nonce);
   if (first.fault.empty() || first.is_wrong) return first.fault;
   log(LogLevel::info, rank,

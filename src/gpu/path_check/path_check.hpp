@@ -4,6 +4,7 @@
 // other, by a kernel and by copy engines, and the owner of the memory reads the data back.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "gpu/abi/path_args.hpp"
 #include "gpu/arena/arena.hpp"
@@ -13,6 +14,9 @@ namespace plait::cuda {
 
 /// Used by the path check only.
 inline constexpr ArenaFlags<PathInbox> kPathFlags{"path check"};
+/// The same within islands of ranks whose arenas lie in host memory.
+inline constexpr ArenaPart kIslandPaths{
+    .name = "island_paths", .what = "path check of islands", .is_own = true};
 
 /// A rank's part of the check, on the rank's GPU or emulated by a test.
 class PathSide {
@@ -45,14 +49,16 @@ void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader,
 /// Collective over all ranks. Returns the first fault that a rank has found, the same on all ranks,
 /// or "" if all paths work. The fault names the ranks, the path that fails and the remedy. If data
 /// was late and nothing else was wrong, all ranks check once more, since a rank's host may have
-/// stalled. Error(timeout) if this rank's GPU does not get to the check.
+/// stalled. Error(timeout) if this rank's GPU does not get to the check. rank, ranks: of an island,
+/// if only its paths are checked, all islands at once; `names` are the ranks' numbers then.
 std::string broken_path(PathSide& side, const Exchange& exchange, int rank, int ranks,
-                        std::uint64_t nonce, const PathTimeouts& timeouts = {});
+                        std::uint64_t nonce, const PathTimeouts& timeouts = {},
+                        const std::vector<int>& names = {});
 
-/// Inputs of a check on a GPU: flags in `arena`, a zeroed signal in pinned host memory, a separate
-/// stream. Used in the GPU's context.
+/// Inputs of a check on a GPU: every rank's inbox as mapped here, a zeroed signal in pinned host
+/// memory, a separate stream. Used in the GPU's context.
 struct PathPlace {
-  const DeviceArena* arena;
+  std::vector<PathInbox*> inboxes;
   Kernels* kernels;
   Stream stream;
   PathSignal* signal;           ///< Host address.

@@ -70,6 +70,7 @@ void CudaRank::agree_on_group() {
       whole_sm_blocks(full_group_.multiprocessors, options_.overlap_compute);
   full_group_.why_not = families_->lacks();
   full_group_.through_host = options_.arenas_in_host != nullptr;
+  full_group_.has_islands = full_group_.through_host && !options_.islands.empty();
   if (options_.messages && full_group_.runs(kMessageKernels)) {
     const unsigned tier = families_->blocks_at_once(kMessageKernels);
     full_group_.most_message_blocks =
@@ -102,7 +103,7 @@ void CudaRank::open(const Exchange& exchange) {
   marker_.open();
   map_stop_page();
   arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
-                                         options_.arenas_in_host);
+                                         options_.arenas_in_host, options_.islands);
   arena_->share(context_, options_.device, exchange, upload());
   full_group_.hardware_queues = arena_->least_connections();
   full_group_.in_processes = arena_->in_processes();
@@ -161,7 +162,7 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
     if (large_arena_ == nullptr)
       large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large,
                                                    ArenaContents{{}, arena_contents().parts},
-                                                   options_.arenas_in_host);
+                                                   options_.arenas_in_host, options_.islands);
     large_arena_->share(context_, options_.device, exchange, stream);
     make_rings(exchange);
     make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
@@ -235,25 +236,43 @@ const std::uint32_t* CudaRank::poisoned(const ArenaPart& part) const {
   return is_borrowed ? &flags(kEngineFlags, options_.rank)->poisoned : nullptr;
 }
 
-/// Runs before any call uses the paths. The signal lies in the StopPage's page, behind the
-/// StopPage.
-void CudaRank::prove_paths(const Exchange& exchange) {
+/// Returns the first fault on paths among the members, in arenas or in an island's GPU memory. The
+/// signal lies in the StopPage's page, behind the StopPage.
+std::string CudaRank::broken_path_of(const std::vector<int>& members, bool of_island,
+                                     const Exchange& exchange) {
   constexpr std::uint64_t kSignalAt = 1024;
   static_assert(sizeof(StopPage) <= kSignalAt && kSignalAt + sizeof(PathSignal) <= kStopPageBytes);
+  const std::uint64_t nonce = arena_->nonce() + (of_island ? 2 : 0);  // a check may count on by 1
+  PathPlace place{};
+  place.kernels = kernels_.get();
+  place.stream = upload();
+  place.signal = reinterpret_cast<PathSignal*>(reinterpret_cast<char*>(stop_page_) + kSignalAt);
+  place.device_signal = device_stop_page_ + kSignalAt;
+  place.ranks = static_cast<int>(members.size());
+  for (const int member : members) {
+    if (member == options_.rank) place.rank = static_cast<int>(place.inboxes.size());
+    place.inboxes.push_back(of_island
+                                ? reinterpret_cast<PathInbox*>(arena_->at(kIslandPaths, member))
+                                : arena_->flags(kPathFlags, member));
+  }
+  const std::unique_ptr<PathSide> side = path_side(place, nonce);
+  if (of_island) side->reset(nonce);  // the signal has been used
+  return broken_path(*side, exchange, place.rank, place.ranks, nonce, {}, members);
+}
+
+/// Runs before any call uses the paths.
+void CudaRank::prove_paths(const Exchange& exchange) {
   const auto began = std::chrono::steady_clock::now();
-  char* const signal = reinterpret_cast<char*>(stop_page_) + kSignalAt;
-  const std::unique_ptr<PathSide> side = path_side({.arena = arena_.get(),
-                                                    .kernels = kernels_.get(),
-                                                    .stream = upload(),
-                                                    .signal = reinterpret_cast<PathSignal*>(signal),
-                                                    .device_signal = device_stop_page_ + kSignalAt,
-                                                    .rank = options_.rank,
-                                                    .ranks = options_.ranks},
-                                                   arena_->nonce());
-  const std::string broken =
-      broken_path(*side, exchange, options_.rank, options_.ranks, arena_->nonce());
+  std::vector<int> all, island;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    const auto at = [&](int one) { return options_.islands[static_cast<std::size_t>(one)]; };
+    all.push_back(rank);
+    if (full_group_.has_islands && at(rank) == at(options_.rank)) island.push_back(rank);
+  }
+  std::string broken = broken_path_of(all, false, exchange);
   if (!broken.empty() && full_group_.through_host)
     throw Error(ErrorCode::driver_error, text("in arenas in host memory, {}", broken));
+  if (full_group_.has_islands) broken = broken_path_of(island, true, exchange);
   if (!broken.empty()) {
     PLAIT_CUDA_CALL(stream_synchronize, upload());
     arena_->leave_peers(exchange);

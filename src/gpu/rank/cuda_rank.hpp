@@ -65,6 +65,8 @@ struct CudaRankOptions {
   unsigned most_blocks = 0;
   bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
   bool messages = false;         ///< Allocate slots for point-to-point messages.
+  /// By rank, of arenas in host memory: ranks with equal numbers map each other's memory for plans.
+  std::vector<int> islands;
   /// Check every path between GPUs. false = paths are known to work, or unused.
   bool proves_paths = true;
   LaneLaunchConfig config;
@@ -193,6 +195,8 @@ class CudaRank : public EngineRank {
   void make_rings(const Exchange& exchange);
   void forget_rings() noexcept;
   void prove_paths(const Exchange& exchange);
+  std::string broken_path_of(const std::vector<int>& members, bool of_island,
+                             const Exchange& exchange);
   void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;

@@ -19,8 +19,15 @@ std::vector<const Row*> gathered(std::vector<const Row*> Resources::* rows) {
   return all;
 }
 
+std::vector<PartSize> path_check_sizes(const Group& group, const ArenaOptions&) {
+  if (!group.has_islands) return {};
+  PartSize inbox = whole(kIslandPaths, sizeof(PathInbox));
+  inbox.turn = kWholeTurn;
+  return {inbox};
+}
+
 const Resources& path_check_resources() {
-  static const Resources resources{{&kPathFlags}, {}, nullptr, {}, {}};
+  static const Resources resources{{&kPathFlags}, {&kIslandPaths}, path_check_sizes, {}, {}};
   return resources;
 }
 
