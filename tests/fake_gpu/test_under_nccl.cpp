@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "comm/bootstrap/vote.hpp"
+#include "comm/choose/multinode_choice.hpp"
 #include "comm/gpu/drop_in.hpp"
+#include "comm/multinode/node_program_runner.hpp"
 #include "comm/multinode/under_nccl.hpp"
 #include "fake_cuda/fake_gpu.hpp"
 #include "gpu/select/gpu_tables.hpp"
@@ -31,6 +34,7 @@ constexpr std::uint64_t kSizes[] = {1 << 10, 16 << 10, 256 << 10, 1 << 20,
 
 std::vector<Request> requests(int ranks) {
   std::vector<Request> all;
+  if (ranks == 0) return all;
   for (const Collective collective : kCollectives)
     for (const DataType type : kTypes)
       for (const ReduceOp op : kOps) {
@@ -173,6 +177,43 @@ TEST_CASE("plan says of calls under NCCL what the drop-in does, by a machine's t
       R"( "when": "overlap_compute", "engine": "tiled", "ahead_of_nccl": false, "source": "x"})";
   compare(
       {.ranks = 4, .topology = "narval", .gpu = a100(), .table = table_of(model.c_str(), rows)});
+}
+
+TEST_CASE("plan says of calls under NCCL what the drop-in does, over two nodes") {
+  constexpr int kRanks = 4, kInNode = 2;
+  for (const char* const setting :
+       {"PLAIT_BITWISE=0", "PLAIT_BITWISE=1", "PLAIT_ALGO=multi_node", "PLAIT_ALGO=library"}) {
+    const char* const entries[] = {"PLAIT_NODE_SIZE=2", setting, nullptr};
+    const Env env = parse_env(entries);
+    bench::Board* const board = bench::make_board(kInNode);
+    CHECK(bench::run_ranks(board, true, [&](int rank) {
+            GpuCallsOptions wanted = drop_in_options(env, {.one_node = false});
+            wanted.rank.proves_paths = false;  // No kernel runs here.
+            GpuGroup group = group_of(rank, {.ranks = kInNode});
+            group.why_no_topology = "ranks are on several nodes";
+            const GpuCallsOptions options = drop_in_options_on(group, wanted);
+            GpuCalls calls(std::move(group), options,
+                           [&](const std::string& mine) { return board->exchange(rank, mine); });
+            NodeProgramRunner runner(
+                nodes_of(std::vector<std::string>(kRanks), kInNode, 0),
+                {[&](const Request& request) { return calls.takes(request); }, nullptr}, nullptr,
+                nullptr, multinode_algo(env.algo), env.bitwise);
+            const Topology topology = load_topology("hgx-h200");
+            std::string found;
+            for (const Request& request : requests(rank == 0 ? kRanks : 0)) {
+              const UnderNccl planned = under_nccl(topology, request, env, {});
+              bool is_taken = false;
+              static_cast<void>(
+                  attempt([&] { is_taken = !runner.program(request, {})->is_library(); }));
+              if (is_taken == planned.why.empty() || found.size() > 400) continue;
+              found += text("\n{} {} {} of {} bytes: taken {}, plan {}",
+                            name_of(request.collective), name_of(request.type), name_of(request.op),
+                            message_bytes(request), is_taken, planned.why);
+            }
+            board->barrier();
+            if (!found.empty()) throw std::runtime_error(setting + found);
+          }) == 0);
+  }
 }
 
 TEST_CASE("plan names why NCCL serves a call") {
