@@ -1,5 +1,5 @@
 """The machine of the report's page: its devices and links as boxes and edges, and the part of a
-call in which each of them is busy. report_drawing.py draws them."""
+call in which each is busy. report_drawing.py draws them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def in_words(name: str) -> str:
 
 
 def sentence(of: Mapping[str, float]) -> str:
-    """Returns the busiest links in words, those alike together."""
+    """Returns the busiest links in words; links that are alike share a name."""
     groups: dict[tuple[str, int], list[str]] = {}
     for name, share in of.items():
         kind = re.sub(r"\d+", "#", name)
@@ -238,7 +238,7 @@ def _add_host(facts: _Facts, link: Any, names: list[str], ranks: set[int], add: 
 def _boxes(
     facts: _Facts, ranks: list[int], hosts: list[int], edges: dict[tuple[str, str], Edge]
 ) -> dict[str, Box]:
-    """Returns the boxes of a node, placed so that those that share links are near each other."""
+    """Returns the boxes of a node; devices that share a link stand near each other."""
     cells = max(len(ranks), len(hosts))
     boxes: dict[str, Box] = {}
 

@@ -57,7 +57,7 @@ BAND = 22
 
 
 def lines(found: BySize) -> list[Line]:
-    """Returns the lines to draw: all up to the number of styles, and always those that run."""
+    """Returns the lines to draw: as many as there are styles, and all ways that run."""
     named = found.lines()
     running = {line_name(ways.running) for ways in found.ways.values()}
     kept = sorted(named, key=lambda name: name not in running)[:MOST_LINES]
@@ -110,7 +110,7 @@ def legend(drawn: Iterable[Line]) -> str:
 
 
 def left_out(found: BySize, drawn: list[Line]) -> str:
-    """Returns how many ways the lines stand for, and by name or number those without a line."""
+    """Returns the number of ways that the lines stand for, and the ways without a line by name."""
     labels = {way.label for ways in found.ways.values() for way in ways.rows}
     said = [
         f"{len(drawn)} lines for {len(labels)} ways: the variants of an engine or a strategy share "

@@ -89,8 +89,8 @@ font-size:12px;display:none;pointer-events:none;max-width:min(40em,90vw)}
 .on-wide{display:none}.on-narrow{display:block}
 .beside,.picture{display:block}.lead{font-size:1.2em}.tiles{grid-template-columns:1fr 1fr;gap:8px}
 .tiles b{font-size:1.25em}table{font-size:13px}td,th{padding:4px 5px}
-.bar{width:calc(100% - 50px);margin-right:3px}
-.gains .bar{width:calc(100% - 50px)}.gains small{display:block;margin:0}
+.bar{width:calc(100% - 58px);margin-right:3px}
+.gains .bar{width:calc(100% - 58px)}.gains small{display:block;margin:0}
 .timelines details svg{max-width:none;width:760px}.claims{min-width:820px}}
 @media print{body{max-width:none;padding:0;font-size:11pt}fieldset,#tip{display:none}
 .beside,.picture{display:block}
