@@ -164,6 +164,9 @@ ONE_ENDS = {
         "rank 1 ended with 139 by itself, and ranks 0 and 2 lost it"
     ),
     "sys.exit(0)": "ranks 0 and 2 ended with 1 after rank 1 had ended with 0",
+    "sys.exit(0)\nif os.environ['RANK'] == '2': sys.exit(0)": (
+        "rank 0 ended with 1 after ranks 1 and 2 had ended with 0"
+    ),
 }
 
 

@@ -226,7 +226,7 @@ def _failure_text(job: Job, lost_a_peer: set[int]) -> str:
         rest = [rank for rank in failed if rank not in first]
         lost = "it" if len(first) == 1 else "them"
         return f"{_statuses_text(first)} by itself, and {_ranks_text(rest)} lost {lost}"
-    if len(job.done) == 1 and len(failed) == len(job.started) - 1:
+    if job.done and len(job.done) + len(failed) == len(job.started):
         return f"{_statuses_text(failed)} after {_ranks_text(list(job.done))} had ended with 0"
     hint = ": look first at the rank whose error names no other (--tag names it)"
     return _statuses_text(failed) + (hint if len(failed) > 1 else "")
