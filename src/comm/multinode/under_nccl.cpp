@@ -6,6 +6,7 @@
 
 #include "base/error_reason.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/choose.hpp"
 #include "comm/choose/multinode_choice.hpp"
@@ -143,18 +144,19 @@ class DescribedNode {
           group_.topology.links[static_cast<std::size_t>(link)].kind == LinkKind::nvlink;
       return by_nvlink ? cuda::Distance::nvl : cuda::Distance::phb;
     };
-    std::vector<std::string> reasons;
+    std::vector<std::string> reasons, records;
     for (int rank = 0; rank < group_.ranks; ++rank) {
       GpuGroup of = group_;
       of.rank = rank;
       reasons.push_back(why_no_direct_access(of, env, distance, addresses));
+      records.push_back(pack({reasons.back(), direct_peers(of, env, distance, addresses)}));
     }
     const auto said = std::find_if(reasons.begin(), reasons.end(),
                                    [](const std::string& one) { return !one.empty(); });
     if (said == reasons.end()) return;
     if (!options_.knows_links)
       throw Error(ErrorCode::unsupported, text("{}, which plait needs on several nodes", *said));
-    agree_on_arenas(group_, [&](const std::string&) { return reasons; }, "");
+    agree_on_arenas(group_, [&](const std::string&) { return records; }, "");
   }
 
   /// The values that CudaRank agrees on.
