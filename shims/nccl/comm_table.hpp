@@ -69,6 +69,8 @@ struct CommState : PeerObserver {
   void query() override;
   /// Returns whether the communicator's calls have ended; unknown: a graph may be replayed.
   CallsEnded calls_ended();
+  /// Writes the last calls of all ranks if the program aborts calls that have not ended.
+  void warn_of_abort();
   void warn_of_death(int peer, const std::string& who) const;
   /// Records a call that the program makes.
   void record(const FlightCall& call) const {

@@ -139,6 +139,7 @@ void stop(Comm comm) {
   await_children(*pin, kHelperSeconds);
   await_attached(*pin, kHelperSeconds);
   if (pin->phase.load() == AttachPhase::attached) {
+    pin->warn_of_abort();
     pin->phase.store(AttachPhase::aborted);
     pin->engine->abort();
   }

@@ -9,6 +9,7 @@
 #include "base/deferred_teardown.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/trace/status.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/never_free.hpp"
 
@@ -69,9 +70,17 @@ void CommState::warn_of_death(int peer, const std::string& who) const {
   const std::string line = text("{} has died: calls on communicator {} fail from here on{}{}", who,
                                 comm, last.empty() ? "" : "; ", last);
   if (has_flight && is_spokesman(*flight->info()))
-    warn_unasked(rank, line);
+    warn_unasked(rank, line + write_last_calls());
   else
     log(LogLevel::warn, rank, line);
+}
+
+void CommState::warn_of_abort() {
+  if (flight == nullptr || flight->info() == nullptr || calls_ended() != CallsEnded::no) return;
+  const std::string written = write_last_calls();
+  if (!is_spokesman(*flight->info())) return;
+  warn_unasked(rank,
+               text("rank {} aborts communicator {} with calls under way{}", rank, comm, written));
 }
 
 void CommState::lost(int peer, int process, Loss how) {

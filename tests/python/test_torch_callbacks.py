@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -201,3 +202,20 @@ def test_callbacks_run_one_at_a_time_but_for_those_that_others_may_wait_for():
     callbacks.close(20)
     assert order.index("nested") < order.index("behind") < order.index("first ends")
     assert order.index("behind") < order.index("last")
+
+
+def _late(rank, ranks):
+    dist.barrier()
+    if rank == ranks - 1:
+        time.sleep(2.5)
+    dist.all_reduce(torch.ones(8))
+    return os.getpid()
+
+
+def test_a_waiting_rank_says_who_is_missing(capfd, monkeypatch):
+    monkeypatch.setenv("PLAIT_WARN_S", "0.5")
+    pids = on_ranks(_late, 3)
+    lines = [line for line in capfd.readouterr().err.splitlines() if " s so far" in line]
+    assert len(lines) == 1, lines
+    assert "rank 0 waits for rank 2 to enter call " in lines[0]
+    assert f"; entered by ranks 0, 1 alone; rank 2 (pid {pids[2]}) was last in call " in lines[0]

@@ -20,6 +20,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/links.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/bootstrap/wait_warning.hpp"
 #include "comm/transport/mpi/mpi_transport.hpp"
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/arrival.hpp"
@@ -41,9 +42,6 @@ JobNodes& job_nodes() {
 }
 
 const char* job_is_native_because = "MPI_Init has not run";  ///< if the job is not served
-
-/// Time after which MPI_Init reports the wait.
-constexpr double kWarnAfterS = 10;
 
 /// Stores the minimum of each number over the communicator's ranks in `all`. Returns the MPI's
 /// code. A failed call is not made again or replaced by another: the rank's next receive might
@@ -303,7 +301,7 @@ bool agreed_to_serve() {
     return native_because("ranks on other nodes may lack the drop-in");
   }
   const Handle world = native().abi.world;
-  wait_for_all_ranks(world, std::min(kWarnAfterS, mine.arrive_s));
+  wait_for_all_ranks(world, std::min(wait_warning_s(), mine.arrive_s));
   int ranks = 0;
   native().Comm_size(world, &ranks);
   std::string shown = text("{} {} {} {} {} {}", PLAIT_VERSION, mine.topology, mine.arrive_s,

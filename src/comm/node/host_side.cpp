@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/shm/buffers.hpp"
+#include "comm/trace/status.hpp"
 
 namespace plait {
 namespace {
@@ -91,7 +92,9 @@ void HostSide::fail(const Error& error) {
   has_failed_.store(true);
   joined_.controls.raise_failure(error.code(), reason_of(error));
   publish_failure(error);
-  log(LogLevel::warn, rank(), text("communicator failed: {}", error.what()));
+  if (log_enabled(LogLevel::warn))
+    log(LogLevel::warn, rank(),
+        text("communicator failed: {}{}", error.what(), write_last_calls()));
 }
 
 std::optional<Error> HostSide::failed() {

@@ -2,6 +2,7 @@
 // nothing.
 #include "comm/trace/status.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
@@ -63,10 +65,18 @@ std::string call_json(const FlightCall& call, std::uint64_t ended, std::int64_t 
               call.index <= ended ? "true" : "false");
 }
 
-std::string rank_json(const RankFlight& rank, std::int64_t now) {
-  return text("{{\"rank\":{},\"pid\":{},\"state\":\"{}\",\"number\":{},\"last\":{}}}", rank.rank,
+std::string calls_json(const RankFlight& rank, std::int64_t now) {
+  return "[" +
+         each(rank.calls,
+              [&](const FlightCall& call) { return call_json(call, rank.ended, now); }) +
+         "]";
+}
+
+std::string rank_json(const RankFlight& rank, StatusCalls calls, std::int64_t now) {
+  return text("{{\"rank\":{},\"pid\":{},\"state\":\"{}\",\"number\":{},\"last\":{}{}}}", rank.rank,
               rank.pid, name_of(rank.state), rank.numbered,
-              rank.calls.empty() ? "null" : call_json(rank.calls.back(), rank.ended, now));
+              rank.calls.empty() ? "null" : call_json(rank.calls.back(), rank.ended, now),
+              calls == StatusCalls::own ? "" : ",\"calls\":" + calls_json(rank, now));
 }
 
 /// A call on GPU memory may have ended unseen, so there only a visible cause counts as a wait.
@@ -78,21 +88,19 @@ std::string wait_json(const FlightInfo& info, const std::vector<RankFlight>& ran
               seconds_since(info.mine->last_entered_ns(), now));
 }
 
-std::string communicator_json(const FlightInfo& info) {
+std::string communicator_json(const FlightInfo& info, StatusCalls whose) {
   const std::int64_t now = now_ns();
   const std::vector<RankFlight> ranks = flights_of(info);
   const std::vector<FlightMemory> held = info.held ? info.held() : std::vector<FlightMemory>();
-  std::string calls;
+  std::string calls = "[]";
   for (const RankFlight& one : ranks)
-    if (one.rank == info.rank)
-      calls =
-          each(one.calls, [&](const FlightCall& call) { return call_json(call, one.ended, now); });
+    if (one.rank == info.rank) calls = calls_json(one, now);
   return text(
       "{{\"door\":{},\"id\":{},\"name\":{},\"memory\":{},\"rank\":{},\"ranks\":{},\"number\":{},"
-      "\"waits\":{},\"here\":[{}],\"calls\":[{}],\"bytes\":{{{}}}}}",
+      "\"waits\":{},\"here\":[{}],\"calls\":{},\"bytes\":{{{}}}}}",
       quoted(info.door), quoted(info.id), quoted(info.name), quoted(info.memory), info.rank,
       info.ranks, info.mine->numbered(), wait_json(info, ranks, now),
-      each(ranks, [&](const RankFlight& one) { return rank_json(one, now); }), calls,
+      each(ranks, [&](const RankFlight& one) { return rank_json(one, whose, now); }), calls,
       each(held,
            [](const FlightMemory& one) { return text("{}:{}", quoted(one.part), one.bytes); }));
 }
@@ -141,15 +149,30 @@ void send_status(const Fd& asker) {
 
 }  // namespace
 
-std::string status_json() {
+std::string status_json(StatusCalls calls) {
   std::string communicators;
   for_each_flight([&](const FlightInfo& info) {
-    communicators += (communicators.empty() ? "\n" : ",\n") + communicator_json(info);
+    communicators += (communicators.empty() ? "\n" : ",\n") + communicator_json(info, calls);
   });
   return text(
       "{{\"schema\":\"plait.status/1\",\"pid\":{},\"version\":{},\"warn_s\":{},\"communicators\":"
       "[{}]}}\n",
       ::getpid(), quoted(PLAIT_VERSION), wait_warning_s(), communicators);
+}
+
+std::string write_last_calls() noexcept {
+  std::string said;
+  const std::optional<Error> failure = attempt([&] {
+    const std::string body = status_json(StatusCalls::all_ranks);
+    const std::string path = text("{}/calls-{}.json", rendezvous_folder(), ::getpid());
+    const Fd file(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file.valid() || ::write(file.get(), body.data(), body.size()) < 0)
+      throw call_failed(ErrorCode::io_error, "write", errno, path);
+    said = "; last calls of all ranks: " + path;
+  });
+  if (failure) log(LogLevel::warn, -1, text("no file of last calls: {}", failure->what()));
+  return said;
 }
 
 void StatusSocket::open() noexcept {

@@ -6,9 +6,15 @@
 
 namespace plait {
 
+/// Whose last 64 calls a status has.
+enum class StatusCalls { own, all_ranks };
 /// Returns the process's communicators, their ranks and last calls, and who waits for whom
 /// (schema plait.status/1, docs/hangs.md). Reads memory alone: waits for no rank and no driver.
-std::string status_json();
+std::string status_json(StatusCalls calls = StatusCalls::own);
+/// Writes the status with all ranks' calls to calls-PID.json in the folder of rendezvous sockets,
+/// with mode 0600, when a hang ends by an abort or a death. Returns "; last calls of all ranks:
+/// PATH" for messages; empty if the file cannot be written.
+std::string write_last_calls() noexcept;
 
 /// The socket at which this process answers: status-PID in the folder of rendezvous sockets (0700),
 /// with mode 0600. A process with several libraries of plait has status-PID-2 too.

@@ -3,7 +3,10 @@ says it once."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,17 @@ def _lines(run_case, case: str, env: dict[str, str] | None = None) -> tuple[list
     the ranks that ended."""
     rows = run_case(case, 3, env={"PLAIT_WARN_S": str(WARN_S), **(env or {})})
     found = re.findall(r"PLAIT WARN (.*)", run_case.stderr)
-    return found, [row["pid"] for row in rows]
+    lines = [line for line in found if " aborts communicator " not in line]
+    return lines, [row["pid"] for row in rows]
+
+
+def _written(line: str) -> dict[str, Any]:
+    """Returns the communicator in the file that the line names, and removes the file."""
+    path = Path(re.search(r"; last calls of all ranks: (\S+)$", line)[1])
+    assert path.stat().st_mode & 0o777 == 0o600
+    status = json.loads(path.read_text())
+    path.unlink()
+    return status["communicators"][0]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +77,9 @@ def test_a_dead_rank_is_named(run_case):
         r"was last in call 1 \(all_reduce of 8 int32, sum\), ",
         lines[0],
     ), lines
+    dead = _written(lines[0])["here"][2]
+    assert dead["state"] == "dead"
+    assert [call["call"] for call in dead["calls"]] == ["all_reduce of 8 int32, sum"]
 
 
 def test_a_rank_without_its_message_is_named(run_case):
@@ -71,6 +87,17 @@ def test_a_rank_without_its_message_is_named(run_case):
     assert len(lines) == 1, lines
     assert "rank 0 waits in a receive of 64 bytes from rank 2 on communicator " in lines[0]
     assert f"; rank 2 (pid {pids[2]}) was last in call 1 (" in lines[0]
+
+
+def test_an_abort_writes_the_last_calls_of_all_ranks(run_case):
+    _lines(run_case, "hang_order")
+    said = re.findall(r"PLAIT WARN (rank 0 aborts communicator .*)", run_case.stderr)
+    assert len(said) == 1, run_case.stderr
+    assert " with calls under way; " in said[0]
+    one = _written(said[0])
+    assert one["door"] == "nccl" and one["bytes"]["segment"] > 0
+    assert one["waits"]["reason"].startswith("calls 2 are unlike: rank 0 makes all_reduce of 16")
+    assert [call["number"] for call in one["here"][1]["calls"]] == [1, 2, 3]
 
 
 def test_a_program_that_only_idles_is_not_accused(run_case):
