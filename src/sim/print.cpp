@@ -31,6 +31,10 @@ std::string print(const Timeline& timeline) {
     out += text("no plan under {} us: this is {} % of what this machine allows\n",
                 fixed(timeline.lower_bound_ns / 1e3, 2),
                 fixed(100.0 * timeline.lower_bound_ns / timeline.total_ns, 1));
+  for (const ResourceLoad& one : timeline.resources)
+    if (one.name == timeline.bound_by && one.busy_ns > 1.1 * timeline.lower_bound_ns)
+      out += text("{} is busy {} us: this plan moves more through it than the bound counts\n",
+                  one.name, fixed(one.busy_ns / 1e3, 2));
   std::vector<ResourceLoad> loads = timeline.resources;
   std::stable_sort(loads.begin(), loads.end(), [](const ResourceLoad& a, const ResourceLoad& b) {
     return a.busy_ns > b.busy_ns;

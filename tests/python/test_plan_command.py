@@ -284,3 +284,11 @@ def one_way(machine: plait.Topology) -> plait.Topology:
     said_json = json.loads(machine.to_json())
     said_json["links"] = [link for link in said_json["links"] if link["dst"] != "gpu0"]
     return plait.Topology.from_json(json.dumps(said_json))
+
+
+def test_a_busy_resource_beside_a_low_share_is_explained():
+    machine = plait.load_topology("rtx-5090-x4")
+    request = plait.Request("all_reduce", 1 << 24, "fp32", ranks=4)
+    timeline = plait.simulate(plait.propose_one(machine, request, "fold"), machine)
+    text = str(timeline)
+    assert timeline.bound_by in text and "this plan moves more through it than the bound" in text
