@@ -1,7 +1,8 @@
 """Tests the HTML page in a headless browser: layout, script, pictures, at a screen's and a phone's
 width, light and dark, on paper.
 
-Skipped without Chromium: `make browser` installs one, and CHROME_BIN names another binary. The pictures stay in the test's folder, which pytest prints on a failure.
+Skipped without Chromium: `make browser` installs one, and CHROME_BIN names another binary. The
+pictures stay in the test's folder, which pytest prints on a failure.
 """
 
 from __future__ import annotations
