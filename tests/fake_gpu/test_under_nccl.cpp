@@ -142,6 +142,7 @@ void compare(const Machine& machine) {
                                           machine.settings.empty() ? "" : machine.settings[0],
                                           found));
         }) == 0);
+  fake_cuda().gpu = {};  // of other cases
 }
 
 plait_test::FakeGpu a100() {
