@@ -134,6 +134,19 @@ def bytes_of_path(pages: Sequence[dict[str, Any]]) -> dict[str, int]:
     return dict(sums)
 
 
+def memory(pages: Sequence[dict[str, Any]]) -> dict[str, tuple[bool, int]]:
+    """Returns for each part of plait's memory whether it is on GPUs, and its bytes.
+
+    The bytes are of the process that held most of the part at once.
+    """
+    most: dict[str, tuple[bool, int]] = {}
+    for page in pages:
+        for row in page.get("memory", []):
+            _, before = most.get(row["part"], (False, 0))
+            most[row["part"]] = (row["on_gpu"], max(before, row["most"]))
+    return most
+
+
 def write_csv(rows: Sequence[ProfileRow], path: str | Path) -> None:
     """Writes all rows, a column per field."""
     names = [field.name for field in fields(ProfileRow)]

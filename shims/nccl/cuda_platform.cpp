@@ -89,6 +89,7 @@ class CudaEngine : public CommEngine {
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     alone()->rank().messages(messages, stream);
   }
+  std::uint64_t gpu_bytes() const noexcept override { return rank().memory().on_gpu(); }
   void check() const override { rank().check(); }
   void break_off(Stream stream, const std::exception& error) noexcept override {
     rank().break_off(stream, error);

@@ -59,6 +59,8 @@ class CommEngine {
   }
   /// Returns the memory that this rank holds, by part. Any thread; waits for nothing.
   virtual std::vector<FlightMemory> held() const { return {}; }
+  /// Returns the bytes of GPU memory that the engine holds. Any thread.
+  virtual std::uint64_t gpu_bytes() const noexcept { return 0; }
   /// Throws Error if an earlier call failed on the device.
   virtual void check() const = 0;
   /// Ends the engine after a call that failed before its last launch was enqueued, since the peers

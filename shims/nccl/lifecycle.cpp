@@ -279,6 +279,17 @@ Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
   return result;
 }
 
+/// Adds plait's memory, which ncclCommSuspend does not free.
+Result ncclCommMemStats(Comm comm, int stat, std::uint64_t* value) {
+  const Result result = forward(native().memory_stats, comm, stat, value);
+  if (result != ncclSuccess || value == nullptr || call_context.in_native != 0) return result;
+  if (stat != kStatPersistent && stat != kStatTotal) return result;
+  if (const CommTable::Pin pin = comms().pin(comm);
+      pin && pin->phase.load() == AttachPhase::attached)
+    *value += pin->engine->gpu_bytes();
+  return result;
+}
+
 /// NCCL's calls have ended when this returns, or when a non-blocking communicator is ready again;
 /// plait's calls have too.
 Result ncclCommFinalize(Comm comm) {

@@ -67,6 +67,7 @@ class NodeEngine : public CommEngine {
     });
     return failure ? reason_of(*failure) : why;
   }
+  std::uint64_t gpu_bytes() const noexcept override { return inside_->gpu_bytes(); }
   void check() const override { inside_->check(); }
   void break_off(Stream stream, const std::exception& error) noexcept override {
     inside_->break_off(stream, error);

@@ -118,12 +118,16 @@ TEST_CASE("the small arena comes first, the large one with a large call, and all
       {
         Growing one(options);
         const std::uint64_t first = taken();
+        const MemoryHeld& held = one.rank->memory();
+        CHECK(held.of(MemoryPart::small_arena) == first);
         CHECK(first <= (ranks == 2 ? 24'000'000 : 32'000'000));
         CHECK_FALSE(one.rank->reserve_large_arena(CallMode::captured));
         CHECK(taken() == first);
         CHECK(one.rank->reserve_large_arena(CallMode::alone));
         CHECK(taken() > 2 * first);
         CHECK(taken() <= (ranks == 2 ? 192'000'000 : 256'000'000));
+        CHECK(held.of(MemoryPart::small_arena) + held.of(MemoryPart::large_arena) == taken());
+        CHECK(held.on_gpu() == taken() + held.of(MemoryPart::streams));
         CHECK(one.rank->reserve_large_arena(CallMode::captured));
       }
       CHECK(taken() == 0);

@@ -237,6 +237,7 @@ class HostEngine : public CommEngine {
   std::vector<FlightMemory> held() const override {
     return {{"segment", sizeof(standin::Segment)}};
   }
+  std::uint64_t gpu_bytes() const noexcept override { return held_.on_gpu(); }
   void check() const override {
     if (has_broken_off_) throw Error(ErrorCode::driver_error, "an earlier call was refused");
     if (shared_->aborted.load()) throw Error(ErrorCode::aborted, "aborted");
@@ -310,6 +311,7 @@ class HostEngine : public CommEngine {
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     shared_->options = options;
     shared_->segment = common_segment(options, exchange);
+    held_.set(MemoryPart::small_arena, kSmallBytes);
     if (group_.through_host.empty())
       prove_host_paths(*shared_->segment, options, exchange);
     else
@@ -336,6 +338,7 @@ class HostEngine : public CommEngine {
       if (records[rank] != text("record {}", rank))
         throw Error(ErrorCode::mismatch, "record of another rank");
     growth_exchange("mapped");
+    held_.set(MemoryPart::large_arena, kLargeBytes);
     has_large_arena_.store(true);
     standin_count("large arena made");
   }
@@ -359,6 +362,8 @@ class HostEngine : public CommEngine {
   std::shared_ptr<TaskState> shared_;
   Mapping page_;
   std::unique_ptr<cuda::LazyArena> lazy_arena_;
+  static constexpr std::uint64_t kSmallBytes = 1'000'000, kLargeBytes = 20'000'000;  // pretended
+  MemoryHeld held_;
   std::atomic<bool> has_large_arena_{false}, has_broken_off_{false};
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {

@@ -10,6 +10,14 @@ def test_the_first_large_call_waits_briefly_for_the_arena(run_case, ranks):
     for row in run_case("large_arena", ranks):
         assert row["wrong"] == 0 and row["early"] == 0
         assert row["passed"] == 0 and row["large_arenas"] > 0
+        # By ncclCommMemStats: the stand-in's numbers, and plait's 1 MB, then 20 more, that stay.
+        assert row["memory_before"] == [1000, 0, 1_002_000, 1_003_000]
+        assert row["memory_after"] == [1000, 0, 21_002_000, 21_003_000]
+
+
+def test_memory_of_a_communicator_left_to_nccl_is_nccls(run_case):
+    for row in run_case("large_arena", 2, env={"PLAIT_DISABLE": "1"}):
+        assert row["wrong"] == 0 and row["memory_after"] == [1000, 0, 2000, 3000]
 
 
 def test_without_waiting_nccl_serves_until_all_ranks_have_the_arena(run_case):

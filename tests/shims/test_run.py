@@ -113,6 +113,8 @@ def test_profile(built, tmp_path):
     assert all(page["doers"] == list(profile.DOERS) for page in profile.load(tmp_path))
     assert profile.bytes_of_path(profile.load(tmp_path)) == {"host memory": 6 * 20000 * 4}
     assert "host memory" in done.stdout
+    assert profile.memory(profile.load(tmp_path)) == {"arena of small calls": (True, 1_000_000)}
+    assert "arena of small calls" in done.stdout
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "X" for event in events) == 6
     assert {event["pid"] for event in events} == {0, 1, 2}

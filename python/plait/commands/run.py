@@ -134,6 +134,12 @@ def profile(
         for path, count in sorted(paths.items()):
             sent.add_row(path, human_bytes(count))
         out.print(sent)
+    parts = profile_module.memory(profile_module.load(where))
+    if parts:
+        held = table("part", "where", ">most a process", title="plait's memory, by part")
+        for part, (on_gpu, count) in parts.items():
+            held.add_row(part, "GPU" if on_gpu else "host", human_bytes(count))
+        out.print(held)
     if not rows:
         out.print(
             "no process made a call of NCCL; calls of plait's own communicators are in "

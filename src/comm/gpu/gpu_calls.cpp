@@ -458,8 +458,13 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
 }
 
 std::vector<FlightMemory> GpuCalls::held() const {
-  const auto [small, large] = cuda_->arena_bytes();
-  return {{"arena", small}, {"large arena", large}};
+  std::vector<FlightMemory> parts;
+  for (std::size_t at = 0; at < kMemoryParts; ++at) {
+    const auto part = static_cast<MemoryPart>(at);
+    if (const std::uint64_t bytes = cuda_->memory().of(part); bytes != 0)
+      parts.push_back({name_of(part), bytes});
+  }
+  return parts;
 }
 
 bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }

@@ -25,6 +25,7 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
+#include "base/memory_held.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "driver/cuda/api.hpp"
@@ -217,6 +218,15 @@ std::string paths_json(const Book& all) {
   return body + "}";
 }
 
+std::string memory_json() {
+  std::string body = "[";
+  for (const MemoryOfPart& row : memory_by_part())
+    body += text("{}{{\"part\":\"{}\",\"on_gpu\":{},\"now\":{},\"most\":{}}}",
+                 body.size() > 1 ? "," : "", name_of(row.part),
+                 is_on_gpu(row.part) ? "true" : "false", row.now, row.most);
+  return body + "]";
+}
+
 /// Returns the rank by the variable of torchrun, Open MPI, MPICH or Slurm; -1 = none.
 int rank_by_launcher() {
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
@@ -228,9 +238,9 @@ int rank_by_launcher() {
 std::string page(Book& all) {
   std::string body = text(
       "{{\"schema\":\"plait.profile/"
-      "1\",\"pid\":{},\"rank\":{},\"end_ns\":{},\"left_out\":{},\"bytes_of_path\":{},\"doers\":[",
-      all.owner, rank_by_launcher(), now_ns(), all.events_left_out,
-      paths_json(all));
+      "1\",\"pid\":{},\"rank\":{},\"end_ns\":{},\"left_out\":{},\"bytes_of_path\":{},\"memory\":{},"
+      "\"doers\":[",
+      all.owner, rank_by_launcher(), now_ns(), all.events_left_out, paths_json(all), memory_json());
   const char* comma = "";
   for (const char* name : kDoers) body += text("{}\"{}\"", std::exchange(comma, ","), name);
   body += "],\n\"rows\":[";

@@ -24,7 +24,7 @@ struct FlightRank {
 };
 
 struct FlightMemory {
-  std::string part;  ///< "arena", "large arena", ...
+  std::string part;  ///< "arena of small calls", ...
   std::uint64_t bytes = 0;
 };
 

@@ -83,7 +83,10 @@ class DeviceArena {
   char* at(const ArenaPart& part, int owner) const;
   /// Own state of this rank, in front of all flags.
   DeviceState* state() const { return reinterpret_cast<DeviceState*>(mine_); }
-  std::uint64_t bytes() const { return layout_.total_bytes() + (host_ ? own_.total_bytes() : 0); }
+  /// Memory of this rank alone, on the GPU and on the host.
+  std::uint64_t gpu_bytes() const { return host_ ? own_.total_bytes() : layout_.total_bytes(); }
+  std::uint64_t host_bytes() const { return host_ ? layout_.total_bytes() : 0; }
+  std::uint64_t bytes() const { return gpu_bytes() + host_bytes(); }
 
  private:
   struct ArenaRecord;

@@ -31,6 +31,7 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::size_t kStopPageBytes = 4096;
+constexpr std::uint64_t kStreamBytes = 600'000;  // Seen on an H200.
 constexpr std::size_t kStreams = 30;  // Streams must not share a hardware queue (32).
 static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
 
@@ -104,6 +105,8 @@ void CudaRank::open(const Exchange& exchange) {
   map_stop_page();
   arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
                                          options_.arenas_in_host, options_.islands);
+  held_.set(MemoryPart::small_arena, arena_->gpu_bytes());
+  held_.set(MemoryPart::host_arenas, arena_->host_bytes());
   arena_->share(context_, options_.device, exchange, upload());
   full_group_.hardware_queues = arena_->least_connections();
   full_group_.in_processes = arena_->in_processes();
@@ -137,6 +140,7 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
     Stream made = nullptr;
     PLAIT_CUDA_CALL(stream_create, &made, kStreamNonBlocking, greatest);
     streams.push_back(made);
+    held_.set(MemoryPart::streams, kStreamBytes * ++streams_made_);
   }
 }
 
@@ -163,6 +167,8 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
       large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large,
                                                    ArenaContents{{}, arena_contents().parts},
                                                    options_.arenas_in_host, options_.islands);
+    held_.set(MemoryPart::large_arena, large_arena_->gpu_bytes());
+    held_.set(MemoryPart::host_arenas, arena_->host_bytes() + large_arena_->host_bytes());
     large_arena_->share(context_, options_.device, exchange, stream);
     make_rings(exchange);
     make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
@@ -326,12 +332,14 @@ void CudaRank::make_rings(const Exchange& exchange) {
     host_rings_.push_back(ring);
     rings_.push_back(pinned_on_device(ring));
   }
+  held_.set(MemoryPart::host_rings, options_.ring_bytes + options_.exchange_ring_bytes);
 }
 
 void CudaRank::forget_rings() noexcept {
   for (std::byte* ring : host_rings_) unregister_pinned(ring);
   host_rings_.clear();
   rings_.clear();
+  held_.set(MemoryPart::host_rings, 0);
 }
 
 /// Frees everything that open() has created so far. The GPU must be idle.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_held.hpp"
 #include "gpu/abi/lane_args.hpp"
 #include "gpu/arena/arena.hpp"
 #include "gpu/consensus/agreed_share.hpp"
@@ -105,6 +106,8 @@ class CudaRank : public EngineRank {
   int rank() const override { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
+  /// The memory that this rank holds, by part. Any thread.
+  const MemoryHeld& memory() const { return held_; }
 
   /// Returns true once no work of this rank is queued or running, so none of it stores into a
   /// peer's memory. Never blocks. knows_calls: if this rank does not order calls, whether the
@@ -112,10 +115,6 @@ class CudaRank : public EngineRank {
   bool has_ended(bool knows_calls = true) noexcept;
   /// Whether a call that this rank orders has not ended on the GPU. Any thread; takes no lock.
   bool has_pending_calls() const noexcept { return marker_.is_ahead(); }
-  /// Bytes of this rank's arenas: the small and, once in use, the large. Any thread.
-  std::array<std::uint64_t, 2> arena_bytes() const {
-    return {arena_->bytes(), has_large_arena_.load() ? large_arena_->bytes() : 0};
-  }
   /// Unmaps the peers' memory. Only the destructor may follow. Waits for all work on the GPU.
   void unmap_peers() noexcept;
   Kernels& kernels() override { return *kernels_; }
@@ -235,6 +234,8 @@ class CudaRank : public EngineRank {
   void await_uploads(Stream stream);
 
   CudaRankOptions options_;
+  MemoryHeld held_;
+  std::atomic<std::uint64_t> streams_made_{0};
   Group full_group_, small_group_;
   ArenaTier tier_ = ArenaTier::full;          // Tier that prepare() works for.
   std::atomic<bool> has_large_arena_{false};  // Calls may use the large arena.

@@ -33,6 +33,17 @@ struct LargeCall {
   std::vector<std::int32_t> values, sums = std::vector<std::int32_t>(kLarge, -1);
 };
 
+/// Returns the GPU memory of a communicator by ncclCommMemStats, of every kind.
+std::string memory_of(const std::string& name, Comm comm) {
+  std::string kinds;
+  for (const int stat : {0, 1, 2, 3}) {
+    std::uint64_t bytes = 0;
+    MUST(nccl().ncclCommMemStats(comm, stat, &bytes));
+    kinds += (stat == 0 ? "" : ", ") + std::to_string(bytes);
+  }
+  return "\"" + name + "\": [" + kinds + "]";
+}
+
 std::string counts(std::uint64_t wrong) {
   return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
          number("nccl", standin_calls("ncclAllReduce")) + ", " +
@@ -78,8 +89,10 @@ std::string large_arena(const TestJob& job, int rank) {
   const std::uint64_t early = standin_calls("large arena made");
   if (rank == 0 && job.name == "large_arena_simulated") simulate_one(r);
   if (rank == 0 && job.name == "large_arena_misaligned") misalign_one(r);
+  const std::string before = memory_of("memory_before", r.comm);
   wrong += call_until_served(r, r.comm, 5);
-  return counts(wrong) + ", " + number("early", early);
+  return counts(wrong) + ", " + number("early", early) + ", " + before + ", " +
+         memory_of("memory_after", r.comm);
 }
 
 /// Captures a call before the arena is ready and a second call after; replays both alternately.

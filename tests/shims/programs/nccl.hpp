@@ -27,6 +27,7 @@ using namespace plait::nccl;
   X(ncclCommGrow, (Comm comm, int n, const UniqueId* id, int rank, Comm* child, void* config),     \
     (comm, n, id, rank, child, config))                                                            \
   X(ncclCommGetUniqueId, (Comm comm, UniqueId * id), (comm, id))                                   \
+  X(ncclCommMemStats, (Comm comm, int stat, std::uint64_t* value), (comm, stat, value))            \
   X(ncclCommCount, (Comm comm, int* n), (comm, n))                                                 \
   X(ncclCommUserRank, (Comm comm, int* rank), (comm, rank))                                        \
   X(ncclCommCuDevice, (Comm comm, int* device), (comm, device))                                    \

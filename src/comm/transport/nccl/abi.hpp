@@ -40,6 +40,9 @@ inline constexpr int kScalarDevice = 0;
 inline constexpr int kScalarHost = 1;
 inline constexpr int kSplitNoColor = -1;
 inline constexpr int kShrinkAbort = 1;
+/// ncclCommMemStat_t: memory that ncclCommSuspend leaves, and all memory.
+inline constexpr int kStatPersistent = 2;
+inline constexpr int kStatTotal = 3;
 
 inline constexpr unsigned kConfigMagic = 0xcafebeef;
 inline constexpr int kConfigUndefined = -2147483647 - 1;
