@@ -50,7 +50,7 @@ struct RankFlight {
   ProcessState state = ProcessState::runs;
   std::uint64_t ended = 0;     ///< index of the last record known to have ended
   std::uint64_t numbered = 0;  ///< number of the last call entered
-  std::uint64_t named = 0;     ///< number of the last call that the rank has named in a warning
+  std::uint64_t named = 0;     ///< number of the last call that the rank claimed to warn of
   std::vector<FlightCall> calls;
 };
 

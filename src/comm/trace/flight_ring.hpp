@@ -74,7 +74,7 @@ class FlightRing {
   /// States that all calls up to the record have ended on this rank.
   void end(std::uint64_t index) { ended_.store(index, std::memory_order_release); }
   void end_all() { end(written()); }
-  /// States that this rank has named the call in a warning.
+  /// States that this rank is about to name the call in a warning.
   void name(std::uint64_t number) { named_.store(number, std::memory_order_release); }
 
   std::uint64_t written() const { return written_.load(std::memory_order_acquire); }

@@ -240,6 +240,16 @@ bool is_spokesman(const FlightInfo& info) {
   });
 }
 
+namespace {
+
+/// Whether a rank below `end` has claimed the call.
+bool has_named(const std::vector<RankFlight>& ranks, std::uint64_t number, int end) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const RankFlight& one) { return one.rank < end && one.named == number; });
+}
+
+}  // namespace
+
 HangWatch::HangWatch(const FlightInfo& info) : HangWatch(info, wait_warning_s()) {}
 
 HangWatch::HangWatch(const FlightInfo& info, double after_s) : info_(info), after_s_(after_s) {}
@@ -277,16 +287,19 @@ std::string HangWatch::look(CallsEnded ended, const std::string& waits) {
   const bool has_waited = static_cast<double>(waited_ns) >= kNoCauseTimes * after_s_ * 1e9;
   if (hang.call.empty() || (!hang.has_cause && (ended == CallsEnded::unknown || !has_waited)))
     return {};
-  const bool is_named =
-      hang.number != 0 && std::any_of(ranks.begin(), ranks.end(), [&](const RankFlight& one) {
-        return one.named == hang.number;
-      });
-  if (!is_named &&
-      static_cast<double>(waited_ns) < after_s_ * 1e9 + static_cast<double>(turn_ns(ranks, hang)))
+  // Ranks claim a call first, and speak at a later look: of those that claim at once the lowest.
+  if (hang.number != 0 && claimed_ != hang.number) {
+    const bool is_taken = has_named(ranks, hang.number, info_.ranks);
+    if (is_taken) done_.store(written, std::memory_order_relaxed);
+    if (is_taken ||
+        static_cast<double>(waited_ns) < after_s_ * 1e9 + static_cast<double>(turn_ns(ranks, hang)))
+      return {};
+    info_.mine->name(hang.number);
+    claimed_ = hang.number;
     return {};
+  }
   done_.store(written, std::memory_order_relaxed);
-  if (is_named) return {};
-  info_.mine->name(hang.number);
+  if (hang.number != 0 && has_named(ranks, hang.number, info_.rank)) return {};
   ++lines_;
   return text("{}: {} s so far; {}; `plait status {}` shows more",
               waits.empty() ? text("rank {} waits in {}{}", info_.rank, hang.call,

@@ -57,6 +57,7 @@ class HangWatch {
   const double after_s_;
   std::atomic<std::uint64_t> done_{0};    ///< records about which nothing is left to say
   std::atomic<std::int64_t> next_ns_{0};  ///< no look before
+  std::uint64_t claimed_ = 0;             ///< number of the call that this rank has claimed
   int lines_ = 0;
 };
 

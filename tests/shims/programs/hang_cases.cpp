@@ -11,7 +11,7 @@
 namespace program {
 namespace {
 
-constexpr int kHangMs = 2500;
+constexpr int kHangMs = 4000;
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -81,12 +81,14 @@ std::string hang_unlike(const TestJob& job, int rank) {
   });
 }
 
-/// The last rank dies; the others' calls fail.
+/// The last rank dies; the others' calls fail, at once if the death is known by then.
 std::string hang_dead(const TestJob& job, int rank) {
   TestRank r(job, rank);
   sum(r, 8);
   if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
-  return abort_call(r, [&](std::int32_t* value) { all_reduce(r, value, 16); });
+  return abort_call(r, [&](std::int32_t* value) {
+    nccl().ncclAllReduce(value, value, 16, kInt32, kSum, r.comm, r.stream);
+  });
 }
 
 /// Rank 0 waits for a message that the last rank never sends.
