@@ -18,21 +18,30 @@ std::string name_of(const UniqueId* ids, int count) {
   return name;
 }
 
-}  // namespace
-
-MeetingName name_by_ids(const UniqueId* ids, int count, int rank) {
-  constexpr int kMostIds = 4096;  // NCCL refuses more ids than ranks
-  if (ids == nullptr || count < 1 || count > kMostIds) return {};
-  return {name_of(ids, count), rank};
+/// Returns make(), or no name if that throws.
+template <class Make>
+std::string name_or_none(const Make& make) noexcept {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    log(LogLevel::info, -1, text("set-up records go over NCCL: {}", error.what()));
+    return {};
+  }
 }
 
-std::string name_in_process() { return text("all {}", unique_token()); }
+}  // namespace
 
-MeetingName name_of_joining(const UniqueId& id, int rank) {
-  MeetingName found{{}, rank};
-  if (const auto failure = attempt([&] { found.name = MeetingAlias::find(name_of(&id, 1)); }))
-    log(LogLevel::info, -1, text("ncclCommGrow: {}", failure->what()));
-  return found;
+MeetingName name_by_ids(const UniqueId* ids, int count, int rank, int ranks) noexcept {
+  if (ids == nullptr || count < 1 || count > ranks) return {};
+  return {name_or_none([&] { return name_of(ids, count); }), rank};
+}
+
+std::string name_in_process() noexcept {
+  return name_or_none([] { return text("all {}", unique_token()); });
+}
+
+MeetingName name_of_joining(const UniqueId& id, int rank) noexcept {
+  return {name_or_none([&] { return MeetingAlias::find(name_of(&id, 1)); }), rank};
 }
 
 void ChildNames::set_parent(const std::string& name) {
@@ -46,19 +55,27 @@ std::string ChildNames::next(const std::string& kind, const std::string& detail)
   return parent_.empty() ? std::string() : text("{} {} {} {}", parent_, kind, count, detail);
 }
 
-std::string ChildNames::split(int color) {
-  const std::string name = next("split", text("{}", color));
-  return color == kSplitNoColor ? std::string() : name;
+std::string ChildNames::split(int color) noexcept {
+  return name_or_none([&] {
+    const std::string name = next("split", text("{}", color));
+    return color == kSplitNoColor ? std::string() : name;
+  });
 }
 
-std::string ChildNames::shrink(std::vector<int> excluded) {
-  std::sort(excluded.begin(), excluded.end());
-  std::string kind = "shrink";
-  for (const int rank : excluded) kind += text(" {}", rank);
-  return next(kind, "");
+std::string ChildNames::shrink(const int* excluded, int count, int ranks) noexcept {
+  if (excluded == nullptr || count < 1 || count > ranks) return {};
+  return name_or_none([&] {
+    std::vector<int> sorted(excluded, excluded + count);
+    std::sort(sorted.begin(), sorted.end());
+    std::string kind = "shrink";
+    for (const int rank : sorted) kind += text(" {}", rank);
+    return next(kind, "");
+  });
 }
 
-std::string ChildNames::grow() { return next(kGrow, ""); }
+std::string ChildNames::grow() noexcept {
+  return name_or_none([&] { return next(kGrow, ""); });
+}
 
 void ChildNames::show_grow(const UniqueId& id) noexcept {
   const std::lock_guard<std::mutex> hold(guard_);

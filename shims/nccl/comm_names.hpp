@@ -13,13 +13,16 @@
 
 namespace plait::nccl {
 
-/// Returns the name by unique ids; `rank` of the new communicator.
-MeetingName name_by_ids(const UniqueId* ids, int count, int rank);
+// NCCL checks the arguments later: wrong ones give no name (empty), and set-up records then go over
+// NCCL. So does a lack of memory.
+
+/// Returns the name by `count` unique ids; `rank` of `ranks` of the new communicator.
+MeetingName name_by_ids(const UniqueId* ids, int count, int rank, int ranks) noexcept;
 /// Returns a name that no other process can have, for ncclCommInitAll.
-std::string name_in_process();
+std::string name_in_process() noexcept;
 /// Returns the name for a rank that joins by ncclCommGrow; no name (empty) if the communicator that
 /// grows is not on this host.
-MeetingName name_of_joining(const UniqueId& id, int rank);
+MeetingName name_of_joining(const UniqueId& id, int rank) noexcept;
 
 /// Names of a communicator's children. Any thread.
 class ChildNames {
@@ -27,10 +30,11 @@ class ChildNames {
   /// Sets the communicator's name, alike on all ranks. Without it, children have no names.
   void set_parent(const std::string& name);
   /// Returns the next child's name; all ranks of the parent call this alike. No colour: no name.
-  std::string split(int color);
-  /// Returns the next name; all ranks but the excluded call this alike.
-  std::string shrink(std::vector<int> excluded);
-  std::string grow();
+  std::string split(int color) noexcept;
+  /// Returns the next name; all ranks but the `count` excluded call this alike. ranks: the
+  /// parent's.
+  std::string shrink(const int* excluded, int count, int ranks) noexcept;
+  std::string grow() noexcept;
   /// Shows the next grow()'s name to ranks that have the id alone. After a failure set-up records
   /// go over NCCL.
   void show_grow(const UniqueId& id) noexcept;

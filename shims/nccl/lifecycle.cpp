@@ -33,8 +33,8 @@ struct NewCommInfo {
   MeetingName name;
 };
 
-CommSetup prepare(const NewCommInfo& info) {
-  return nccl::prepare(info.ranks, info.device, info.configured, info.name);
+CommSetup prepare(NewCommInfo info) {
+  return nccl::prepare(info.ranks, info.device, info.configured, std::move(info.name));
 }
 
 /// Attaches now, or when the group ends.
@@ -55,11 +55,11 @@ Result attach(NewComm made, Result result) noexcept {
 
 /// Makes a communicator whose handle NCCL stores before the function returns.
 template <class Function, class... Arguments>
-Result make(const NewCommInfo& info, Comm* made, Function function, Arguments... arguments) {
+Result make(NewCommInfo info, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (call_context.in_native != 0) return function(arguments...);
-  NewComm one{made, prepare(info), nullptr, {}};
+  NewComm one{made, prepare(std::move(info)), nullptr, {}};
   return attach(std::move(one), forward(function, arguments...));
 }
 
@@ -72,7 +72,7 @@ void log_unknown_parent(Comm parent) {
 
 /// Makes a child. NCCL may store the handle later: `call` passes NCCL the address.
 template <class NcclCall>
-Result make_child(Comm comm, const NewCommInfo& info, Comm* child, const NcclCall& call) {
+Result make_child(Comm comm, NewCommInfo info, Comm* child, const NcclCall& call) {
   if (child == nullptr) return ncclInvalidArgument;
   if (call_context.in_native != 0) return call(child);
   NewComm one{child, {}, nullptr, {}};
@@ -85,7 +85,7 @@ Result make_child(Comm comm, const NewCommInfo& info, Comm* child, const NcclCal
     log_unknown_parent(comm);
     return call(child);
   }
-  one.prepared = prepare(info);
+  one.prepared = prepare(std::move(info));
   __atomic_store_n(child, nullptr, __ATOMIC_RELAXED);
   Result result = ncclSuccess;
   {
@@ -117,7 +117,7 @@ CommConfig parse_config(const void* config) {
   return found;
 }
 
-/// Returns the facts of a child: the child's configuration, else the parent's. name_of(children)
+/// Returns the facts of a child: the child's configuration, else the parent's. name_of(parent)
 /// returns the child's name.
 template <class NameOf>
 NewCommInfo info_of_child(Comm comm, const void* config, const NameOf& name_of) {
@@ -127,7 +127,7 @@ NewCommInfo info_of_child(Comm comm, const void* config, const NameOf& name_of) 
   return {pin->ranks,
           pin->device,
           config == nullptr ? pin->configured : parse_config(config),
-          {name_of(pin->children), pin->rank}};
+          {name_of(*pin), pin->rank}};
 }
 
 /// Aborts plait's calls and stops its threads, so that NCCL's abort finds no waiting work of plait
@@ -208,35 +208,34 @@ Result query(Comm comm, Function function, int* answer) {
 using namespace plait::nccl;
 
 Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
-  return make({ranks, -1, {}, name_by_ids(&id, 1, rank)}, comm, native().init_rank, comm, ranks, id,
-              rank);
+  return make({ranks, -1, {}, name_by_ids(&id, 1, rank, ranks)}, comm, native().init_rank, comm,
+              ranks, id, rank);
 }
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
-  return make({ranks, -1, parse_config(config), name_by_ids(&id, 1, rank)}, comm,
+  return make({ranks, -1, parse_config(config), name_by_ids(&id, 1, rank, ranks)}, comm,
               native().init_rank_config, comm, ranks, id, rank, config);
 }
 
 Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
                                 void* config) {
-  return make({ranks, -1, parse_config(config), name_by_ids(ids, id_count, rank)}, comm,
+  return make({ranks, -1, parse_config(config), name_by_ids(ids, id_count, rank, ranks)}, comm,
               native().init_rank_scalable, comm, ranks, rank, id_count, ids, config);
 }
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (native().init_all == nullptr) return ncclInvalidUsage;
   if (call_context.in_native != 0) return native().init_all(comms, count, devices);
-  std::vector<NewComm> made;
-  const std::string name = name_in_process();
-  for (int i = 0; i < count; ++i)
-    made.push_back({comms + i,
-                    prepare({count, devices == nullptr ? i : devices[i], {}, {name, i}}),
-                    nullptr,
-                    {}});
-  const Result result = forward(native().init_all, comms, count, devices);
-  if (result != ncclSuccess) return result;
   try {
-    return attach_new(made, result);
+    std::vector<NewComm> made;
+    const std::string name = name_in_process();
+    for (int i = 0; i < count; ++i)
+      made.push_back({comms + i,
+                      prepare({count, devices == nullptr ? i : devices[i], {}, {name, i}}),
+                      nullptr,
+                      {}});
+    const Result result = forward(native().init_all, comms, count, devices);
+    return result == ncclSuccess ? attach_new(made, result) : result;
   } catch (const std::exception& error) {
     return result_of(error);
   }
@@ -244,32 +243,32 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
   if (native().split == nullptr) return ncclInvalidUsage;
-  const NewCommInfo info =
-      info_of_child(comm, config, [&](ChildNames& names) { return names.split(color); });
-  return make_child(comm, info, child,
+  NewCommInfo info =
+      info_of_child(comm, config, [&](CommState& parent) { return parent.children.split(color); });
+  return make_child(comm, std::move(info), child,
                     [&](Comm* place) { return native().split(comm, color, key, place, config); });
 }
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
   if (native().shrink == nullptr) return ncclInvalidUsage;
   if ((flags & kShrinkAbort) != 0) interrupt(comm);
-  const NewCommInfo info = info_of_child(comm, config, [&](ChildNames& names) {
-    const int listed = excluded == nullptr ? 0 : count;
-    return names.shrink(std::vector<int>(excluded, excluded + listed));
+  NewCommInfo info = info_of_child(comm, config, [&](CommState& parent) {
+    return parent.children.shrink(excluded, count, parent.ranks);
   });
-  return make_child(comm, info, child, [&](Comm* place) {
+  return make_child(comm, std::move(info), child, [&](Comm* place) {
     return native().shrink(comm, excluded, count, place, config, flags);
   });
 }
 
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
-  NewCommInfo grown = info_of_child(comm, config, [](ChildNames& names) { return names.grow(); });
+  NewCommInfo grown =
+      info_of_child(comm, config, [](CommState& parent) { return parent.children.grow(); });
   grown.ranks = ranks, grown.device = -1;
   if (comm == nullptr) {  // a new rank
     grown.configured = parse_config(config);
     if (id != nullptr && call_context.in_native == 0) grown.name = name_of_joining(*id, rank);
   }
-  return make(grown, child, native().grow, comm, ranks, id, rank, child, config);
+  return make(std::move(grown), child, native().grow, comm, ranks, id, rank, child, config);
 }
 
 Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {

@@ -39,10 +39,22 @@ std::string scalable(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
+/// Returns how many wrong lists of excluded ranks NCCL's function did not refuse.
+std::uint64_t wrong_shrinks(const TestRank& r) {
+  int out = 0;
+  std::uint64_t wrong = 0;
+  Comm child = nullptr;
+  for (const int count : {-1, 0, 1 << 30, -(1 << 30)}) {
+    wrong += nccl().ncclCommShrink(r.comm, &out, count, &child, nullptr, 0) != ncclInvalidArgument;
+    wrong += nccl().ncclCommShrink(r.comm, nullptr, count, &child, nullptr, 0) == ncclSuccess;
+  }
+  return wrong + (child != nullptr);
+}
+
 /// Makes children and children of children: by colour, in reverse order, without the first rank.
 std::string children(const TestJob& job, int rank) {
   const TestRank r(job, rank);
-  std::uint64_t wrong = 0;
+  std::uint64_t wrong = wrong_shrinks(r);
   for (int round = 0; round < 3; ++round) {
     Comm half = nullptr, reversed = nullptr, rest = nullptr;
     const int color = (rank + round) % 2;

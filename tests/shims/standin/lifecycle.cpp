@@ -166,6 +166,8 @@ STANDIN_API Result ncclCommSplit(Comm comm, int color, int key, Comm* child, voi
 STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, Comm* child,
                                   void* config, int) {
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
+  if (excluded == nullptr || excluded_count < 1 || excluded_count >= comm->ranks)
+    return ncclInvalidArgument;
   // The remaining ranks use a segment of the first of them, whose handle goes by the parent's
   // messages.
   std::vector<int> left;
