@@ -324,7 +324,6 @@ void attach(CommState* state, bool ready) noexcept {
           text("communicator {} of {} ranks stays on NCCL: {}", state->comm, state->ranks,
                state->reason));
     state->meeting.reset();
-    state->staging.reset();
     state->launches = launch_order(state->device, state->configured.launches_in_order);
     state->phase.store(attached ? AttachPhase::attached : AttachPhase::on_nccl);
   } catch (const std::exception& error) {
@@ -404,10 +403,12 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingNa
     const int node_size = settings().env.node_size;  // pretended nodes meet as real ones
     if (!name.name.empty() && node_size > 0) name.name += text(" node {}", name.seat / node_size);
     if (!name.name.empty()) prepared.meeting = std::make_unique<Meeting>(name);
+    if (prepared.meeting != nullptr && !prepared.meeting->why_hidden().empty())
+      log(LogLevel::info, -1,
+          text("set-up records go over NCCL: {}", prepared.meeting->why_hidden()));
   } catch (const std::exception& error) {
     log(LogLevel::info, -1, text("set-up records go over NCCL: {}", error.what()));
   }
-  if (prepared.meeting != nullptr) return prepared;
   try {
     if (device < 0) device = platform().current_device();
     if (device >= 0) prepared.staging = platform().staging(device, ranks, kSetupBytes);

@@ -9,8 +9,9 @@
 namespace plait::nccl {
 
 /// Enters the communicator's name before NCCL makes the communicator, so that ranks of a host can
-/// meet. Without a name, allocates the staging of an exchange over NCCL: allocating may wait for
-/// every kernel of the process, so it must be over on all ranks before the first rank exchanges.
+/// meet. Allocates the staging of an exchange over NCCL: whether all ranks are on this host is
+/// known only afterwards, and allocating may wait for every kernel of the process, so it must be
+/// over on all ranks before the first rank exchanges. No staging if the device has no context yet.
 /// device: -1 = the thread's current device; configured: the new communicator's configuration;
 /// name: empty if plait knows none.
 CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept;

@@ -42,7 +42,7 @@ struct CommConfig {
 struct CommSetup {
   CommConfig configured;
   std::unique_ptr<Meeting> meeting;          ///< null = the name is unknown
-  std::unique_ptr<ExchangeStaging> staging;  ///< for an exchange over NCCL; null = made later
+  std::unique_ptr<ExchangeStaging> staging;  ///< for an exchange over NCCL; null = made if needed
 };
 
 /// Work to do after NCCL's thread has enqueued calls of a non-blocking communicator, which happens
@@ -92,8 +92,10 @@ struct CommState : PeerObserver {
   std::uint64_t min_bytes = 0;
   std::uint32_t served = 0;  ///< bit by Collective
   LateLaunches late;
-  std::unique_ptr<Meeting> meeting;          ///< while attaching
-  std::unique_ptr<ExchangeStaging> staging;  ///< while attaching over NCCL
+  std::unique_ptr<Meeting> meeting;  ///< while attaching
+  /// Freed with the communicator, since freeing waits for every kernel of the process, and launches
+  /// of the process wait meanwhile.
+  std::unique_ptr<ExchangeStaging> staging;
   ChildNames children;
   CommConfig configured;
   unsigned most_blocks = 0;  ///< limit of plait's kernels, agreed by all ranks; 0 = none

@@ -245,6 +245,7 @@ Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
   if (native().split == nullptr) return ncclInvalidUsage;
   NewCommInfo info =
       info_of_child(comm, config, [&](CommState& parent) { return parent.children.split(color); });
+  if (color == kSplitNoColor) info.ranks = 0;  // no child
   return make_child(comm, std::move(info), child,
                     [&](Comm* place) { return native().split(comm, color, key, place, config); });
 }

@@ -100,8 +100,9 @@ void wait_ready(CommState& state) {
 SetupExchange::SetupExchange(CommState& state) : state_(state) {
   const std::function<void()> give_up = this->give_up();
   met_here_ = state.meeting != nullptr && state.meeting->find_all(state.rank, state.ranks, give_up);
-  if (met_here_ || state.staging != nullptr) return;
-  state.staging = platform().staging(state.device, state.ranks, kSetupBytes);
+  if (met_here_) return;
+  if (state.staging == nullptr)
+    state.staging = platform().staging(state.device, state.ranks, kSetupBytes);
   // No rank of this process may exchange before all have allocated.
   if (state.meeting != nullptr)
     barrier(text("staging {}", state.meeting->digits()), state.meeting->in_process(), give_up);

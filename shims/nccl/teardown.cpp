@@ -38,6 +38,7 @@ DeferredTeardown teardown_of(const std::shared_ptr<CommState>& state) {
   made.free = [state] {
     state->flight.reset();
     state->engine.reset();
+    state->staging.reset();
   };
   return made;
 }

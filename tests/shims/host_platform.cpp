@@ -460,11 +460,13 @@ class HostTimer : public CallTimer {
   float elapsed_ms() override { return 0.001f; }
 };
 
+thread_local bool is_attaching_thread = false;  // NCCL has made the communicator
+
 class HostPlatform : public Platform {
  public:
   bool has_kernels() const override { return true; }
   int current_device() override { return 0; }
-  void enter_thread(int) override {}
+  void enter_thread(int) override { is_attaching_thread = true; }
   RankLocation location(int device) override {
     if (wished("STANDIN_REFUSE", device))
       throw Error(ErrorCode::no_device, "the test wants no GPU here");
@@ -485,7 +487,10 @@ class HostPlatform : public Platform {
     const char* given = std::getenv("STANDIN_NO_ACCESS");
     return given == nullptr || device != text("device {}", given);
   }
+  /// An allocation on a GPU may wait for every kernel of the process, another set-up exchange's
+  /// among them.
   std::unique_ptr<ExchangeStaging> staging(int, int, std::uint64_t) override {
+    if (is_attaching_thread) standin_count("late staging");
     return std::make_unique<HostStaging>();
   }
   std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options, const Exchange& exchange,

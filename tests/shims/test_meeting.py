@@ -31,8 +31,17 @@ WAYS = {
 }
 
 
+NODES = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
+
+
 def _gathered(rows) -> list[int]:
     return [row.get("gathered", 0) for row in rows]
+
+
+def _staged_early(rows) -> bool:
+    """An allocation may wait for kernels. After NCCL's function another communicator's exchange may
+    already run, and wait for a host where the same happens the other way round."""
+    return all(row.get("staged_late", 0) == 0 for row in rows)
 
 
 @pytest.fixture
@@ -65,10 +74,16 @@ def test_communicators_left_to_nccl_cost_no_call_either(run_case, env):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_pretended_nodes_exchange_over_nccl(run_case, mode):
-    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
-    rows = run_case("all_reduce", 4, mode, env=env)
+    rows = run_case("all_reduce", 4, mode, env=NODES)
     assert all(row["wrong"] == 0 and row["gathered"] > 0 for row in rows)
+    assert _staged_early(rows)
     assert mode == "threads" or all(row["served"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("case", ["split", "nonblocking", "split_later", "group_later"])
+def test_each_way_over_nodes_allocates_before_nccl(run_case, case):
+    rows = run_case(case, 4, env=NODES)
+    assert all(row["wrong"] == 0 for row in rows) and _staged_early(rows)
 
 
 def test_ranks_that_see_no_others_folder_exchange_over_nccl(run_case, folder):
@@ -79,6 +94,7 @@ def test_ranks_that_see_no_others_folder_exchange_over_nccl(run_case, folder):
     rows = run_case("meet_apart", 3, env=env)
     assert all(row["wrong"] == 0 and row["gathered"] > 0 for row in rows)
     assert all(row["served"] > 0 for row in rows)
+    assert _staged_early(rows)
     assert not any(_entries(path) for path in folders)
 
 
@@ -88,6 +104,7 @@ def test_an_unusable_folder_leaves_the_exchange_to_nccl(run_case, folder):
     rows = run_case("all_reduce", 2, env={"XDG_RUNTIME_DIR": str(folder)})
     assert all(row["wrong"] == 0 and row["gathered"] > 0 for row in rows)
     assert all(row["served"] > 0 for row in rows)
+    assert _staged_early(rows)
 
 
 @pytest.mark.parametrize("seed", range(8))

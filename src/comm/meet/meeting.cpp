@@ -176,44 +176,48 @@ struct Meeting::SeatCount {
 };
 
 Meeting::Meeting(const MeetingName& of) : owner_(::getpid()), seat_(of.seat) {
+  count(of);
+  const auto failure = attempt([&] { show(); });
+  if (failure) why_hidden_ = failure->what();
+}
+
+void Meeting::count(const MeetingName& of) {
   static auto* const names = new NamesEntered;
   static auto* const counts = new std::map<std::string, std::weak_ptr<SeatCount>>;
+  const std::lock_guard<std::mutex> hold(names_guard);
+  if (names->owner != owner_) {
+    *names = NamesEntered{owner_, {}};
+    counts->clear();
+  }
+  // The count tells apart communicators that are made with one id in turn.
+  digits_ = digits_of(text("{} {}", of.name, names->uses[{of.name, of.seat}]++));
+  std::erase_if(*counts, [](const auto& row) { return row.second.expired(); });
+  here_ = (*counts)[digits_].lock();
+  if (here_ == nullptr) (*counts)[digits_] = here_ = std::make_shared<SeatCount>();
+  ++here_->ranks;
+}
+
+void Meeting::show() {
+  liveness_ = publish_liveness(liveness_slot_);  // first, since a hidden rank hands it over too
   sweep();
   const std::string token = text("{} {}", host_name(), unique_token());
   token_ = hash_bytes(token.data(), token.size());
-  liveness_ = publish_liveness(liveness_slot_);
-  try {
-    if (liveness_.empty())
-      throw Error(ErrorCode::out_of_memory, "this process has no liveness page");
-    file_ = make_shared_memory(kPageBytes, 0);
-    page_ = map_shared_memory(file_, kPageBytes);
-    MeetingPage& page = page_of(page_);
-    page.version = kVersion, page.token = token_, page.rank = -1;
-    Word(page.magic).store(kMagic);
-    const std::lock_guard<std::mutex> hold(names_guard);
-    if (names->owner != owner_) {
-      *names = NamesEntered{owner_, {}};
-      counts->clear();
-    }
-    // The count tells apart communicators that are made with one id in turn.
-    digits_ = digits_of(text("{} {}", of.name, names->uses[{of.name, of.seat}]++));
-    std::erase_if(*counts, [](const auto& row) { return row.second.expired(); });
-    here_ = (*counts)[digits_].lock();
-    if (here_ == nullptr) (*counts)[digits_] = here_ = std::make_shared<SeatCount>();
-    path_ =
-        make_entry(kEntryKind, digits_, seat_, text("{} {} {}", file_.get(), token_, liveness_));
-    ++here_->ranks;
-  } catch (...) {
-    publish_detach(liveness_slot_, DetachStage::unmapped);
-    throw;
-  }
+  if (liveness_.empty()) throw Error(ErrorCode::out_of_memory, "this process has no liveness page");
+  file_ = make_shared_memory(kPageBytes, 0);
+  page_ = map_shared_memory(file_, kPageBytes);
+  MeetingPage& page = page_of(page_);
+  page.version = kVersion, page.token = token_, page.rank = -1;
+  Word(page.magic).store(kMagic);
+  path_ = make_entry(kEntryKind, digits_, seat_, text("{} {} {}", file_.get(), token_, liveness_));
 }
 
 Meeting::~Meeting() {
   if (!is_mine()) return;
-  ::unlink(path_.c_str());
-  publish_answer(not_all);
-  Word(page_of(page_).left).store(1);
+  if (why_hidden_.empty()) {
+    ::unlink(path_.c_str());
+    publish_answer(not_all);
+    Word(page_of(page_).left).store(1);
+  }
   publish_detach(liveness_slot_, DetachStage::unmapped);
 }
 
@@ -338,6 +342,7 @@ bool Meeting::have_all_found(int rank, int ranks, const GiveUp& give_up) {
 
 bool Meeting::find_all(int rank, int ranks, const GiveUp& give_up) {
   rank_ = rank;
+  if (!why_hidden_.empty()) return false;
   const bool have_met = have_all_found(rank, ranks, give_up);
   if (!have_met) publish_answer(not_all);
   return have_met;

@@ -34,13 +34,15 @@ class Meeting {
   /// Called at least every few ms of a wait; throws if waiting is pointless.
   using GiveUp = std::function<void()>;
 
-  /// Enters the name. Throws Error if this process can show nothing to other processes.
+  /// Enters the name. The rank counts in in_process() also if it can show nothing to its peers.
   explicit Meeting(const MeetingName& of);
   /// Removes the entry. Peers that wait for this rank get an error.
   ~Meeting();
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
+  /// Returns why this rank can show nothing to its peers; empty = it has entered the name.
+  const std::string& why_hidden() const { return why_hidden_; }
   /// Called once by every rank, after the library has made the communicator. Returns whether all
   /// `ranks` ranks have met on this host; the answer is the same on all ranks that have entered.
   bool find_all(int rank, int ranks, const GiveUp& give_up);
@@ -72,6 +74,10 @@ class Meeting {
   struct SeatCount;
 
   bool is_mine() const noexcept;
+  /// Counts this rank among those of the process; sets digits_ and here_.
+  void count(const MeetingName& of);
+  /// Makes the page and the entry. Throws Error.
+  void show();
   void publish_answer(std::uint32_t answer) noexcept;
   /// Returns the other live entries of the name.
   std::vector<MeetingPeer> find_entries() const;
@@ -86,7 +92,7 @@ class Meeting {
   void await_peers(const GiveUp& give_up, const IsDone& is_done) const;
 
   const int owner_;
-  std::string digits_, path_;
+  std::string digits_, path_, why_hidden_;
   std::shared_ptr<SeatCount> here_;
   int seat_ = 0;
   int rank_ = -1;

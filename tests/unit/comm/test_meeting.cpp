@@ -176,6 +176,35 @@ TEST_CASE("with a rank too few or too many every rank answers no") {
   CHECK(own.entries() == 0);
 }
 
+TEST_CASE("a rank that can show nothing counts among its process's ranks, and all answer no") {
+  const OwnRendezvous own;
+  auto shown = std::make_unique<Meeting>(MeetingName{"half shown", 0});
+  CHECK(shown->why_hidden() == "");
+  std::unique_ptr<Meeting> hidden;
+  {
+    const OwnRendezvous unusable;
+    REQUIRE(::symlink("/dev/null", unusable.path().c_str()) == 0);
+    hidden = std::make_unique<Meeting>(MeetingName{"half shown", 1});
+    ::unlink(unusable.path().c_str());
+  }
+  CHECK(hidden->why_hidden() != "");
+  CHECK(hidden->digits() == shown->digits());
+  CHECK(shown->in_process() == 2);
+  CHECK(hidden->in_process() == 2);
+  CHECK(!shown->find_all(0, 2, patience()));
+  CHECK(!hidden->find_all(1, 2, patience()));
+  int slot = -1;
+  CHECK(hidden->take_liveness(slot) != "");
+  CHECK(slot != -1);
+  publish_detach(slot, DetachStage::unmapped);
+  shown.reset();
+  hidden.reset();
+  Meeting one({"half shown", 0}), other({"half shown", 1});  // the counts of uses are still alike
+  std::thread peer([&] { CHECK(other.find_all(1, 2, patience())); });
+  CHECK(one.find_all(0, 2, patience()));
+  peer.join();
+}
+
 TEST_CASE("a name is shown under another while its owner lives") {
   const OwnRendezvous own;
   CHECK(MeetingAlias::find("an id") == "");
