@@ -234,10 +234,13 @@ std::string why_no_call(const Request& request, const Env& env) {
 std::string why_slower(DescribedNode& node, const Request& request) {
   const std::optional<cuda::EngineChoice> best = node.selector().best(request);
   if (!best) return "no engine takes the call";
-  const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
+  const bool is_as_sum = !reduces(request.collective) || request.op == ReduceOp::sum ||
+                         cuda::sums_common_floats(request);
   if (best->by == cuda::EngineChoice::By::table && best->beats_nccl == false)
     return "NCCL is faster, as this machine's tuning table says";
-  if (!is_sum) return text("only sums were compared with NCCL, not {}", name_of(request.op));
+  if (!is_as_sum)
+    return text("only sums were compared with NCCL, not {} of {} over {} ranks",
+                name_of(request.op), name_of(request.type), request.ranks);
   if (node.is_measured() && reduces(request.collective) && !cuda::is_common_sum(request))
     return text("sums of {} over {} ranks were not compared with NCCL", name_of(request.type),
                 request.ranks);
