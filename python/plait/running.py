@@ -105,7 +105,8 @@ def prometheus(states: list[Status]) -> str:
 
     def add(name: str, value: float, **labels: object) -> None:
         text = ",".join(f'{key}="{label}"' for key, label in labels.items())
-        rows[name][2].append(f"{name}{{{text}}} {value:g}")
+        shown = repr(value) if isinstance(value, float) else str(int(value))  # all digits
+        rows[name][2].append(f"{name}{{{text}}} {shown}")
 
     for state in states:
         for one in state["communicators"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -40,9 +41,16 @@ def test_a_waiting_rank_names_who_is_missing(capfd, how):
     assert f"; rank 2 (pid {rows[2]}{state}) was last in call 1 (barrier), " in lines[0]
 
 
+def _plain() -> dict[str, str]:
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")},
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
 def _status(*arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")}
-    return subprocess.run([*PLAIT, "status", *arguments], capture_output=True, text=True, env=env)
+    words = [*PLAIT, "status", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, env=_plain())
 
 
 def _state_of(pid: int) -> dict:
@@ -118,6 +126,35 @@ def test_status_of_a_stopped_rank_and_of_none(waiting_job):
     finally:
         os.kill(pids[1], signal.SIGCONT)
     assert "found no socket" in _status("1").stderr
+
+
+def test_metrics_keep_all_digits():
+    rank = {"rank": 0, "number": 12345678, "state": "runs"}
+    one = {"door": "native", "id": "a", "memory": "host", "rank": 0, "here": [rank]}
+    one |= {"number": 12345678, "waits": {"seconds": 1234.5678}, "bytes": {"arena": 67121209}}
+    rows = running.prometheus([{"pid": 7, "communicators": [one]}]).splitlines()
+    values = (row.split("{") for row in rows if not row.startswith("#"))
+    ends = {name: rest.rpartition(" ")[2] for name, rest in values}
+    assert ends == {
+        "plait_calls_total": "12345678",
+        "plait_waiting_seconds": "1234.5678",
+        "plait_behind_calls": "0",
+        "plait_rank_up": "1",
+        "plait_memory_bytes": "67121209",
+    }
+
+
+def test_status_has_one_format_and_a_time_while_it_watches():
+    done = _status("--json", "--prom")
+    assert done.returncode == 2 and "wanted --json or --prom, found both" in done.stderr
+    watching = subprocess.Popen(
+        [*PLAIT, "status", "--watch", "60"], stdout=subprocess.PIPE, text=True, env=_plain()
+    )
+    try:
+        assert re.fullmatch(r"at \d\d:\d\d:\d\d:\n", watching.stdout.readline())
+    finally:
+        watching.kill()
+        watching.communicate()
 
 
 def test_a_program_that_asks_for_it_answers_between_calls():

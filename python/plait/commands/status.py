@@ -33,6 +33,8 @@ def status(
     Programs with GPUs and programs under NCCL answer at any time. Programs of CPU ranks alone
     answer while a rank has waited for a second, and always with PLAIT_WARN_S set.
     """
+    if as_json and prom:
+        raise plait.InvalidArgumentError("wanted --json or --prom, found both")
     while True:
         states, silent = running.ask(pid)
         _require(pid, states, silent)
@@ -41,6 +43,8 @@ def status(
         elif prom:
             out.print(running.prometheus(states), markup=False, end="")
         else:
+            if watch:
+                out.print(f"at {time.strftime('%H:%M:%S')}:", markup=False)
             _print(states, silent, calls)
         if not watch:
             return
