@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import plait
+from plait import settings
 from plait.commands.bench import bench
 from plait.commands.console import err, out
 from plait.commands.doctor import doctor
@@ -43,8 +44,11 @@ def _checked(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def checked(**options: Any) -> None:
-        plait._core.check_environment()
-        command(**options)
+        settings.check()
+        try:
+            command(**options)
+        except plait.InvalidArgumentError as error:
+            raise settings.named(error, options.get("strategy", "")) from None
 
     return checked
 

@@ -13,15 +13,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from plait import _core, torch_transport
-from plait._core import (
-    Error,
-    InvalidArgumentError,
-    Plan,
-    Request,
-    Topology,
-    UnsupportedError,
-)
+from plait import _core, settings, torch_transport
+from plait._core import Error, InvalidArgumentError, Plan, Request, Topology, UnsupportedError
 from plait.arrays import (
     DTYPE_OF_TYPE,
     HOST,
@@ -441,10 +434,13 @@ class Communicator:
             raise
         address = result.address if result else 0
         call = (kind.request, source.address, address, strategy, params, factor)
-        if blocks is not None and isinstance(kind, BlocksKind) and kind.sends:
-            self._core.run_by_own_counts(kind.sends, kind.gets, *call)
-        else:
-            self._core.run_request(*call)
+        try:
+            if blocks is not None and isinstance(kind, BlocksKind) and kind.sends:
+                self._core.run_by_own_counts(kind.sends, kind.gets, *call)
+            else:
+                self._core.run_request(*call)
+        except InvalidArgumentError as error:
+            raise settings.named(error, strategy) from None
         return made if out is not None else of_kind(array, made)
 
     def _enqueue(

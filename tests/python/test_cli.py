@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gpu_stand_ins import plait_command
 
@@ -431,6 +432,23 @@ def test_every_command_refuses_a_variable_that_plait_does_not_know(command, monk
     done = plait_command(*words)
     assert (done.returncode, done.stdout) == (2, ""), done
     assert "PLAIT_DEADLINE_S: wanted a number" in done.stderr
+
+
+def test_errors_of_variables_name_them(monkeypatch):
+    monkeypatch.setenv("PLAIT_OPS", "all_reduse")
+    for command in ("plan", "launch"):
+        done = plait_command(*COMMANDS[command])
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert done.stderr.startswith("plait: PLAIT_OPS: wanted a collective"), done
+    monkeypatch.delenv("PLAIT_OPS")
+    monkeypatch.setenv("PLAIT_ALGO", "rign")
+    said = plait_command(*COMMANDS["plan"]).stderr
+    assert said.startswith("plait: PLAIT_ALGO: wanted a strategy") and 'found "rign"' in said
+    by_option = plait_command(*COMMANDS["plan"], "-s", "rign").stderr
+    assert "PLAIT_ALGO" not in by_option and 'found "rign"' in by_option
+    comm = plait.Communicator(0, 1, topology="local-cpu")
+    with pytest.raises(plait.InvalidArgumentError, match=r'PLAIT_ALGO: .*found "rign"'):
+        comm.all_reduce(np.ones(4, np.float32))
 
 
 def test_doctor_lists_a_variable_that_plait_does_not_know(monkeypatch):

@@ -40,6 +40,10 @@ def smi(folder: Path, script: str) -> None:
         ("PLAIT_SM_BUDGET", "abc", "PLAIT_SM_BUDGET: wanted a whole number"),
         ("PLAIT_THROUGH_HOST", "2", "PLAIT_THROUGH_HOST: wanted auto, 0 or 1"),
         ("PLAIT_ALGO", "direct:pieces", "PLAIT_ALGO: wanted name:param=value"),
+        ("PLAIT_ALGO", "rign", "PLAIT_ALGO: wanted an engine or a strategy (one of "),
+        ("PLAIT_OPS", "reduce,all_reduse", "PLAIT_OPS: wanted a collective (one of all_reduce, "),
+        ("PLAIT_DEBUG", "foo", "wanted NONE, VERSION, WARN, INFO or EXPLAIN, found 'foo'"),
+        ("PLAIT_ARRIVE_S", "5m", "PLAIT_ARRIVE_S: wanted a number of seconds from 0.001 to"),
     ],
 )
 def test_variables_that_are_none_of_plaits(monkeypatch, variable, value, said):
@@ -47,6 +51,15 @@ def test_variables_that_are_none_of_plaits(monkeypatch, variable, value, said):
     monkeypatch.setenv(variable, value)
     check = doctor._variables()
     assert check.state == "broken" and said in check.found, check
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("PLAIT_ALGO", "copy_ring:blocks=2"), ("PLAIT_ALGO", "ring"), ("PLAIT_OPS", "bcast,copy")],
+)
+def test_right_values_are_ok(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    assert doctor._variables().state == "ok"
 
 
 def test_variables_that_are_set_are_named(monkeypatch):

@@ -23,7 +23,7 @@ from typing import Annotated
 import typer
 
 import plait
-from plait import elf, gpu, mpi_programs, run, same_bits
+from plait import elf, gpu, mpi_programs, run, same_bits, settings
 from plait.bench import nccl
 from plait.commands import between
 from plait.commands.console import JsonOption, machine, out, table
@@ -73,6 +73,8 @@ def _variables() -> Check:
     by _topology()."""
     what = "PLAIT_* variables"
     try:
+        settings.check()
+        settings.check_algo()
         plait.Communicator(0, 1, topology="local-cpu", masks=["relay:cpu0"])
     except plait.Error as error:
         return Check(what, "broken", str(error), "unset it or correct it, then run this again")
