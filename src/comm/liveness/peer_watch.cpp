@@ -17,6 +17,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/trace/status.hpp"
 #include "plait/error.hpp"
 
@@ -24,6 +25,7 @@ namespace plait {
 namespace {
 
 constexpr int kLookMs = 20;
+constexpr double kRetryS = 1;  ///< after a failure to start a thread
 
 double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
 
@@ -134,6 +136,11 @@ class PeerWatch {
     if (!queries_) quiet_thread([this] { query(); }).detach();
     queries_ = true;
   }
+  /// Without the thread nothing is explained, and the program goes on.
+  void try_queries() noexcept {
+    if (now_s() < next_try_s_) return;
+    if (attempt([this] { begin_queries(); })) next_try_s_ = now_s() + kRetryS;
+  }
   void wake() const {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
@@ -141,36 +148,39 @@ class PeerWatch {
   void run() {
     std::optional<LivenessFutex> liveness;
     if (page_ != nullptr) liveness.emplace(page_->liveness());
-    for (;;) {
-      // A file of -1 is ignored.
-      std::vector<pollfd> files{{wake_.get(), POLLIN, 0}, {StatusSocket::file(), POLLIN, 0}};
-      int timeout_ms = -1;
-      {
-        const std::lock_guard<std::mutex> hold(guard_);
-        for (const WatchEntry& entry : all_) {
-          if (entry.wants != ObserverCalls::process_ends || entry.by->fails_ns_.load() > 0)
-            timeout_ms = kLookMs;
-          for (const WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
-            if (!peer.is_open()) continue;
-            timeout_ms = kLookMs;
-            // The pidfd of an exited process stays readable, so it is polled only until the exit
-            // is seen.
-            if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
-          }
-        }
-      }
-      ::poll(files.data(), files.size(), timeout_ms);
-      std::uint64_t count = 0;
-      [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
-      if (files[1].revents != 0) StatusSocket::answer();
-      // An observer in a callback cannot be removed meanwhile.
+    for (;;)
+      if (attempt([this] { turn(); })) ::usleep(kLookMs * 1000);  // out of memory, say
+  }
+  /// Waits for an event, at most for kLookMs while there are peers, and looks at all peers once.
+  void turn() {
+    int timeout_ms = -1;
+    // A file of -1 is ignored.
+    std::vector<pollfd> files{{wake_.get(), POLLIN, 0}, {StatusSocket::file(), POLLIN, 0}};
+    {
       const std::lock_guard<std::mutex> hold(guard_);
       for (const WatchEntry& entry : all_) {
-        look(entry);
-        if (!entry.by->wants_query_.load()) continue;
-        begin_queries();
-        changed_.notify_all();
+        if (entry.wants != ObserverCalls::process_ends || entry.by->fails_ns_.load() > 0)
+          timeout_ms = kLookMs;
+        for (const WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
+          if (!peer.is_open()) continue;
+          timeout_ms = kLookMs;
+          // The pidfd of an exited process stays readable, so it is polled only until the exit
+          // is seen.
+          if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
+        }
       }
+    }
+    ::poll(files.data(), files.size(), timeout_ms);
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
+    if (files[1].revents != 0) StatusSocket::answer();
+    // An observer in a callback cannot be removed meanwhile.
+    const std::lock_guard<std::mutex> hold(guard_);
+    for (const WatchEntry& entry : all_) {
+      static_cast<void>(attempt([&] { look(entry); }));
+      if (!entry.by->wants_query_.load()) continue;
+      try_queries();
+      changed_.notify_all();
     }
   }
   static void look(const WatchEntry& entry) {
@@ -201,18 +211,20 @@ class PeerWatch {
   /// An observer and the position in the list stay until the query returns.
   void query() {
     std::unique_lock<std::mutex> hold(guard_);
-    const auto is_queried = [](const WatchEntry& entry) {
-      return entry.wants == ObserverCalls::look_and_query || entry.by->wants_query_.load();
+    const auto is_asked = [](const WatchEntry& entry) { return entry.by->wants_query_.load(); };
+    const auto is_queried = [&](const WatchEntry& entry) {
+      return entry.wants == ObserverCalls::look_and_query || is_asked(entry);
     };
     for (;;) {
       await(changed_, hold, [&] { return std::any_of(all_.begin(), all_.end(), is_queried); });
-      changed_.wait_for(hold, std::chrono::milliseconds(kLookMs));
+      if (std::none_of(all_.begin(), all_.end(), is_asked))
+        changed_.wait_for(hold, std::chrono::milliseconds(kLookMs));
       for (const WatchEntry& entry : all_) {
         if (!is_queried(entry)) continue;
         queried_ = entry.by;
         queried_->wants_query_.store(false);
         hold.unlock();
-        queried_->query();
+        static_cast<void>(attempt([this] { queried_->query(); }));
         hold.lock();
         queried_ = nullptr;
         changed_.notify_all();
@@ -227,6 +239,7 @@ class PeerWatch {
   std::mutex guard_;
   std::list<WatchEntry> all_;
   bool runs_ = false, queries_ = false;  ///< the two threads
+  double next_try_s_ = 0;                ///< to start the second thread
   PeerObserver* queried_ = nullptr;      ///< the observer with a running query
   std::condition_variable changed_;      ///< signals changes of all_ or queried_
 };

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <new>
 #include <thread>
 
 #include "base/text.hpp"
@@ -101,6 +102,41 @@ TEST_CASE("a killed peer is reported at once, and streams fail at the scheduled 
   unwatch(observer);
   CHECK(observer.losses == 1);
   CHECK(observer.failures == 1);
+}
+
+TEST_CASE("an observer that throws ends neither the watch nor the program") {
+  class Throwing : public RecordingObserver {
+   public:
+    Throwing() : RecordingObserver(5) {}
+    void lost(int rank, int process, Loss how) override {
+      RecordingObserver::lost(rank, process, how);
+      throw std::bad_alloc();
+    }
+    void look() override {
+      ++looks;
+      query_once();
+      throw std::bad_alloc();
+    }
+    void query() override {
+      ++queries;
+      throw std::bad_alloc();
+    }
+    std::atomic<int> queries{0};
+  };
+  Neighbour other(wait_for_ever);
+  Throwing observer;
+  RecordingObserver next(5);
+  watch(other.peers, observer, ObserverCalls::look);
+  watch(std::make_shared<WatchedPeers>(), next, ObserverCalls::look);
+  CHECK(within(2, [&] { return observer.queries > 1; }));
+  CHECK(within(2, [&] { return next.looks > 1; }));
+  ::kill(other.pid(), SIGKILL);
+  CHECK(within(2, [&] { return observer.losses > 0; }));
+  const int before = observer.queries;
+  CHECK(within(2, [&] { return observer.queries > before + 1; }));
+  unwatch(observer);
+  unwatch(next);
+  CHECK(observer.losses == 1);
 }
 
 TEST_CASE("a peer that fails while its process lives is lost at once, the next one there is not") {
