@@ -50,17 +50,17 @@ def _answer(path: Path) -> Status | None:
     return json.loads(b"".join(parts)) if parts else None
 
 
-def sockets(pid: int | None = None) -> dict[int, list[Path]]:
-    """Returns the sockets of running programs by process; a program has one for each of its
-    libraries of plait."""
+def sockets(pid: int | None = None) -> dict[tuple[int, int], list[Path]]:
+    """Returns the sockets of running programs by process and PID namespace; a program has one for
+    each of its libraries of plait."""
     folder = Path(plait._core.rendezvous_folder())
-    found: dict[int, list[Path]] = {}
+    found: dict[tuple[int, int], list[Path]] = {}
     if not _is_private(folder):
         return found
     for path in sorted(folder.glob("status-*")):
-        named = re.fullmatch(r"status-(\d+)(-\d)?", path.name)
+        named = re.fullmatch(r"status-(\d+)-(\d+)(-\d)?", path.name)
         if named and pid in (None, int(named[1])):
-            found.setdefault(int(named[1]), []).append(path)
+            found.setdefault((int(named[1]), int(named[2])), []).append(path)
     return found
 
 
@@ -75,7 +75,7 @@ def ask(pid: int | None = None) -> tuple[list[Status], list[int]]:
     """Returns the states of this user's programs, or of one, and the processes that did not
     answer."""
     states, silent = [], []
-    for process, paths in sockets(pid).items():
+    for (process, _), paths in sockets(pid).items():
         answers = [answer for path in paths if (answer := _answer(path)) is not None]
         if answers:
             states.append(_joined(answers))

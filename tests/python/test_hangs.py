@@ -96,7 +96,7 @@ def test_status_of_a_rank_that_waits(waiting_job):
     assert f"rank 2 (pid {pids[2]}) was last in call 1 (barrier)" in one["waits"]["reason"]
     assert [rank["number"] for rank in one["here"]] == [2, 2, 1]
     assert one["bytes"]["control pages"] > 0
-    path = running.sockets(pids[0])[pids[0]][0]
+    ((path,),) = running.sockets(pids[0]).values()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 

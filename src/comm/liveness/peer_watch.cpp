@@ -153,7 +153,7 @@ class PeerWatch {
   }
   /// Waits for an event, at most for kLookMs while there are peers, and looks at all peers once.
   void turn() {
-    int timeout_ms = -1;
+    int timeout_ms = StatusSocket::rest_ms();  // before file(), which ends with the rest
     // A file of -1 is ignored.
     std::vector<pollfd> files{{wake_.get(), POLLIN, 0}, {StatusSocket::file(), POLLIN, 0}};
     {

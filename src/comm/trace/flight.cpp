@@ -1,6 +1,8 @@
 // Keeps the list of registered communicators, and reads the rings of a communicator's ranks.
 #include "comm/trace/flight.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -39,7 +41,8 @@ FlightCall flight_call(const Request& request) {
   return call;
 }
 
-Flight::Flight(FlightInfo info) : info_(std::move(info)) {
+Flight::Flight(FlightInfo info) : info_(std::move(info)), forks_(forks_so_far()) {
+  info_.mine->live_in(pid_namespace());
   FlightList& list = flight_list();
   const std::lock_guard<std::mutex> hold(list.guard);
   if (list.forks != forks_so_far()) list.all.clear();
@@ -47,7 +50,9 @@ Flight::Flight(FlightInfo info) : info_(std::move(info)) {
   list.all.push_back(this);
 }
 
+/// In a forked child a thread of the parent may hold the lock for ever.
 Flight::~Flight() {
+  if (forks_ != forks_so_far()) return;
   FlightList& list = flight_list();
   const std::lock_guard<std::mutex> hold(list.guard);
   std::erase(list.all, this);
@@ -60,13 +65,23 @@ void for_each_flight(const std::function<void(const FlightInfo& info)>& look) {
   for (const Flight* const one : list.all) look(one->info());
 }
 
+std::uint64_t pid_namespace() {
+  struct stat found{};
+  return ::stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
+ProcessState state_of(const FlightRank& rank) {
+  const std::uint64_t home = rank.ring->home();
+  return home != 0 && home == pid_namespace() ? process_state(rank.pid) : ProcessState::runs;
+}
+
 std::vector<RankFlight> flights_of(const FlightInfo& info) {
   std::vector<RankFlight> all;
   for (const FlightRank& from : info.here) {
     RankFlight to;
     to.rank = from.rank;
     to.pid = from.pid;
-    to.state = process_state(from.pid);
+    to.state = state_of(from);
     to.ended = from.ring->ended();
     to.named = from.ring->named();
     to.calls = from.ring->calls();

@@ -54,6 +54,10 @@ struct RankFlight {
   std::vector<FlightCall> calls;
 };
 
+/// Returns the number of this process's PID namespace; 0 = unknown.
+std::uint64_t pid_namespace();
+/// Returns the state of the rank's process; `runs` if its PID means another process here.
+ProcessState state_of(const FlightRank& rank);
 /// Reads the recorders of all ranks of this host, and the states of their processes.
 std::vector<RankFlight> flights_of(const FlightInfo& info);
 
@@ -68,6 +72,7 @@ class Flight {
 
  private:
   const FlightInfo info_;
+  const std::uint32_t forks_;  ///< at construction
 };
 
 /// Calls `look` for each registered communicator of this process, in the order of registration.

@@ -74,6 +74,12 @@ class FlightRing {
   /// States that all calls up to the record have ended on this rank.
   void end(std::uint64_t index) { ended_.store(index, std::memory_order_release); }
   void end_all() { end(written()); }
+  /// States in which PID namespace the owner lives.
+  void live_in(std::uint64_t pid_namespace) {
+    home_.store(pid_namespace, std::memory_order_release);
+  }
+  /// Returns the owner's PID namespace; 0 = not stated yet.
+  std::uint64_t home() const { return home_.load(std::memory_order_acquire); }
   /// States that this rank is about to name the call in a warning.
   void name(std::uint64_t number) { named_.store(number, std::memory_order_release); }
 
@@ -127,7 +133,7 @@ class FlightRing {
     return call;
   }
 
-  Word written_{0}, ended_{0}, numbered_{0}, named_{0};
+  Word written_{0}, ended_{0}, numbered_{0}, named_{0}, home_{0};
   std::array<Record, kCalls> calls_{};
 };
 

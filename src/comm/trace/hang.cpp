@@ -236,7 +236,7 @@ std::string last_call_text(const FlightInfo& info, int rank) {
 
 bool is_spokesman(const FlightInfo& info) {
   return std::none_of(info.here.begin(), info.here.end(), [&](const FlightRank& one) {
-    return one.rank < info.rank && process_state(one.pid) == ProcessState::runs;
+    return one.rank < info.rank && state_of(one) == ProcessState::runs;
   });
 }
 

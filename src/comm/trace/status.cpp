@@ -8,10 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "base/log.hpp"
@@ -27,7 +31,9 @@
 namespace plait {
 namespace {
 
-constexpr double kAnswerS = 5;  ///< for a reader that does not read
+constexpr double kAnswerS = 5;          ///< for a reader that does not read
+constexpr double kRestS = 1;            ///< after an accept without a free descriptor
+constexpr std::size_t kKeptFiles = 16;  ///< of last calls, of all processes in the folder
 
 std::string quoted(const std::string& word) {
   std::string made = "\"";
@@ -119,8 +125,48 @@ OpenSocket* mine() noexcept {
   return found != nullptr && found->owner == ::getpid() ? found : nullptr;
 }
 
+std::atomic<std::int64_t> rests_until_ns{0};
+
+/// Returns the path of this process's file of a kind.
+std::string path_of(const char* kind) {
+  return text("{}/{}-{}-{}", rendezvous_folder(), kind, ::getpid(), pid_namespace());
+}
+
+/// Removes old files of last calls but the newest, which may be of processes that have ended.
+void remove_old_calls() {
+  using Entry = std::pair<std::filesystem::file_time_type, std::filesystem::path>;
+  std::vector<Entry> found;
+  std::error_code failure;
+  std::filesystem::directory_iterator files(rendezvous_folder(), failure), end;
+  for (; !failure && files != end; files.increment(failure)) {
+    if (!files->path().filename().string().starts_with("calls-")) continue;
+    std::error_code gone;
+    const auto written = files->last_write_time(gone);
+    if (!gone) found.emplace_back(written, files->path());
+  }
+  std::sort(found.begin(), found.end(), std::greater<>());
+  for (std::size_t i = kKeptFiles; i < found.size(); ++i)
+    std::filesystem::remove(found[i].second, failure);
+}
+
+/// Writes a whole file or none.
+void write_file(const std::string& path, const std::string& body) {
+  const std::string part = text("{}.{}", path, ::gettid());
+  const Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  int failure = file.valid() ? 0 : errno;
+  for (std::size_t done = 0; failure == 0 && done < body.size();) {
+    const ssize_t one = ::write(file.get(), body.data() + done, body.size() - done);
+    if (one > 0) done += static_cast<std::size_t>(one);
+    if (one <= 0 && errno != EINTR) failure = one == 0 ? ENOSPC : errno;
+  }
+  if (failure == 0 && ::rename(part.c_str(), path.c_str()) != 0) failure = errno;
+  if (failure == 0) return;
+  if (file.valid()) ::unlink(part.c_str());
+  throw call_failed(ErrorCode::io_error, "write", failure, path);
+}
+
 void listen_in(OpenSocket& made) {
-  const std::string usual = text("{}/status-{}", rendezvous_folder(), ::getpid());
+  const std::string usual = path_of("status");
   for (const char* const suffix : {"", "-2", "-3"}) {
     made.path = usual + suffix;
     made.listener = listen_at(made.path, 8);
@@ -164,11 +210,9 @@ std::string write_last_calls() noexcept {
   std::string said;
   const std::optional<Error> failure = attempt([&] {
     const std::string body = status_json(StatusCalls::all_ranks);
-    const std::string path = text("{}/calls-{}.json", rendezvous_folder(), ::getpid());
-    const Fd file(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file.valid() || ::write(file.get(), body.data(), body.size()) < 0)
-      throw call_failed(ErrorCode::io_error, "write", errno, path);
+    const std::string path = path_of("calls") + ".json";
+    write_file(path, body);
+    remove_old_calls();
     said = "; last calls of all ranks: " + path;
   });
   if (failure) log(LogLevel::warn, -1, text("no file of last calls: {}", failure->what()));
@@ -179,7 +223,8 @@ void StatusSocket::open() noexcept {
   static std::mutex guard;
   const std::lock_guard<std::mutex> hold(guard);
   if (mine() != nullptr) return;
-  auto* const made = new OpenSocket;
+  auto* const made = new (std::nothrow) OpenSocket;
+  if (made == nullptr) return;
   const std::optional<Error> failure = attempt([&] { listen_in(*made); });
   if (failure) log(LogLevel::info, -1, text("no `plait status`: {}", failure->what()));
   open_socket.store(made);
@@ -187,7 +232,12 @@ void StatusSocket::open() noexcept {
 
 int StatusSocket::file() noexcept {
   const OpenSocket* const made = mine();
-  return made == nullptr ? -1 : made->listener.get();
+  return made == nullptr || rest_ms() >= 0 ? -1 : made->listener.get();
+}
+
+int StatusSocket::rest_ms() noexcept {
+  const std::int64_t left_ns = rests_until_ns.load() - now_ns();
+  return left_ns < 0 ? -1 : static_cast<int>(left_ns / 1'000'000) + 1;
 }
 
 void StatusSocket::answer() noexcept {
@@ -195,7 +245,11 @@ void StatusSocket::answer() noexcept {
   if (listener < 0) return;
   for (;;) {
     const int asker = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (asker < 0) return;
+    if (asker < 0) {  // without a free descriptor the listener stays readable
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        rests_until_ns.store(deadline_in(kRestS));
+      return;
+    }
     static_cast<void>(attempt([&] {
       auto held = std::make_shared<Fd>(asker);
       quiet_thread([held] { static_cast<void>(attempt([&] { send_status(*held); })); }).detach();

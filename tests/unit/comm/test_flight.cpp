@@ -2,11 +2,17 @@
 // dead and stopped ranks, and who says it when.
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +21,7 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/liveness/flight_page.hpp"
 #include "comm/trace/hang.hpp"
+#include "comm/trace/status.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -34,7 +41,10 @@ FlightCall sum_of(std::uint64_t count) { return call_of(Collective::all_reduce, 
 /// Rings of ranks that are this process, as seen by each rank.
 struct Job {
   explicit Job(int ranks) {
-    for (int rank = 0; rank < ranks; ++rank) rings.push_back(std::make_unique<FlightRing>());
+    for (int rank = 0; rank < ranks; ++rank) {
+      rings.push_back(std::make_unique<FlightRing>());
+      rings.back()->live_in(pid_namespace());
+    }
   }
   FlightInfo of(int me) const {
     FlightInfo info;
@@ -237,6 +247,66 @@ TEST_CASE("a line comes once a call, by one rank, after the time") {
   job.enter(2, sum_of(4));
   CHECK(of_first.look(CallsEnded::yes).empty());
   CHECK(first.mine->ended() == 1);
+}
+
+TEST_CASE("a PID of another namespace tells nothing of a rank's state") {
+  Job job(2);
+  job.elsewhere = 1, job.pid = 0;  // no process
+  CHECK(state_of(job.of(0).here[1]) == ProcessState::dead);
+  job.rings[1]->live_in(pid_namespace() + 1);
+  CHECK(state_of(job.of(0).here[1]) == ProcessState::runs);
+}
+
+TEST_CASE("the status socket rests while the process has no descriptor left") {
+  StatusSocket::open();
+  const int listener = StatusSocket::file();
+  REQUIRE(listener >= 0);
+  sockaddr_un address{};
+  socklen_t size = sizeof address;
+  REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  const Fd asker(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(asker.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  StatusSocket::answer();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(StatusSocket::rest_ms() > 0);
+  CHECK(StatusSocket::file() == -1);
+  while (StatusSocket::rest_ms() >= 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(StatusSocket::file() == listener);
+  StatusSocket::answer();
+  char first = 0;
+  CHECK(::read(asker.get(), &first, 1) == 1);
+  CHECK(first == '{');
+}
+
+TEST_CASE("a file of last calls is whole, and old ones go") {
+  const std::string said = write_last_calls();
+  REQUIRE(has(said, "; last calls of all ranks: "));
+  const std::filesystem::path path = said.substr(said.find('/'));
+  const std::filesystem::path folder = path.parent_path();
+  for (int i = 0; i < 20; ++i) {
+    std::ofstream(folder / text("calls-0-test-{}.json", i)) << "old";
+    std::filesystem::last_write_time(
+        folder / text("calls-0-test-{}.json", i),
+        std::filesystem::file_time_type::clock::now() - std::chrono::hours(1000));
+  }
+  CHECK(write_last_calls() == said);
+  std::size_t kept = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    const std::string name = file.path().filename().string();
+    kept += name.starts_with("calls-") ? 1 : 0;
+    if (name.starts_with("calls-0-test-")) std::filesystem::remove(file.path());
+  }
+  CHECK(kept <= 16);
+  std::ifstream file(path);
+  const std::string body(std::istreambuf_iterator<char>(file), {});
+  CHECK(body.starts_with("{\"schema\":\"plait.status/1\""));
+  CHECK(body.ends_with("}\n"));
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("of two ranks that claim a call at once the lower one speaks") {
