@@ -98,8 +98,10 @@ void begin_flight(CommState& state, const std::vector<RankRecord>& all) {
   info.name = text("{}", state.comm);
   info.memory = "GPU";
   info.held = [&state] {  // the engine is there from `attached` on, and goes after the recorder
-    return state.phase.load() == AttachPhase::attached ? state.engine->held()
-                                                       : std::vector<FlightMemory>();
+    const AttachPhase phase = state.phase.load();
+    return phase == AttachPhase::attached || phase == AttachPhase::aborted
+               ? state.engine->held()
+               : std::vector<FlightMemory>();
   };
   info.rank = state.rank;
   info.ranks = state.ranks;

@@ -61,6 +61,58 @@ struct NcclArgs {
   bool is_configured = false;  ///< with a configuration that asks for NCCL
 };
 
+/// A call in the communicator's flight recorder.
+class CallRecord {
+ public:
+  CallRecord(const CommTable::Pin& pin, const FlightCall& call)
+      : ring_(pin->flight == nullptr ? nullptr : &pin->flight->ring()) {
+    if (ring_ == nullptr) return;
+    if (call_context.depth != 0 && pin->phase.load() == AttachPhase::attached) note_group(pin);
+    recorded_.emplace(ring_, call);
+  }
+  CallRecord(const CallRecord&) = delete;
+  CallRecord& operator=(const CallRecord&) = delete;
+  /// A call that threw was not made.
+  ~CallRecord() {
+    if (recorded_ && !has_result_) recorded_->refused();
+  }
+  /// Returns the call's result. Other ranks do not wait for a refused call. Calls of a group, and
+  /// those in progress, are enqueued later.
+  Result of(Result result) {
+    has_result_ = true;
+    if (!recorded_) return result;
+    if (result == ncclInvalidArgument || result == ncclInvalidUsage)
+      recorded_->refused();
+    else if (result != ncclInProgress && call_context.depth == 0)
+      recorded_->enqueued();
+    return result;
+  }
+
+ private:
+  void note_group(const CommTable::Pin& pin) const {
+    std::vector<RecordedInGroup>& all = open_group().recorded;
+    for (const RecordedInGroup& one : all)
+      if (one.state.get() == &*pin) return;
+    all.push_back({pin.shared(), ring_->written()});
+  }
+
+  FlightRing* const ring_;
+  std::optional<RecordedCall> recorded_;
+  bool has_result_ = false;
+};
+
+void note_enqueued(const CommState& state) {
+  if (state.flight != nullptr) state.flight->ring().enqueued_all();
+}
+
+/// Takes the group's calls back from the flight recorders: the group was refused or simulated.
+void withdraw(const CallGroup& group) {
+  for (const RecordedInGroup& one : group.recorded) {
+    one.state->flight->ring().withdraw_after(one.before);
+    note_enqueued(*one.state);
+  }
+}
+
 bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
   Request& request = call.request;
   request.collective = args.collective;
@@ -86,7 +138,10 @@ Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall nat
   const Result result = native_call();
   if (result != ncclSuccess && result != ncclInProgress) return result;
   if (is_alone && result == ncclInProgress) {
-    pin->late.add([state = &*pin, stream, position] { end_call(*state, stream, position); });
+    pin->late.add([state = &*pin, stream, position] {
+      end_call(*state, stream, position);
+      note_enqueued(*state);
+    });
   } else if (is_alone) {
     end_call(*pin, stream, position);
   } else {
@@ -134,13 +189,15 @@ Result serve_message(MessageEnd message, std::size_t count, int type, Comm comm,
       if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     const bool served =
         pin && is_known && message.peer >= 0 && message.peer < pin->ranks && takes_messages(*pin);
-    if (pin && is_known) pin->record(flight_message(message));
+    std::optional<CallRecord> record;
+    if (pin && is_known) record.emplace(pin, flight_message(message));
+    const auto recorded = [&](Result result) { return record ? record->of(result) : result; };
     if (is_known) count_message(message.sends, message.bytes, served);
     if (!pin) return native_call();
-    if (!served) return forward_in_order(pin, stream, native_call);
-    if (call_context.depth == 0) return enqueue(*pin, stream, {message});
+    if (!served) return recorded(forward_in_order(pin, stream, native_call));
+    if (call_context.depth == 0) return recorded(enqueue(*pin, stream, {message}));
     open_group().messages.push_back({pin.shared(), {message, stream}});
-    return ncclSuccess;
+    return recorded(ncclSuccess);
   } catch (const std::exception& error) {
     return result_of(error);
   }
@@ -162,16 +219,18 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     CollectiveCall call;
     const bool known = translated(args, *pin, call);
-    if (known) pin->record(flight_call(call.request));
+    std::optional<CallRecord> record;
+    if (known) record.emplace(pin, flight_call(call.request));
+    const auto recorded = [&](Result result) { return record ? record->of(result) : result; };
     if (known && !args.is_configured && takes(*pin, call)) {
-      if (call_context.depth == 0) return enqueue(*pin, call);
+      if (call_context.depth == 0) return recorded(enqueue(*pin, call));
       open_group().calls.push_back({pin.shared(), call});
-      return ncclSuccess;
+      return recorded(ncclSuccess);
     }
-    if (const Result result = strict_result(&*pin); result != ncclSuccess) return result;
+    if (const Result result = strict_result(&*pin); result != ncclSuccess) return recorded(result);
     std::optional<CountedCall> counted;
     if (known) counted.emplace(call.request, kByNccl, call.stream, call_context.depth == 0);
-    return forward_in_order(pin, args.stream, native_call);
+    return recorded(forward_in_order(pin, args.stream, native_call));
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
     return result_of(error);
@@ -291,6 +350,7 @@ void end_late(CallGroup& group) {
     CommState* const state = one.state.get();
     state->late.add([state, stream = one.stream, position = one.position] {
       end_forwarded(*state, stream, position);
+      note_enqueued(*state);
     });
   }
   for (GroupStreams& one : group.streams)
@@ -330,6 +390,8 @@ Result end_group() noexcept {
     for (ForwardedStream& one : ended->forwarded)
       one.position = begin_forwarded(*one.state, one.stream);
     const Result native_end = forward(native().group_end);
+    if (native_end == ncclInvalidArgument || native_end == ncclInvalidUsage)
+      if (ended->calls.empty() && ended->messages.empty()) withdraw(*ended);
     if (native_end != ncclSuccess && native_end != ncclInProgress) return native_end;
     const bool is_late = native_end == ncclInProgress && !await_launched(*ended);
     if (is_late) end_late(*ended);
@@ -338,6 +400,8 @@ Result end_group() noexcept {
     enqueue_grouped(true);  // outside NCCL's group: the NCCL calls are launched at once
     for (const GroupStreams& one : ended->streams)
       if (const Result gone = finish_streams(one); result == ncclSuccess) result = gone;
+    if (!is_late)
+      for (const RecordedInGroup& one : ended->recorded) note_enqueued(*one.state);
     const Result made = attach_new(ended->new_comms, native_end);
     return result != ncclSuccess ? result : made;
   } catch (const std::exception& error) {
@@ -515,9 +579,11 @@ Result ncclGroupSimulateEnd(void* info) {
   // Nothing is launched: the recorded calls are dropped with the group.
   if (call_context.depth > 0 && --call_context.depth == 0) {
     const EndedGroup dropped(std::exchange(call_context.open, nullptr));
-    if (dropped != nullptr)
+    if (dropped != nullptr) {
       for (const std::shared_ptr<CommState>& state : dropped->reservations)
         state->engine->cancel_reservation();
+      withdraw(*dropped);
+    }
   }
   return forward(native().group_simulate_end, info);
 }

@@ -23,8 +23,8 @@ class CommFlight {
   /// Opens the peers' pages, lists the communicator for `plait status` and lets this rank explain
   /// hangs. info: without rings and ranks. Throws Error if a rank of this host has no page.
   void begin(FlightInfo info, const std::vector<Shown>& here);
-  /// Records a call of the program.
-  void enter(const FlightCall& call) const { mine_.ring().enter(call); }
+  /// This rank's recorder of the calls that the program makes.
+  FlightRing& ring() const { return mine_.ring(); }
   /// Null before begin(), as hang().
   const FlightInfo* info() const { return flight_ == nullptr ? nullptr : &flight_->info(); }
   HangWatch* hang() const { return hang_.get(); }

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "comm/liveness/peer_watch.hpp"
 #include "comm/meet/meeting.hpp"
@@ -69,13 +70,13 @@ struct CommState : PeerObserver {
   void query() override;
   /// Returns whether the communicator's calls have ended; unknown: a graph may be replayed.
   CallsEnded calls_ended();
-  /// Writes the last calls of all ranks if the program aborts calls that have not ended.
-  void warn_of_abort();
-  void warn_of_death(int peer, const std::string& who) const;
-  /// Records a call that the program makes.
-  void record(const FlightCall& call) const {
-    if (flight != nullptr) flight->enter(call);
-  }
+  /// Whether query() last found calls that had not ended PLAIT_WARN_S after the last was made.
+  /// Neither locks nor asks the driver, since an abort must come through.
+  bool is_known_to_hang() const;
+  /// Writes the last calls of all ranks, after the abort of calls that had not ended.
+  void warn_of_abort() const noexcept;
+  /// Reports the losses that lost() has noted.
+  void report_losses() noexcept;
   /// Returns whether a thread of plait polls NCCL about the communicator. NCCL allows a single
   /// thread per communicator, hence the program gets ncclInProgress, and nothing is forwarded.
   bool is_being_queried() const {
@@ -106,10 +107,16 @@ struct CommState : PeerObserver {
   std::shared_ptr<LaunchOrder> launches;  ///< launch order of the GPU; null = not requested
   std::atomic<bool> killed{false};        ///< a peer was killed or has failed: all calls fail
   std::atomic<bool> has_lost{false};      ///< a peer has died, or failed
-  std::shared_ptr<WatchedPeers> peers;    ///< if attached
-  std::unique_ptr<CommFlight> flight;     ///< null until all ranks have shown their pages
-  int liveness_index = -1;                ///< index on the process's liveness page; -1 = none
-  std::string reason;                     ///< reason of on_nccl or failed
+  struct LostRank {
+    int rank, process;
+    Loss how;
+  };
+  std::mutex noting;                    ///< guards `losses`
+  std::vector<LostRank> losses;         ///< not reported yet
+  std::shared_ptr<WatchedPeers> peers;  ///< if attached
+  std::unique_ptr<CommFlight> flight;   ///< null until all ranks have shown their pages
+  int liveness_index = -1;              ///< index on the process's liveness page; -1 = none
+  std::string reason;                   ///< reason of on_nccl or failed
   Result error = ncclSuccess;
   std::atomic<bool> background{false};  ///< attaches while the program polls
   std::atomic<bool> cancelled{false};   ///< plait's threads must stop

@@ -58,6 +58,12 @@ struct GroupStreams {
   bool has_forwarded = false;  ///< NCCL runs some calls
 };
 
+/// A communicator with calls of the group in its flight recorder.
+struct RecordedInGroup {
+  std::shared_ptr<CommState> state;
+  std::uint64_t before;  ///< last record before the group's
+};
+
 /// Work recorded until the outermost group ends.
 struct CallGroup {
   std::vector<GroupedCall> calls;
@@ -67,6 +73,7 @@ struct CallGroup {
   std::vector<std::shared_ptr<CommState>>
       reservations;                   ///< an entry per CommEngine::reserve_large_arena()
   std::vector<GroupStreams> streams;  ///< set when the group ends
+  std::vector<RecordedInGroup> recorded;
 
   void clear() {
     calls.clear();
@@ -75,6 +82,7 @@ struct CallGroup {
     new_comms.clear();
     reservations.clear();
     streams.clear();
+    recorded.clear();
   }
 };
 

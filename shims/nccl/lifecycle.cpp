@@ -139,9 +139,10 @@ void stop(Comm comm) {
   await_children(*pin, kHelperSeconds);
   await_attached(*pin, kHelperSeconds);
   if (pin->phase.load() == AttachPhase::attached) {
-    pin->warn_of_abort();
+    const bool hangs = pin->is_known_to_hang();
     pin->phase.store(AttachPhase::aborted);
     pin->engine->abort();
+    if (hangs) pin->warn_of_abort();
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/deferred_teardown.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/trace/status.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/never_free.hpp"
@@ -28,7 +29,10 @@ DeferredTeardown teardown_of(const std::shared_ptr<CommState>& state) {
     return !state->marker->is_ahead() && state->engine->has_ended(state->order.knows_end());
   };
   made.publish = [state](DetachStage left) {
-    if (left == DetachStage::work_ended) unwatch(*state);
+    if (left == DetachStage::work_ended) {
+      unwatch(*state);
+      state->report_losses();
+    }
     publish_detach(state->liveness_index, left);
   };
   made.peers_reached = [state](DetachStage left, bool elsewhere) {
@@ -58,45 +62,82 @@ void CommState::look() {
   if (hang != nullptr && serves && hang->is_due()) query_once();
 }
 
-/// Asks the driver, since look() must not.
+/// Writes and asks the driver, since look() and lost() must not.
 void CommState::query() {
-  const std::string line = flight->hang()->look(calls_ended());
+  report_losses();
+  HangWatch* const hang = flight == nullptr ? nullptr : flight->hang();
+  if (hang == nullptr || phase.load() != AttachPhase::attached || has_lost.load()) return;
+  if (!hang->is_due()) return;
+  const std::string line = hang->look([this] { return calls_ended(); });
   if (!line.empty()) warn_unasked(rank, line);
 }
 
-/// One rank of this host says so unasked.
-void CommState::warn_of_death(int peer, const std::string& who) const {
-  const bool has_flight = flight != nullptr && flight->info() != nullptr;
-  const std::string last = has_flight ? last_call_text(*flight->info(), peer) : std::string();
-  const std::string line = text("{} has died: calls on communicator {} fail from here on{}{}", who,
-                                comm, last.empty() ? "" : "; ", last);
-  if (has_flight && is_spokesman(*flight->info()))
-    warn_unasked(rank, line + write_last_calls());
-  else
-    log(LogLevel::warn, rank, line);
+bool CommState::is_known_to_hang() const {
+  return flight != nullptr && flight->hang() != nullptr && flight->hang()->has_open();
 }
 
-void CommState::warn_of_abort() {
-  if (flight == nullptr || flight->info() == nullptr || calls_ended() != CallsEnded::no) return;
-  const std::string written = write_last_calls();
-  if (!is_spokesman(*flight->info())) return;
-  warn_unasked(rank,
-               text("rank {} aborts communicator {} with calls under way{}", rank, comm, written));
+/// The lowest rank of this host with as many calls says so: ranks behind may abort no call.
+void CommState::warn_of_abort() const noexcept {
+  static_cast<void>(attempt([&] {
+    const std::uint64_t mine = flight->info()->mine->numbered();
+    const auto is_behind = [&](const FlightRank& one) { return one.ring->numbered() < mine; };
+    if (!is_spokesman(*flight->info(), is_behind)) return;
+    const std::string written = write_last_calls();
+    warn_unasked(
+        rank, text("rank {} aborts communicator {} with calls under way{}", rank, comm, written));
+  }));
 }
 
 void CommState::lost(int peer, int process, Loss how) {
-  const std::string who = text("rank {} (process {})", peer, process);
-  if (how == Loss::ended)  // a program that never destroys communicators: no error
-    log(LogLevel::info, rank, text("{} has ended, and communicator {} with it", who, comm));
-  else if (how == Loss::failed)
-    log(LogLevel::warn, rank,
-        text("{} broke a call off, and says why: calls on communicator {} fail from here on", who,
-             comm));
-  else
-    warn_of_death(peer, who);
   has_lost.store(true);
   if (how != Loss::ended) killed.store(true);
   fail_streams_in(kAbortSeconds);
+  const std::lock_guard<std::mutex> hold(noting);
+  losses.push_back({peer, process, how});
+  query_once();
+}
+
+namespace {
+
+/// One rank of this host says so unasked. A process may look alive for a while after its end is
+/// known.
+void report_death(const CommState& state, int peer, const std::string& who) {
+  const FlightInfo* const info = state.flight == nullptr ? nullptr : state.flight->info();
+  const std::string last = info == nullptr ? std::string() : last_call_text(*info, peer);
+  const std::string line = text("{} has died: calls on communicator {} fail from here on{}{}", who,
+                                state.comm, last.empty() ? "" : "; ", last);
+  const auto is_lost = [&](const FlightRank& one) {
+    return one.rank == peer || state.peers->has_ended(one.rank);
+  };
+  if (info != nullptr && is_spokesman(*info, is_lost))
+    warn_unasked(state.rank, line + write_last_calls());
+  else
+    log(LogLevel::warn, state.rank, line);
+}
+
+void report(const CommState& state, const CommState::LostRank& loss) {
+  const std::string who = text("rank {} (process {})", loss.rank, loss.process);
+  if (loss.how == Loss::killed) return report_death(state, loss.rank, who);
+  if (loss.how == Loss::ended)  // a program that never destroys communicators: no error
+    log(LogLevel::info, state.rank,
+        text("{} has ended, and communicator {} with it", who, state.comm));
+  else
+    log(LogLevel::warn, state.rank,
+        text("{} broke a call off, and says why: calls on communicator {} fail from here on", who,
+             state.comm));
+}
+
+}  // namespace
+
+void CommState::report_losses() noexcept {
+  static_cast<void>(attempt([&] {
+    std::vector<LostRank> found;
+    {
+      const std::lock_guard<std::mutex> hold(noting);
+      found.swap(losses);
+    }
+    for (const LostRank& one : found) report(*this, one);
+  }));
 }
 
 void tear_down(std::unique_ptr<CommState> given) {

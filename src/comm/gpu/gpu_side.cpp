@@ -168,8 +168,7 @@ void GpuSide::enqueue(const Request& request, const void* input, void* output, v
     throw Error(ErrorCode::aborted,
                 text("this communicator's GPU side ended earlier: {}", cause()->what()));
   calls_->rank().check();
-  if (flight_ != nullptr) flight_->info().mine->enter(flight_call(request));
-  calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
+  enqueue_recorded(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
 
 /// Stores the first failure and reports to the peers. Kernels that wait for a lost rank fail their

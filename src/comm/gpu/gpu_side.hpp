@@ -60,6 +60,8 @@ class GpuSide : public DeviceSide, private PeerObserver {
   void lost(int rank, int process, Loss how) override;
   void look() override;
   void query() override;
+  void enqueue_recorded(const Request& request, const void* input, void* output,
+                        cuda::Stream stream, const CallOptions& options);
   void watch_peers();
   void end_flight();
   void fail_streams() noexcept override { calls_->rank().fail(); }

@@ -17,6 +17,20 @@ void GpuSide::watch_peers() {
   watch(peers_, *this, ObserverCalls::look);
 }
 
+void GpuSide::enqueue_recorded(const Request& request, const void* input, void* output,
+                               cuda::Stream stream, const CallOptions& options) {
+  FlightRing* const ring = flight_ == nullptr ? nullptr : flight_->info().mine;
+  const RecordedCall recorded(ring, flight_call(request));
+  try {
+    calls_->enqueue(request, input, output, stream, options);
+    recorded.enqueued();
+  } catch (const Error& error) {  // other errors end the communicator, with the call as its last
+    if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported)
+      recorded.refused();
+    throw;
+  }
+}
+
 /// `plait status` reads the memory of calls_, which leaves next.
 void GpuSide::end_flight() {
   hang_.reset();
@@ -25,8 +39,8 @@ void GpuSide::end_flight() {
 
 /// Asks the driver, since look() must not.
 void GpuSide::query() {
-  const bool is_open = calls_->rank().has_pending_calls();
-  const std::string line = hang_->look(is_open ? CallsEnded::no : CallsEnded::yes);
+  const std::string line = hang_->look(
+      [&] { return calls_->rank().has_pending_calls() ? CallsEnded::no : CallsEnded::yes; });
   if (!line.empty()) warn_unasked(options_.rank, line);
 }
 

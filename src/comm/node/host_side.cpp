@@ -87,11 +87,13 @@ std::unique_ptr<HostSide> HostSide::far_pair(int peer, PairOf&) const {
 
 /// Stores the first failure and reports to peers at once.
 void HostSide::fail(const Error& error) {
-  const std::lock_guard lock(guard_);
-  if (!failure_) failure_ = error;
-  has_failed_.store(true);
-  joined_.controls.raise_failure(error.code(), reason_of(error));
-  publish_failure(error);
+  {
+    const std::lock_guard lock(guard_);
+    if (!failure_) failure_ = error;
+    has_failed_.store(true);
+    joined_.controls.raise_failure(error.code(), reason_of(error));
+    publish_failure(error);
+  }
   if (log_enabled(LogLevel::warn))
     log(LogLevel::warn, rank(),
         text("communicator failed: {}{}", error.what(), write_last_calls()));

@@ -71,6 +71,20 @@ class FlightRing {
     numbered_.store(number, std::memory_order_release);
     written_.store(index, std::memory_order_release);
   }
+  /// States that the calls entered so far are on their streams.
+  void enqueued_all() { enqueued_.store(written(), std::memory_order_release); }
+  /// Takes the records after `index` back: calls that the rank has not made after all. Their
+  /// numbers are used again.
+  void withdraw_after(std::uint64_t index) {
+    const std::uint64_t last = written();
+    std::uint64_t numbers = 0;
+    for (std::uint64_t at = last > kCalls + index ? last - kCalls + 1 : index + 1; at <= last; ++at)
+      if (const std::optional<FlightCall> call = read(at)) {
+        if (call->number != 0) ++numbers;
+        calls_[at % kCalls][0].store(0, std::memory_order_release);
+      }
+    numbered_.store(numbered() - numbers, std::memory_order_release);
+  }
   /// States that all calls up to the record have ended on this rank.
   void end(std::uint64_t index) { ended_.store(index, std::memory_order_release); }
   void end_all() { end(written()); }
@@ -84,6 +98,7 @@ class FlightRing {
   void name(std::uint64_t number) { named_.store(number, std::memory_order_release); }
 
   std::uint64_t written() const { return written_.load(std::memory_order_acquire); }
+  std::uint64_t enqueued() const { return enqueued_.load(std::memory_order_acquire); }
   std::uint64_t ended() const { return ended_.load(std::memory_order_acquire); }
   std::uint64_t numbered() const { return numbered_.load(std::memory_order_acquire); }
   std::uint64_t named() const { return named_.load(std::memory_order_acquire); }
@@ -133,8 +148,32 @@ class FlightRing {
     return call;
   }
 
-  Word written_{0}, ended_{0}, numbered_{0}, named_{0}, home_{0};
+  Word written_{0}, ended_{0}, numbered_{0}, named_{0}, enqueued_{0}, home_{0};
   std::array<Record, kCalls> calls_{};
+};
+
+/// The record of a call while the call is enqueued.
+class RecordedCall {
+ public:
+  /// ring: null = no recorder.
+  RecordedCall(FlightRing* ring, const FlightCall& call)
+      : ring_(ring), before_(ring == nullptr ? 0 : ring->written()) {
+    if (ring != nullptr) ring->enter(call);
+  }
+  /// States that the calls so far are on their streams.
+  void enqueued() const {
+    if (ring_ != nullptr) ring_->enqueued_all();
+  }
+  /// Takes the record back: the call was refused, and the next one gets the number.
+  void refused() const {
+    if (ring_ == nullptr) return;
+    ring_->withdraw_after(before_);
+    ring_->enqueued_all();
+  }
+
+ private:
+  FlightRing* ring_;
+  std::uint64_t before_;
 };
 
 }  // namespace plait

@@ -234,9 +234,9 @@ std::string last_call_text(const FlightInfo& info, int rank) {
   return {};
 }
 
-bool is_spokesman(const FlightInfo& info) {
+bool is_spokesman(const FlightInfo& info, const std::function<bool(const FlightRank&)>& is_out) {
   return std::none_of(info.here.begin(), info.here.end(), [&](const FlightRank& one) {
-    return one.rank < info.rank && state_of(one) == ProcessState::runs;
+    return one.rank < info.rank && !is_out(one) && state_of(one) == ProcessState::runs;
   });
 }
 
@@ -256,10 +256,15 @@ HangWatch::HangWatch(const FlightInfo& info, double after_s) : info_(info), afte
 
 bool HangWatch::is_due() const {
   const std::uint64_t written = info_.mine->written();
-  if (written == done_.load(std::memory_order_relaxed)) return false;
+  if (written == done_.load(std::memory_order_relaxed) && !has_open()) return false;
   const std::int64_t now = FlightRing::coarse_ns();
   return static_cast<double>(now - info_.mine->last_entered_ns()) >= after_s_ * 1e9 &&
          now >= next_ns_.load(std::memory_order_relaxed);
+}
+
+bool HangWatch::has_open() const {
+  const std::uint64_t open = open_.load(std::memory_order_relaxed);
+  return open != 0 && open == info_.mine->written();
 }
 
 /// Returns how much later than the lowest waiting rank this rank speaks.
@@ -273,17 +278,31 @@ std::int64_t HangWatch::turn_ns(const std::vector<RankFlight>& ranks, const Hang
 
 std::string HangWatch::look(CallsEnded ended, const std::string& waits) {
   const std::uint64_t written = info_.mine->written();
-  const std::int64_t now = now_ns();
   if (ended == CallsEnded::yes) info_.mine->end(written);
-  if (ended == CallsEnded::yes || lines_ == kMostLines) {
-    done_.store(written, std::memory_order_relaxed);
-    return {};
-  }
+  return say(ended, written, waits);
+}
+
+/// A call that is not enqueued yet is unknown to the driver, so the answer is not about the call.
+std::string HangWatch::look(const std::function<CallsEnded()>& ask) {
+  const std::uint64_t enqueued = info_.mine->enqueued(), written = info_.mine->written();
+  CallsEnded ended = ask();
+  if (ended == CallsEnded::yes) info_.mine->end(enqueued);
+  if (ended == CallsEnded::yes && enqueued != written) ended = CallsEnded::unknown;
+  return say(ended, written, {});
+}
+
+std::string HangWatch::say(CallsEnded ended, std::uint64_t written, const std::string& waits) {
+  const std::int64_t now = now_ns();
+  open_.store(ended == CallsEnded::no ? written : 0, std::memory_order_relaxed);
   next_ns_.store(now + static_cast<std::int64_t>(std::min(after_s_ * 0.1, 1.0) * 1e9),
                  std::memory_order_relaxed);
+  if (ended == CallsEnded::yes || lines_ == kMostLines)
+    done_.store(written, std::memory_order_relaxed);
+  if (written == done_.load(std::memory_order_relaxed)) return {};
   const std::vector<RankFlight> ranks = flights_of(info_);
   const Hang hang = explain_hang(ranks, info_.rank, info_.ranks, now);
   const auto waited_ns = now - info_.mine->last_entered_ns();
+  if (static_cast<double>(waited_ns) < after_s_ * 1e9) return {};  // in a later call
   const bool has_waited = static_cast<double>(waited_ns) >= kNoCauseTimes * after_s_ * 1e9;
   if (hang.call.empty() || (!hang.has_cause && (ended == CallsEnded::unknown || !has_waited)))
     return {};

@@ -242,11 +242,96 @@ TEST_CASE("a line comes once a call, by one rank, after the time") {
   CHECK(has(line, "rank 0 waits in call 1 (all_reduce of 4 fp32, sum): 0."));
   CHECK(has(line, " s so far; entered by ranks 0, 1 alone; rank 2 (pid "));
   CHECK(has(line, text("; `plait status {}` shows more", ::getpid())));
-  CHECK(!of_first.is_due());
-  CHECK(!of_second.is_due());
+  CHECK(of_first.look(CallsEnded::no).empty());
+  CHECK(of_second.look(CallsEnded::no).empty());
   job.enter(2, sum_of(4));
   CHECK(of_first.look(CallsEnded::yes).empty());
   CHECK(first.mine->ended() == 1);
+}
+
+TEST_CASE("a refused call gives its number back") {
+  FlightRing ring;
+  ring.enter(sum_of(1));
+  const RecordedCall refused(&ring, sum_of(2));
+  CHECK(ring.numbered() == 2);
+  CHECK(ring.enqueued() == 0);
+  refused.refused();
+  CHECK(ring.numbered() == 1);
+  CHECK(ring.enqueued() == ring.written());
+  REQUIRE(ring.calls().size() == 1);
+  const std::uint64_t before = ring.written();
+  ring.enter(sum_of(3));
+  ring.enter({.kind = FlightKind::send, .root = 3, .count = 8});
+  ring.enter(sum_of(4));
+  ring.withdraw_after(before);
+  CHECK(ring.numbered() == 1);
+  const RecordedCall made(&ring, sum_of(5));
+  made.enqueued();
+  REQUIRE(ring.calls().size() == 2);
+  CHECK(ring.calls().back().number == 2);
+  CHECK(ring.calls().back().count == 5);
+  for (std::uint64_t i = 0; i < 100; ++i) ring.enter(sum_of(i));
+  ring.withdraw_after(ring.written() - 100);
+  CHECK(ring.calls().empty());
+}
+
+TEST_CASE("only calls that were enqueued before the question end by its answer") {
+  Job job(2);
+  const FlightInfo info = job.of(0);
+  HangWatch watch(info, 0.05);
+  job.enter(0, sum_of(4));
+  info.mine->enqueued_all();
+  CHECK(watch
+            .look([&] {
+              job.enter(0, sum_of(8));  // waits for the peer before it is on the stream
+              return CallsEnded::yes;
+            })
+            .empty());
+  CHECK(info.mine->ended() == 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(watch.is_due());
+  const auto none_runs = [] { return CallsEnded::yes; };
+  CHECK(watch.look(none_runs).empty());  // claims the call
+  CHECK(has(watch.look(none_runs), "rank 0 waits in call 2 (all_reduce of 8 fp32, sum): 0."));
+  CHECK(info.mine->ended() == 1);
+  CHECK(!watch.has_open());
+  info.mine->enqueued_all();
+  CHECK(watch.look(none_runs).empty());
+  CHECK(info.mine->ended() == 2);
+  CHECK(!watch.is_due());
+}
+
+TEST_CASE("a hang is known from a look until a later call or the end") {
+  Job job(2);
+  const FlightInfo info = job.of(0);
+  HangWatch watch(info, 0.05);
+  CHECK(!watch.has_open());
+  for (int rank = 0; rank < 2; ++rank) job.enter(rank, sum_of(4));
+  info.mine->enqueued_all();
+  CHECK(!watch.has_open());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(watch.look([] { return CallsEnded::no; }).empty());
+  CHECK(watch.has_open());
+  job.enter(0, sum_of(4));
+  info.mine->enqueued_all();
+  CHECK(!watch.has_open());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  static_cast<void>(watch.look([] { return CallsEnded::no; }));
+  CHECK(watch.has_open());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(watch.is_due());
+  CHECK(watch.look([] { return CallsEnded::yes; }).empty());
+  CHECK(!watch.has_open());
+}
+
+TEST_CASE("the lowest running rank that is not left out speaks for all") {
+  Job job(3);
+  const auto none = [](const FlightRank&) { return false; };
+  CHECK(is_spokesman(job.of(0), none));
+  CHECK(!is_spokesman(job.of(1), none));
+  const auto first = [](const FlightRank& one) { return one.rank == 0; };
+  CHECK(is_spokesman(job.of(1), first));
+  CHECK(!is_spokesman(job.of(2), first));
 }
 
 TEST_CASE("a PID of another namespace tells nothing of a rank's state") {
