@@ -33,7 +33,12 @@ def _written(line: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("case", "state"), [("hang_absent", ""), ("hang_stopped", ", stopped (SIGSTOP or a debugger)")]
+    ("case", "state"),
+    [
+        ("hang_absent", ""),
+        ("hang_simulated", ""),  # one rank drops calls, which count for no rank
+        ("hang_stopped", ", stopped (SIGSTOP or a debugger)"),
+    ],
 )
 def test_an_absent_rank_is_named(run_case, case, state):
     lines, pids = _lines(run_case, case)
@@ -98,6 +103,11 @@ def test_an_abort_writes_the_last_calls_of_all_ranks(run_case):
     assert one["door"] == "nccl" and one["bytes"]["segment"] > 0
     assert one["waits"]["reason"].startswith("calls 2 are unlike: rank 0 makes all_reduce of 16")
     assert [call["number"] for call in one["here"][1]["calls"]] == [1, 2, 3]
+
+
+def test_an_abort_of_calls_not_known_to_hang_writes_nothing(run_case):
+    run_case("hang_order", 3, env={"PLAIT_WARN_S": "60"})
+    assert "PLAIT WARN" not in run_case.stderr
 
 
 def test_a_program_that_only_idles_is_not_accused(run_case):

@@ -53,10 +53,20 @@ void broadcast(const TestRank& r, std::int32_t* value, int root) {
   MUST(nccl().ncclBroadcast(value, value, 8, kInt32, root, r.comm, r.stream));
 }
 
+/// Makes calls that are not made after all: those of a simulated group.
+void make_no_call(const TestRank& r) {
+  std::vector<std::int32_t> value(8, 1);
+  MUST(nccl().ncclGroupStart());
+  broadcast(r, value.data(), 0);
+  all_reduce(r, value.data(), 8);
+  MUST(nccl().ncclGroupSimulateEnd(nullptr));
+}
+
 /// The last rank comes late or is stopped for a while, after a first sum of all; or all idle.
 std::string hang_late(const TestJob& job, int rank) {
   TestRank r(job, rank);
   sum(r, 8);
+  if (job.name == "hang_simulated" && rank == 0) make_no_call(r);
   if (rank == r.ranks - 1 || job.name == "hang_idle") {
     if (job.name == "hang_stopped")
       stop_for_a_while();
