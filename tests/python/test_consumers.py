@@ -87,7 +87,9 @@ def test_launch_ends_as_its_first_failing_rank_does(tmp_path):
     one_fails = "import os, sys, time; sys.exit(7) if os.environ['RANK'] == '1' else time.sleep(60)"
     words = [*LAUNCH, "-n", "3", "--", sys.executable, "-c", one_fails]
     done = subprocess.run(words, capture_output=True, text=True, timeout=50)
-    assert (done.returncode, done.stderr) == (7, "plait: rank 1 ended with 7\n")
+    rest = r"ranks 0 and 2 still ran \d+\.\d s later and were killed"
+    assert re.fullmatch(rf"plait: rank 1 ended with 7; {rest}\n", done.stderr), done
+    assert done.returncode == 7
     done = subprocess.run([*LAUNCH, "--", "/no/such"], capture_output=True, text=True, timeout=50)
     assert done.returncode == 127 and "cannot run /no/such" in done.stderr
 
@@ -157,11 +159,13 @@ def test_an_interrupt_ends_launched_ranks(options, handles):
     said = job.communicate(timeout=50)[1]
     assert time.monotonic() < before + 10
     assert job.returncode == 130 and said.splitlines()[-1] == "plait: interrupted"
+    killed = r"plait: ranks 0 and 1 still ran \d\.\d s later and were killed \(--grace\)\n"
+    assert bool(re.search(killed, said)) == handles, said
 
 
 ONE_ENDS = {
     "os.kill(os.getpid(), signal.SIGSEGV)": (
-        "rank 1 ended with 139 by itself, and ranks 0 and 2 lost it"
+        "rank 1 ended with 139 (SIGSEGV) by itself, and ranks 0 and 2 lost it"
     ),
     "sys.exit(0)": "ranks 0 and 2 ended with 1 after rank 1 had ended with 0",
     "sys.exit(0)\nif os.environ['RANK'] == '2': sys.exit(0)": (
@@ -231,6 +235,22 @@ def test_a_signal_reaches_each_rank_once(number, whom):
     said, told = job.communicate(timeout=50)
     assert said.split() == [str(int(number))] * 2, told
     assert job.returncode == (130 if number == signal.SIGINT else 0)
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_signal_to_the_launcher_is_blamed_on_no_rank(ignores):
+    program = "import os, signal, time\n"
+    program += "if os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    program = program if ignores else "import os, time\n"
+    program += "os.write(1, b'up\\n')\ntime.sleep(60)\n"
+    words = [*LAUNCH, "-n", "2", "--", sys.executable, "-c", program]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert [job.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    job.terminate()
+    told = job.communicate(timeout=50)[1]
+    killed = r"; rank 1 still ran \d+\.\d s later and was killed" if ignores else ""
+    assert re.fullmatch(rf"plait: ended by SIGTERM sent to the launcher{killed}\n", told), told
+    assert job.returncode == 143
 
 
 def test_a_grace_out_of_range_is_refused():

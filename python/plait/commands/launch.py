@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import IO, Annotated, TextIO
 
 import typer
@@ -133,6 +134,8 @@ def launch(
     keeper.close()
     tags.close()
     if job_of_ranks.interrupts:
+        if job_of_ranks.killed:
+            err.print(f"plait: {_killed_text(job_of_ranks)} (--grace)", markup=False)
         raise KeyboardInterrupt
     failed = job_of_ranks.failed
     if failed:
@@ -150,7 +153,8 @@ class Job:
     """Ranks under way. heard: SIGINT and SIGTERM that this process has got.
 
     failed: the status of each rank that failed by itself, in the order in which ranks were seen to
-    end; done: ranks that had ended well before the first failure.
+    end; done: ranks that had ended well before the first failure; killed: ranks that still ran at
+    the end of their time, waited_s; ended_by: SIGTERM, if the launcher got it before a failure.
     """
 
     def __init__(
@@ -162,24 +166,30 @@ class Job:
     ) -> None:
         self.started, self.failed, self.done = started, dict[int, int](), set[int]()
         self.interrupts: list[float] = []
+        self.killed: list[int] = []
+        self.waited_s, self.ended_by = 0.0, ""
         self._keeper, self._heard, self._grace_s = keeper, heard, grace_s
         self._known = {keeper.pid, *(process.pid for process in started)}
 
     def wait(self) -> None:
         """Waits until all ranks have ended. Kills the rest GRACE_S after the first failure, or
         grace_s after Ctrl-C, then also with what ranks have left behind."""
-        deadline = float("inf")
+        deadline, since = float("inf"), time.monotonic()
         while True:
             self._pass_signals_on()
             runs = self._look()
-            if self.failed:
-                deadline = min(deadline, time.monotonic() + GRACE_S)
-            if self.interrupts:
-                deadline = min(deadline, self.interrupts[0] + self._grace_s)
+            if self.failed and deadline == float("inf"):
+                since = time.monotonic()
+                deadline = since + GRACE_S
+            if self.interrupts and self.interrupts[0] + self._grace_s < deadline:
+                since = self.interrupts[0]
+                deadline = since + self._grace_s
                 runs = runs or bool(leftovers.left(self._known))
             if not runs or time.monotonic() > deadline or len(self.interrupts) > 1:
                 break
             time.sleep(0.01)
+        self.waited_s = time.monotonic() - since
+        self.killed = [rank for rank, one in enumerate(self.started) if one.poll() is None]
         _end(self.started, signal.SIGKILL)
         for process in self.started:
             process.wait()
@@ -203,6 +213,8 @@ class Job:
             number = self._heard.pop(0)
             if number == signal.SIGINT:
                 self.interrupts.append(time.monotonic())
+            elif not self.failed:
+                self.ended_by = number.name
             time.sleep(GROUP_S)
             if not self._keeper.got(number):
                 _end(self.started, number)
@@ -215,6 +227,19 @@ class Job:
 
 
 def _failure_text(job: Job, lost_a_peer: set[int]) -> str:
+    """Returns the last line: why the job ended, and which ranks had to be killed."""
+    by_signal = f"ended by {job.ended_by} sent to the launcher" if job.ended_by else ""
+    killed = f"; {_killed_text(job)}" if job.killed else ""
+    return (by_signal or _blame_text(job, lost_a_peer)) + killed
+
+
+def _killed_text(job: Job) -> str:
+    """Returns text: 'rank 0 still ran 5.0 s later and was killed'."""
+    were = "was" if len(job.killed) == 1 else "were"
+    return f"{_ranks_text(job.killed)} still ran {job.waited_s:.1f} s later and {were} killed"
+
+
+def _blame_text(job: Job, lost_a_peer: set[int]) -> str:
     """Returns text: 'rank 1 ended with 7'. Names the rank that ended first by itself where that is
     known. The order of time alone does not tell, since a rank may end before the rank that it lost.
     lost_a_peer: ranks whose output says that they lost a rank."""
@@ -225,18 +250,26 @@ def _failure_text(job: Job, lost_a_peer: set[int]) -> str:
     if first and len(first) < len(failed):
         rest = [rank for rank in failed if rank not in first]
         lost = "it" if len(first) == 1 else "them"
-        return f"{_statuses_text(first)} by itself, and {_ranks_text(rest)} lost {lost}"
+        return f"{_statuses_text(job, first)} by itself, and {_ranks_text(rest)} lost {lost}"
     if job.done and len(job.done) + len(failed) == len(job.started):
-        return f"{_statuses_text(failed)} after {_ranks_text(list(job.done))} had ended with 0"
+        return f"{_statuses_text(job, failed)} after {_ranks_text(list(job.done))} had ended with 0"
     hint = ": look first at the rank whose error names no other (--tag names it)"
-    return _statuses_text(failed) + (hint if len(failed) > 1 else "")
+    return _statuses_text(job, failed) + (hint if len(failed) > 1 else "")
 
 
-def _statuses_text(failed: dict[int, int]) -> str:
+def _status_text(job: Job, rank: int) -> str:
+    """Returns text: '7', or with the signal that ended the rank '137 (SIGKILL)'."""
+    code = job.started[rank].returncode
+    known = -code in {int(number) for number in signal.Signals}
+    return f"{job.failed[rank]} ({signal.Signals(-code).name})" if known else str(job.failed[rank])
+
+
+def _statuses_text(job: Job, failed: Iterable[int]) -> str:
     """Returns text: 'ranks 0 and 2 ended with 1, rank 3 with 7'."""
+    said = {rank: _status_text(job, rank) for rank in failed}
     parts: list[str] = []
-    for status in dict.fromkeys(failed.values()):
-        ranks = _ranks_text([rank for rank, its in failed.items() if its == status])
+    for status in dict.fromkeys(said.values()):
+        ranks = _ranks_text([rank for rank, its in said.items() if its == status])
         parts.append(f"{ranks} {'' if parts else 'ended '}with {status}")
     return ", ".join(parts)
 
