@@ -54,6 +54,7 @@ HOLDS = (
     "plait/nccl/libnccl.so.2",
     "plait/include/plait/*",
     "plait/machines/gpu_models.json",
+    "plait/evidence/beside_nccl.csv",
     "plait-*.dist-info/*",
 )
 

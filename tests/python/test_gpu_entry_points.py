@@ -620,15 +620,24 @@ def test_the_table_beside_nccl_is_named_though_only_one_job_times_nccl(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("setting", "why", "host"),
-    [("", "no peer access", True), ("0", "none", False), ("1", "", True), ("", "", False)],
+    ("name", "setting", "why", "host"),
+    [
+        ("hgx-h200", "", "no peer access", True),
+        ("hgx-h200", "0", "none", False),
+        ("hgx-h200", "1", "", True),
+        ("hgx-h200", "", "", False),
+        ("l40s-x4", "", "", True),  # no link between two GPUs
+    ],
 )
-def test_plans_read_the_table_of_the_way_that_calls_take(monkeypatch, tmp_path, setting, why, host):
+def test_plans_read_the_table_of_the_way_that_calls_take(
+    monkeypatch, tmp_path, name, setting, why, host
+):
+    machine = plait.load_topology(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PLAIT_THROUGH_HOST", setting)
     monkeypatch.setattr(gpu, "count", lambda: 2)
     monkeypatch.setattr(gpu, "why_no_direct_access", lambda: why)
-    machine = plait.load_topology("l40s-x4")
+    monkeypatch.setattr(plait, "discover", lambda: machine)
     for through_host in (True, False):
         where = _core.tuning_machine(machine, 2, through_host)
         tune.write(_core.tuning_file(where, 2), TABLE | {"name": f"host: {through_host}"})
