@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def test_the_page_has_the_times_of_predict_and_of_plan(machine: str) -> None:
     same = by_size.predict(found.topology, "all_reduce", ranks, report.SIZES)
     assert found.as_json()["by_size"] == same.as_json()
     head, *rows = tables(report.html_of(found))[0]
-    assert head == ["size", "what runs", "time", "GB/s"]
+    runs = "what would run" if machine == "mist" else "what runs"
+    assert head == ["size", runs, "predicted time", "predicted GB/s"]
     assert [row[0] for row in rows] == [human_bytes(size) for size in report.SIZES]
     for row, (size, ways) in zip(rows, same.ways.items(), strict=True):
         assert row[1:3] == [by_size.line_name(ways.running), time_text(ways.running.us)], size
@@ -120,7 +122,7 @@ def test_recorded_rows_of_such_gpus_stand_beside_nccl() -> None:
     assert "gpu_run_table_h200x8.csv" in known.source and "NCCL 2.28.9" in known.source
     assert {*known.fewer} == {2, 4}
     head, *rows = tables(nccl.section(found, known))[0]
-    assert head[:3] == ["size", "NCCL", "plait"]
+    assert head[:3] == ["size", "NCCL, measured", "plait, measured"]
     for row, (size, times) in zip(rows, known.rows.items(), strict=True):
         assert row[:3] == [human_bytes(size), time_text(times.nccl_us), time_text(times.plait_us)]
     # GPUs without an NVSwitch are others, even of the same model.
@@ -140,7 +142,7 @@ def test_predicted_times_beside_nccl_say_so_and_unknown_ones_are_one_sentence() 
     text = nccl.section(pcie, known)
     assert not known.kind and "<table" not in text
     assert "<code>plait tune</code>" in text and "--against nccl" in text
-    assert "leaves calls to NCCL: not measured beside NCCL on 4 of NVIDIA GeForce RTX 5090." in text
+    assert "leaves calls to NCCL: plait was not measured beside NCCL on 4 of NVIDIA" in text
     cpus = found_of("local-cpu", 2)
     assert "NCCL does not run on CPUs" in nccl.section(cpus, nccl.compare(cpus))
 
@@ -222,7 +224,9 @@ def test_the_script_has_the_use_of_each_size(machine: str) -> None:
         shares = parts.shares(timeline)
         wanted = {k: p for node in nodes[:2] for k, p in parts.use_of(node, shares).items()}
         assert data[str(size)]["use"] == wanted
-        assert time_text(found.found.ways[size].running.us) in data[str(size)]["title"]
+        assert data[str(size)]["title"].endswith(
+            f", {time_text(found.found.ways[size].running.us)} predicted"
+        )
     # The page without a script shows the same at the size that is picked.
     picked = re.findall(r'value="(\d+)" checked', text)
     assert picked == [str(64 << 20)] and data[picked[0]]["said"] in html.unescape(text)
@@ -232,8 +236,10 @@ def test_the_script_has_the_use_of_each_size(machine: str) -> None:
 def test_what_is_left_to_gain_is_beside_the_bound_and_the_fastest(machine: str) -> None:
     topology = plait.load_topology(machine)
     found = report.gathered(topology)
-    rows = gain.gains(found.found, found.timelines)
-    _head, *shown = tables(gain.section(found.found, rows))[0]
+    rows = gain.gains(found.found, found.timelines, found.beside_nccl)
+    head, *shown = tables(gain.section(found.found, rows))[0]
+    assert head[2] == "call, predicted"
+    assert ("a faster way by name" in head[3]) == any(row.speedup for row in rows)
     for row, cells in zip(rows, shown, strict=True):
         request = found.found.ways[row.size].runs.plan.request
         bound_us = plait._core.lower_bound_ns(request, topology) / 1e3
@@ -250,7 +256,7 @@ def test_ways_of_the_simulator_alone_are_no_gain_between_nodes() -> None:
     timelines = {
         size: plait.simulate(ways.runs.plan, found.machine) for size, ways in found.ways.items()
     }
-    small, large = gain.gains(found, timelines)
+    small, large = gain.gains(found, timelines, nccl.compare(found))
     assert by_size.fastest(found.ways[1 << 10]).may == SIMULATED
     assert small.fastest.name == "library"
     text = gain.section(found, [small, large])
@@ -268,9 +274,78 @@ def test_the_opening_is_one_sentence_with_the_best_known_comparison() -> None:
     unknown = report.opening(report.gathered(plait.load_topology("rtx-5090-x4")))
     assert unknown.endswith("how fast NCCL is here is not known.")
     old = report.opening(report.gathered(plait.load_topology("mist")))
-    assert old.startswith("plait does not run on 4 Tesla V100") and "in simulation" in old
+    assert old.startswith("plait does not run on 4 Tesla V100")
+    assert "all that follows is what the simulator predicts" in old
     for said in (measured, unknown, old):
         assert not re.search(r"\.\s", said)
+
+
+def tiles_of(found: report.ReportData) -> list[str]:
+    cells = re.findall(r"<li><b>(.*?)</b><span>(.*?)</span></li>", report.html_of(found))
+    return [html.unescape(" ".join(cell)) for cell in cells]
+
+
+def test_measured_times_are_the_opening_s_the_cards_and_what_is_left() -> None:
+    found = report.gathered(plait.load_topology("hgx-h200"))
+    rows = gain.gains(found.found, found.timelines, found.beside_nccl)
+    assert {row.kind for row in rows} == {nccl.ALIKE}
+    head, *shown = tables(gain.section(found.found, rows))[0]
+    assert head[2:] == ["call, measured", "least time / call"]
+    measured = found.beside_nccl.rows
+    assert [row[2] for row in shown] == [time_text(measured[r.size].plait_us) for r in rows]
+    assert any(row.us != row.predicted_us for row in rows)
+    last = 1 << 30
+    assert f"of 1 GiB {time_text(measured[last].plait_us)}" in report.opening(found)
+    share = 100 * found.timelines[last].lower_bound_ns / 1e3 / measured[last].plait_us
+    *_, left = tiles_of(found)
+    assert left == f"{share:.0f} % of what the links allow, at 1 GiB, measured on such GPUs"
+
+
+def test_a_time_that_this_machine_s_table_lacks_is_marked_as_predicted() -> None:
+    found = report.gathered(plait.load_topology("hgx-h200"))
+    rows = {size: row for size, row in found.beside_nccl.rows.items() if size == 4 << 20}
+    part = replace(found, beside_nccl=nccl.Comparison(nccl.HERE, rows, "a table"))
+    first = time_text(found.found.ways[1 << 10].running.us)
+    assert f"of 1 KiB takes {first} (predicted), and" in report.opening(part)
+    small, large, beside, _left = tiles_of(part)
+    assert small.endswith(nccl.PREDICTED) and large.endswith(nccl.PREDICTED)
+    assert beside.endswith("as fast as NCCL at 4 MiB, measured here")
+    gains = gain.gains(part.found, part.timelines, part.beside_nccl)
+    text = gain.section(part.found, gains)
+    assert "measured here at 4 MiB, as beside NCCL, and predicted at the other sizes" in text
+    head, *shown = tables(text)[0]
+    assert head[2] == "call"
+    for row, cells in zip(gains, shown, strict=True):
+        kind = "measured" if row.size == 4 << 20 else "predicted"
+        assert cells[2] == f"{time_text(row.us)} {kind}"
+
+
+def test_the_first_screen_says_what_plait_run_serves() -> None:
+    def said(machine: str) -> str:
+        found = found_of(machine, 8 if machine == "hgx-h200" else 4, (1 << 10, 1 << 20, 1 << 26))
+        return nccl.under_plait_run(found, nccl.compare(found))
+
+    assert said("hgx-h200").startswith(
+        "`plait run` serves a program's calls of NCCL by plait up to 1 MiB, and leaves other"
+    )
+    assert said("rtx-5090-x4") == (
+        "`plait run` leaves calls of all sizes to NCCL: "
+        "plait was not measured beside NCCL on 4 of NVIDIA GeForce RTX 5090."
+    )
+    assert said("mist") == "`plait run` leaves calls of all sizes to NCCL."
+    assert said("local-cpu") == said("mi300x-x8") == ""
+    header = report.page(plait.load_topology("rtx-5090-x4")).split("</header>")[0]
+    assert "<code>plait run</code> leaves calls of all sizes to NCCL" in header
+
+
+def test_a_machine_without_kernels_of_plait_has_one_reason_and_no_card_beside_nccl() -> None:
+    found = report.gathered(plait.load_topology("mist-2"))
+    text = report.html_of(found)
+    assert text.count(found.runs.why_not.split(",")[0]) == 1 and "grants no direct" not in text
+    assert not any("NCCL" in tile for tile in tiles_of(found))
+    assert "What a call of each size would run</h2>" in text
+    before = text.split("<table")[0]
+    assert "<code>library</code> is NCCL itself" in before
 
 
 def test_resources_have_words() -> None:

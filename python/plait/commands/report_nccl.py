@@ -38,6 +38,11 @@ class Comparison:
     served: list[tuple[int, int, str]] = field(default_factory=list)
     itself: bool = False
 
+    def measured_us(self) -> dict[int, float]:
+        """Returns plait's measured time at each size that has one."""
+        rows = {} if self.kind == PREDICTED else self.rows
+        return {size: row.plait_us for size, row in rows.items()}
+
     def as_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -182,16 +187,44 @@ def _range(rows: Mapping[int, Beside], sizes: Iterable[int]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def never_runs(found: BySize) -> bool:
+    """Returns whether the machine's GPUs run no kernel of plait."""
+    return bool(next(iter(found.ways.values())).runs.why_not)
+
+
+def _are_of_amd(found: BySize) -> bool:
+    return any("AMD" in device.model for device in found.machine.devices)
+
+
+def under_plait_run(found: BySize, known: Comparison) -> str:
+    """Returns one sentence: the sizes that `plait run` serves, and why others stay with NCCL; empty
+    where NCCL does not run."""
+    if not known.served or _are_of_amd(found):
+        return ""
+    if never_runs(found):
+        return "`plait run` leaves calls of all sizes to NCCL."
+    sizes = [*found.ways]
+    ours = [where(first, last, sizes) for first, last, said in known.served if said == "plait"]
+    reasons = [_why_left(said) for _, _, said in known.served if said != "plait"]
+    why = "; ".join(dict.fromkeys(reasons))
+    if not ours:
+        return f"`plait run` leaves calls of all sizes to NCCL: {why}."
+    said = f"`plait run` serves a program's calls of NCCL by plait {in_words(ours)}"
+    return f"{said}, and leaves other sizes to NCCL: {why}." if why else f"{said}."
+
+
 def unknown(found: BySize, known: Comparison) -> str:
     """Returns one sentence: nothing is known, and what would measure it."""
     if not any(device.kind == "gpu" for device in found.machine.devices):
         return "NCCL does not run on CPUs; `plait bench all_reduce` times these calls here."
     if known.itself:
         return "Calls of all sizes run NCCL itself between these nodes, so both take the same time."
-    if any("AMD" in device.model for device in found.machine.devices):
+    if _are_of_amd(found):
         return "NCCL does not run on these GPUs, and neither does plait."
     if found.ranks < 2:
         return "One rank communicates with nobody."
+    if never_runs(found):
+        return "How fast NCCL is here is not known."
     return (
         "How fast NCCL is here is not known: `plait tune` on the machine measures both and keeps "
         "what is faster, and `plait bench all_reduce --against nccl` times single sizes."
@@ -201,7 +234,8 @@ def unknown(found: BySize, known: Comparison) -> str:
 def section(found: BySize, known: Comparison) -> str:
     """Returns sentences with the source, a table with bars, and what `plait run` serves."""
     sizes = [*found.ways]
-    served = " ".join(_served_text(span, sizes) for span in known.served)
+    spans = [] if never_runs(found) else known.served
+    served = " ".join(_served_text(span, sizes) for span in spans)
     served = f"<p>{served}</p>" if served else ""
     if not known.rows:
         return f"<p>{code(unknown(found, known))}</p>{served}"
@@ -215,7 +249,8 @@ def section(found: BySize, known: Comparison) -> str:
         f"<li>{count} ranks: {text(in_spans(of, [*of]))}</li>" for count, of in known.fewer.items()
     )
     fewer = f"<p>Fewer ranks of such GPUs, measured too:</p><ul>{fewer}</ul>" if fewer else ""
-    head = ("size", ">NCCL", ">plait", "times as fast (the mark: equal)")
+    of = known.kind.split()[0]  # measured or predicted
+    head = ("size", f">NCCL, {of}", f">plait, {of}", "times as fast (the mark: equal)")
     shown = table(head, rows, kind="ratios")
     note = f'<p class="note">{code(_note(found, known))}</p>'
     return f"<p>{code(_source(found, known))}</p>{served}{shown}{note}{fewer}"
@@ -224,8 +259,9 @@ def section(found: BySize, known: Comparison) -> str:
 def _source(found: BySize, known: Comparison) -> str:
     """Returns whether times are measured or predicted, and by what."""
     said = f"{known.kind[0].upper()}{known.kind[1:]}: {known.source}."
-    runs = not next(iter(found.ways.values())).runs.why_not
-    if known.kind == PREDICTED and runs:
+    if never_runs(found):
+        said += " `plait run` leaves calls of all sizes to NCCL on these GPUs."
+    elif known.kind == PREDICTED:
         said += " `plait tune` or `plait bench all_reduce --against nccl` measures it."
     return said
 
@@ -260,9 +296,9 @@ def _served_text(span: tuple[int, int, str], sizes: list[int]) -> str:
     place = begun(where(first, last, sizes))
     if said == "plait":
         return code(f"{place} `plait run` serves a program's calls of NCCL by plait.")
-    why = re.sub(
-        r"(not measured beside NCCL on [^,(;]*).*",
-        r"\1",
-        said.removeprefix("left to NCCL: "),
-    )
-    return code(f"{place} `plait run` leaves calls to NCCL: {why.strip()}.")
+    return code(f"{place} `plait run` leaves calls to NCCL: {_why_left(said)}.")
+
+
+def _why_left(said: str) -> str:
+    why = said.removeprefix("left to NCCL: ")
+    return re.sub(r"^(not measured beside NCCL on [^,(;]*).*", r"plait was \1", why).strip()

@@ -176,14 +176,17 @@ def opening(found: ReportData) -> str:
     small, large = human_bytes(sizes[0]), human_bytes(sizes[-1])
     if found.runs.why_not:
         return (
-            f"plait does not run on {who}, since {found.runs.why_not}; in simulation {what} of "
-            f"{small} takes {time_text(first.us)}, and of {large} {time_text(last.us)}."
+            f"plait does not run on {who}, since {found.runs.why_not}: all that follows is what "
+            f"the simulator predicts for a machine that plait's kernels do not serve, where {what} "
+            f"of {small} would take {time_text(first.us)}, and of {large} {time_text(last.us)}."
         )
-    known, times = found.beside_nccl, _known_us(found)
-    said = (
-        f"On {who} {what} of {small} takes {time_text(times[sizes[0]])}, and of {large} "
-        f"{time_text(times[sizes[-1]])}"
+    known = found.beside_nccl
+    mixed = nccl.PREDICTED if known.measured_us() else ""  # said of times that are not measured
+    small_us, large_us = (
+        time_text(us) + (f" ({kind})" if kind == mixed else "")
+        for us, kind in (_known_us(found)[size] for size in (sizes[0], sizes[-1]))
     )
+    said = f"On {who} {what} of {small} takes {small_us}, and of {large} {large_us}"
     if known.itself:
         return f"{said}, as predicted: between these nodes calls of all sizes run NCCL itself."
     if not known.rows:
@@ -192,32 +195,33 @@ def opening(found: ReportData) -> str:
     return f"{said}: plait is {nccl.in_spans(known.rows, sizes)}, {known.kind}."
 
 
-def _known_us(found: ReportData) -> dict[int, float]:
-    """Returns the time of a call at each size: measured beside NCCL if known, else predicted."""
-    of_plait = {} if found.beside_nccl.kind == nccl.PREDICTED else found.beside_nccl.rows
-    return {
-        size: of_plait[size].plait_us if size in of_plait else of_size.running.us
-        for size, of_size in found.found.ways.items()
-    }
+def _gains(found: ReportData) -> list[gain.Gain]:
+    return gain.gains(found.found, found.timelines, found.beside_nccl)
+
+
+def _known_us(found: ReportData) -> dict[int, tuple[float, str]]:
+    """Returns the time of a call at each size and its kind: measured beside NCCL if known, else
+    predicted."""
+    return {row.size: (row.us, row.kind) for row in _gains(found)}
 
 
 def _tiles(found: ReportData) -> str:
-    """Returns four figures: a small and a large call, beside NCCL, beside the least time."""
+    """Returns figures: a small and a large call, beside NCCL, beside the least time."""
     times = _known_us(found)
-    (first, first_us), *_, (last, last_us) = times.items()
+    (first, (first_us, first_kind)), *_, (last, (last_us, last_kind)) = times.items()
     request = found.found.ways[last].runs.plan.request
-    rows = gain.gains(found.found, found.timelines)
-    best = max(rows, key=lambda row: row.share)
-    kind = found.beside_nccl.kind or nccl.PREDICTED
+    best = max(_gains(found), key=lambda row: row.share)
     tiles = [
-        (time_text(first_us), f"for {human_bytes(first)}, {kind}"),
+        (time_text(first_us), f"for {human_bytes(first)}, {first_kind}"),
         (
             f"{figure(bandwidth(request, last_us / 1e6)['busbw'])} GB/s",
-            f"through each rank's links at {human_bytes(last)} (busbw), {kind}",
+            f"through each rank's links at {human_bytes(last)} (busbw), {last_kind}",
         ),
     ]
     known = found.beside_nccl.rows
-    if known:
+    if nccl.never_runs(found.found):
+        pass  # no call of plait to compare with NCCL
+    elif known:
         size, row = max(known.items(), key=lambda item: item[1].ratio)
         tiles.append(
             (
@@ -234,7 +238,7 @@ def _tiles(found: ReportData) -> str:
     tiles.append(
         (
             f"{100 * best.share:.0f} %",
-            f"of what the links allow, at {human_bytes(best.size)}, {nccl.PREDICTED}",
+            f"of what the links allow, at {human_bytes(best.size)}, {best.kind}",
         )
     )
     return (
@@ -277,12 +281,16 @@ def _machine(found: ReportData) -> str:
     kind = "beside picture" if max(node.cells for node in every) <= drawing.MANY else ""
     at = data[picked]
     notes.append("Speed of a link: hover over it, or see `plait topo`.")
+    if source := found.topology.source:
+        notes.append(f"Source of the speeds: {source.rstrip('.')}.")
     return (
         f"<fieldset><legend>Size of the call:</legend>{pick}</fieldset>"
         f'<div class="{kind}"><div>{drawing.draw(shown, at["use"])}</div><div>'
         f'<p><b id="at">{text(at["title"])}</b></p><p id="busiest" aria-live="polite">'
         f"{text(at['said'])}</p><p class='caption'>Figures: part of the call in which the busier "
-        f"direction of a link moves bytes.</p>{drawing.legend()}"
+        f"direction of a link moves bytes, predicted. They exceed the least time's part "
+        f"of the call where a plan moves more bytes, or moves bytes slower than the link could."
+        f"</p>{drawing.legend()}"
         f'<p class="note">{" ".join(map(code, notes))}</p></div></div>'
         f'<script type="application/json" id="use">{_script_json(data)}</script>'
     )
@@ -294,7 +302,7 @@ def _name(runs: what_runs.Runs) -> str:
 
 def _title(found: ReportData, size: int) -> str:
     way = found.found.ways[size].running
-    return f"{human_bytes(size)}: {by_size.line_name(way)}, {time_text(way.us)}"
+    return f"{human_bytes(size)}: {by_size.line_name(way)}, {time_text(way.us)} predicted"
 
 
 def _script_json(data: Any) -> str:
@@ -341,18 +349,21 @@ def html_of(found: ReportData) -> str:
     collective, size = found.request.collective, 4 * found.request.count
     share = 100 * timeline.lower_bound_ns / max(timeline.total_ns, 1e-9)
     bound = parts.in_words(timeline.bound_by)
+    served = nccl.under_plait_run(found.found, found.beside_nccl)
+    runs_words = "would run" if nccl.never_runs(found.found) else "runs"
+    measured = "measured times are under Beside NCCL" if found.beside_nccl.measured_us() else ""
     sections = [
         f"<header><h1>plait: {text(topology.name)}</h1>"
         f'<p class="lead">{text(opening(found))}</p>{_tiles(found)}'
-        f'<p class="note">{text(topology.source)}</p></header>',
-        f"<h2>What a call of each size runs</h2>{report_sizes.section(found.found)}",
+        f"{f'<p>{code(served)}</p>' if served else ''}</header>",
+        f"<h2>What a call of each size {runs_words}</h2>"
+        + report_sizes.section(found.found, measured),
         f"<h2>Beside NCCL</h2>{nccl.section(found.found, found.beside_nccl)}",
         f"<h2>The machine at work</h2>{_machine(found)}",
-        "<h2>What is left to gain</h2>"
-        + gain.section(found.found, gain.gains(found.found, found.timelines)),
+        "<h2>What is left to gain</h2>" + gain.section(found.found, _gains(found)),
         f"<h2>A call of {human_bytes(size)} over time</h2><p>{text(_name(runs))}: "
-        f"{time_text(timeline.total_ns / 1e3)} in simulation, {timeline.busbw_gb_per_s:.1f} GB/s "
-        f"busbw, bound by {text(bound)}, {share:.0f} % of what this machine allows.</p>"
+        f"predicted {time_text(timeline.total_ns / 1e3)} and {timeline.busbw_gb_per_s:.1f} GB/s "
+        f"busbw, bound by {text(bound)}; the least time is {share:.0f} % of the predicted time.</p>"
         f'<p class="note">As {code(f"`{runs.plan.label}`")}</p>'
         f'<div class="timelines">{draw_timeline(timeline, runs.plan)}</div>',
         _recorded(found.measured, {name.split()[-1] for name in found.found.lines()}),

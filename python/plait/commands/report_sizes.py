@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from plait import by_size
 from plait.by_size import BySize, Style, line_name
+from plait.commands import report_nccl as nccl
 from plait.commands.report_html import (
     code,
     dashes,
@@ -64,15 +65,16 @@ def lines(found: BySize) -> list[Line]:
     drawn = []
     for number, (name, points) in enumerate((n, p) for n, p in named.items() if n in kept):
         shown = [
-            (size, way.busbw, f"{name}: {human_bytes(size)}, {time_text(way.us)}")
+            (size, way.busbw, f"{name}: {human_bytes(size)}, {time_text(way.us)} predicted")
             for size, way in points.items()
         ]
         drawn.append(Line(name, number, shown))
     return drawn
 
 
-def section(found: BySize) -> str:
-    """Returns the table, the picture, the legend and what the picture leaves out."""
+def section(found: BySize, measured: str = "") -> str:
+    """Returns the table, the picture, the legend and what the picture leaves out. measured: what
+    the page says of measured times elsewhere."""
     drawn = lines(found)
     running = [(size, ways.running.busbw) for size, ways in found.ways.items()]
     spans = {
@@ -80,12 +82,32 @@ def section(found: BySize) -> str:
         "best": found.spans(by_size.fastest),
     }
     wide, narrow = (draw(drawn, frame, running, spans) for frame in (WIDE, NARROW))
+    runs = "would run" if nccl.never_runs(found) else "runs"
     return (
+        f'<p class="note">{code(_intro(found, measured))}</p>'
         f'<div class="beside"><div>{_table(found, drawn)}</div><div>'
         f'<p class="caption">Bandwidth of every way over message size, predicted. The broad grey '
-        f"line is what a call runs.</p>{two_widths(wide, narrow)}{legend(drawn)}</div></div>"
+        f"line is what a call {runs}.</p>{two_widths(wide, narrow)}{legend(drawn)}</div></div>"
         f"{left_out(found, drawn)}"
     )
+
+
+def _intro(found: BySize, measured: str) -> str:
+    """Returns whose calls the table is of, and the ways that other libraries carry."""
+    if nccl.never_runs(found):
+        said = ["No call of plait runs on these GPUs: the table has what the simulator would run."]
+    elif any(device.kind == "gpu" for device in found.machine.devices):
+        said = ["Calls of plait's own API; for `plait run` see Beside NCCL."]
+    else:
+        said = ["Calls of plait's own API."]
+    said.append("All times are predicted" + (f"; {measured}." if measured else "."))
+    names = {way.name for ways in found.ways.values() for way in ways.rows}
+    between = "NCCL" if any(device.kind == "gpu" for device in found.machine.devices) else "MPI"
+    if "library" in names:
+        said.append(f"`library` is {between} itself, called by all ranks.")
+    if "multi_node" in names:
+        said.append(f"`multi_node` is plait within the nodes, and {between} between the nodes.")
+    return " ".join(said)
 
 
 def _table(found: BySize, drawn: list[Line]) -> str:
@@ -98,7 +120,8 @@ def _table(found: BySize, drawn: list[Line]) -> str:
         named = f'<span title="{text(way.label)}">{text(line_name(way))}</span>'
         cells = (human_bytes(size), shown + named, time_text(way.us), figure(way.busbw))
         rows.append(cells)
-    return table(("size", "what runs", ">time", ">GB/s"), rows, kind="sizes")
+    runs = "what would run" if nccl.never_runs(found) else "what runs"
+    return table(("size", runs, ">predicted time", ">predicted GB/s"), rows, kind="sizes")
 
 
 def legend(drawn: Iterable[Line]) -> str:

@@ -32,18 +32,20 @@ p{margin:.5em 0;max-width:75ch}.lead{font-size:1.45em;line-height:1.35;margin:.3
 max-width:46em;font-weight:500}
 code{font-size:.92em;background:var(--soft);padding:.05em .3em;border-radius:3px}
 .note,.caption{color:var(--mute);font-size:13px;max-width:880px}.mute{color:var(--mute)}
-.tiles{display:grid;grid-template-columns:repeat(4,1fr);gap:12px;margin:1em 0;padding:0}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(200px,1fr));
+gap:12px;margin:1em 0;padding:0}
 .tiles li{list-style:none;background:var(--soft);border-radius:8px;padding:10px 14px}
 .tiles b{display:block;font-size:1.5em;line-height:1.25}
 .tiles span{color:var(--mute);font-size:13px}
-.beside{display:grid;grid-template-columns:minmax(330px,400px) 1fr;gap:30px;align-items:start}
+.beside{display:grid;grid-template-columns:minmax(330px,445px) 1fr;gap:30px;align-items:start}
 .beside>div{min-width:0}
 .picture{grid-template-columns:minmax(0,2fr) minmax(250px,1fr)}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
 td,th{border-bottom:1px solid var(--rule);padding:4px 8px;text-align:left;vertical-align:middle}
 th{color:var(--mute);font-weight:600;font-size:13px}td:first-child,th:first-child{padding-left:0;
 white-space:nowrap}
-.number{text-align:right;white-space:nowrap}.no td{background:var(--no)}
+.number{text-align:right;white-space:nowrap}th.number{white-space:normal}
+.no td{background:var(--no)}
 .wide{overflow-x:auto}.wide td{overflow-wrap:break-word}
 .sizes,.ratios,.gains{width:100%}.sizes td{white-space:nowrap}
 .bar{display:inline-block;position:relative;width:min(480px,calc(100% - 58px));height:12px;
@@ -57,7 +59,8 @@ border-right:2px solid var(--accent)}
 .gains small{white-space:nowrap;color:var(--mute);margin-left:10px}
 svg{max-width:100%;height:auto;display:block}svg text{font:12px system-ui,sans-serif;
 fill:var(--ink)}
-.on-narrow{display:none}.sample{display:inline-block;width:34px;height:12px;vertical-align:-1px}
+.on-narrow{display:none}.sample{display:inline-block;width:34px;max-width:none;height:12px;
+vertical-align:-1px}
 .grid{stroke:var(--rule);stroke-width:1}.runs{fill:none;stroke:var(--runs);stroke-width:13;
 stroke-linecap:round;stroke-linejoin:round}
 .line polyline{fill:none;stroke:var(--line);stroke-width:1.7}.line path{fill:var(--line)}
@@ -88,7 +91,10 @@ font-size:12px;display:none;pointer-events:none;max-width:min(40em,90vw)}
 @media screen and (max-width:760px){body{padding:.8em 12px 2em}
 .on-wide{display:none}.on-narrow{display:block}
 .beside,.picture{display:block}.lead{font-size:1.2em}.tiles{grid-template-columns:1fr 1fr;gap:8px}
-.tiles b{font-size:1.25em}table{font-size:13px}td,th{padding:4px 5px}
+.tiles b{font-size:1.25em}.sizes .sample{width:20px}
+.sizes td,.sizes th{padding:4px 3px}.sizes :is(td,th):first-child{padding-left:0}
+.sizes :is(td,th):last-child{padding-right:0}.sizes th{font-size:12px}
+table{font-size:13px}td,th{padding:4px 5px}
 .bar{width:calc(100% - 58px);margin-right:3px}
 .gains .bar{width:calc(100% - 58px)}.gains small{display:block;margin:0}
 .timelines details svg{max-width:none;width:760px}.claims{min-width:820px}}
