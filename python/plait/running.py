@@ -10,6 +10,8 @@ import socket
 import stat
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,62 @@ def state_of(pid: int) -> str:
     except OSError:
         return "dead"
     return {"T": "stopped", "t": "stopped", "Z": "dead", "X": "dead"}.get(letter, "runs")
+
+
+def _children() -> dict[int, list[int]]:
+    """Returns the processes that each process has started."""
+    found: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(file.read_text().rpartition(")")[2].split()[1])
+            found.setdefault(parent, []).append(int(file.parent.name))
+    return found
+
+
+def _uses_plait(pid: int) -> bool:
+    """Returns whether a library of plait is loaded. Raises OSError for another user's process."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return any(line.rpartition("/")[2].startswith("libplait") for line in lines)
+
+
+def ranks_below(pid: int) -> list[int]:
+    """Returns the nearest descendants of a process that have plait loaded: a launcher's ranks."""
+    children, found, parents = _children(), list[int](), [pid]
+    while parents:
+        for child in children.get(parents.pop(), []):
+            with suppress(OSError):
+                (found if _uses_plait(child) else parents).append(child)
+    return sorted(found)
+
+
+def _is_launcher(pid: int) -> bool:
+    """Returns whether the process is `plait launch`, which loads plait and is no rank."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    names = [Path(os.fsdecode(word)).name for word in words[:4]]
+    return any(
+        name in ("plait", "plait.cli", "__main__.py", "cli.py") and then == "launch"
+        for name, then in pairwise(names)
+    )
+
+
+def why_none(pid: int) -> str:
+    """Returns why a process has no socket."""
+    if state_of(pid) == "dead":
+        return f"process {pid}: wanted a running program, found no such process, or one that ended"
+    try:
+        uses, launches = _uses_plait(pid), _is_launcher(pid)
+    except OSError as error:
+        return f"process {pid}: wanted a program of this user, found another's ({error.strerror})"
+    if launches or not uses:
+        ranks = ranks_below(pid)
+        has = "is plait launch" if launches else "has no library of plait loaded"
+        below = f"; ask its ranks: {', '.join(map(str, ranks))}" if ranks else ""
+        return f"process {pid} {has}{below}"
+    return (
+        f"process {pid} uses plait and has no socket in {plait._core.rendezvous_folder()}: a "
+        "program of CPU ranks alone has one while a rank has waited for 1 s in a call, or always "
+        "if started with PLAIT_WARN_S set; on GPUs and under NCCL, while it has a communicator"
+    )
 
 
 def prometheus(states: list[Status]) -> str:

@@ -125,7 +125,33 @@ def test_status_of_a_stopped_rank_and_of_none(waiting_job):
         assert [rank["state"] for rank in here] == ["runs", "stopped", "runs"]
     finally:
         os.kill(pids[1], signal.SIGCONT)
-    assert "found no socket" in _status("1").stderr
+
+
+IDLE = "import os, time, plait; os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
+
+
+def test_status_says_why_a_process_has_no_answer():
+    job = subprocess.Popen(["true"])
+    job.wait()
+    assert "found no such process, or one that ended" in _status(str(job.pid)).stderr
+    job = subprocess.Popen(["sleep", "60"])
+    try:
+        assert f"process {job.pid} has no library of plait loaded\n" in _status(str(job.pid)).stderr
+    finally:
+        job.kill()
+        job.wait()
+    words = [*PLAIT, "launch", "-n", "2", "--", sys.executable, "-c", IDLE]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=_plain())
+    try:
+        ranks = sorted(int(job.stdout.readline()) for _ in range(2))
+        said = _status(str(job.pid)).stderr
+        assert f"process {job.pid} is plait launch; ask its ranks: {ranks[0]}, {ranks[1]}" in said
+        said = _status(str(ranks[0])).stderr
+        assert f"process {ranks[0]} uses plait and has no socket in " in said
+        assert "PLAIT_WARN_S" in said and "1 s" in said
+    finally:
+        job.kill()
+        job.communicate()
 
 
 def test_metrics_keep_all_digits():

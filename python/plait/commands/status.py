@@ -63,18 +63,18 @@ def _require(pid: int | None, states: list[running.Status], silent: list[int]) -
         return
     if silent:
         raise plait.DeadlineError(_why_silent(pid))
-    raise plait.InvalidArgumentError(
-        f"process {pid}: wanted a running program of this user that uses plait, found no socket "
-        f"of it in {plait._core.rendezvous_folder()}; programs of CPU ranks alone have one while "
-        "a rank waits, or with PLAIT_WARN_S set"
-    )
+    raise plait.InvalidArgumentError(running.why_none(pid))
 
 
 def _print(states: list[running.Status], silent: list[int], calls: bool) -> None:
     for pid in silent:
         err.print(_why_silent(pid), markup=False)
     if not states:
-        out.print("no program of this user answers", markup=False)
+        out.print(
+            "no program of this user answers; programs of CPU ranks alone answer while a rank has "
+            "waited for 1 s in a call, or always if started with PLAIT_WARN_S set",
+            markup=False,
+        )
     for state in states:
         for one in state["communicators"]:
             _print_communicator(state["pid"], one, calls)
