@@ -122,7 +122,7 @@ def _print_proofs(result: dict[str, Any]) -> None:
     _print_groups(result)
     out.print(
         f"{result['proved']} cases proved, {result['findings']} findings, "
-        f"{result['refused']} refused by their strategy or engine"
+        f"{result['refused']} refused: outside what their strategy or engine takes, not a failure"
     )
 
 
