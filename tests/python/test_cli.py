@@ -406,6 +406,18 @@ def test_a_profile_as_json_is_json_alone():
     assert "UCX WARN none" in done.stderr, done
 
 
+def test_a_profile_of_no_calls_says_what_it_counts_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    done = plait_command("profile", "--", "true")
+    assert done.returncode == 0, done
+    assert done.stdout.startswith("no process made a collective call of NCCL or MPI"), done
+    assert plait_command("profile", "--json", "--", "true").returncode == 0
+    assert list(tmp_path.glob("plait-profile-*")) == []
+    kept = tmp_path / "asked"
+    assert plait_command("profile", "--folder", str(kept), "--", "true").returncode == 0
+    assert (kept / "profile.csv").exists()
+
+
 COMMANDS = {
     "topo": ["topo", "-T", "mist"],
     "plan": ["plan", "all_reduce", "-T", "mist"],

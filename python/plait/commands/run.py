@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -103,10 +104,10 @@ def profile(
     folder: Annotated[str, typer.Option(help="For table, plot and trace.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Run a program and say what its collectives cost.
+    """Run a program and say what its collectives of NCCL or MPI cost.
 
-    By size and path: calls, time, share of the run. With --json, what the program prints goes to
-    standard error.
+    By size and path: calls, time, share of the run. Calls of plait's own communicators
+    (plait.init) are not counted. With --json, what the program prints goes to standard error.
     """
     from plait import profile as profile_module
 
@@ -118,8 +119,17 @@ def profile(
         if error.filename == command[0]:
             cannot_run(command, error)
         raise plait.FileError(f"cannot profile {command[0]}: {error}") from None
+    if not folder and (as_json or not rows):  # no line below names the folder
+        shutil.rmtree(where, ignore_errors=True)
     if as_json:
         out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
+        raise typer.Exit(status)
+    if not rows:
+        out.print(
+            "no process made a collective call of NCCL or MPI, all that plait profile counts; "
+            "calls of plait's own communicators (plait.init) are in comm.counters()",
+            markup=False,
+        )
         raise typer.Exit(status)
     figures = (">from", ">calls", ">bytes", ">us a call", "timed by", ">share of the run")
     shown = table("collective", "path", *figures, title="collectives, most costly first")
@@ -140,12 +150,6 @@ def profile(
         for part, (on_gpu, count) in parts.items():
             held.add_row(part, "GPU" if on_gpu else "host", human_bytes(count))
         out.print(held)
-    if not rows:
-        out.print(
-            "no process made a call of NCCL; calls of plait's own communicators are in "
-            "comm.counters()",
-            markup=False,
-        )
     names = [name for name in ("profile.csv", "sizes.png", "trace.json") if (where / name).exists()]
     out.print(f"{', '.join(names)}: in {where}", markup=False)
     raise typer.Exit(status)
