@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -381,6 +382,26 @@ def test_pictures_of_no_known_format_are_refused_first(command, tmp_path):
     done = plait_command(command, "all_reduce", "--plot", f"{tmp_path}/a.xyz")
     assert done.returncode == 2 and done.stdout == "", done
     assert "--plot: wanted a file that ends in .png, .svg, .pdf, found" in done.stderr
+
+
+def test_simulate_says_what_it_wrote_and_keeps_small_figures(tmp_path):
+    picture, trace = tmp_path / "a.svg", tmp_path / "a.json"
+    words = ("simulate", "all_reduce", "-T", "mist", "-b", "1K")
+    done = plait_command(*words, "--plot", str(picture), "--trace", str(trace))
+    assert done.stderr == f"wrote {trace}\nwrote {picture}\n" and picture.exists(), done
+    done = plait_command(*words, "-e", "1K", "--plot", str(picture))
+    assert done.stderr == f"wrote {picture}\n", done
+    row = next(line for line in done.stdout.splitlines() if "1 KiB" in line)
+    assert re.search(r" 0\.0\d+ ", row), row
+
+
+def test_report_takes_its_page_as_an_option_too(tmp_path):
+    page = tmp_path / "page.html"
+    words = ("report", "-T", "mist", "--no-evidence", "-o", str(page))
+    done = plait_command(*words, "other.html")
+    assert done.returncode == 2 and "wanted one page to write, found other.html and" in done.stderr
+    done = plait_command(*words)
+    assert done.stdout == f"wrote {page}\n" and page.exists(), done
 
 
 def test_what_fails_while_it_is_written_is_one_line(tmp_path):

@@ -23,6 +23,7 @@ from plait.commands.console import (
     TypeOption,
     WhatArgument,
     WithoutOption,
+    err,
     load,
     out,
     progress_bar,
@@ -30,6 +31,7 @@ from plait.commands.console import (
 )
 from plait.commands.console import machine as asked_machine
 from plait.commands.plan import plan_asked_for, proved_plan, request_of, usual_ranks
+from plait.commands.report_html import figure
 from plait.plan_files import is_plan_file, machine_of
 
 
@@ -96,13 +98,20 @@ def simulate(
         request = request_of(machine, collective, size, plait_type, op, ranks, counts)
         shown = plan_asked_for(machine, request, strategy, *plait.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
+    _write(timeline, shown, trace, plot, lanes)
+    out.print(timeline.to_json() if as_json else str(timeline), markup=False)
+
+
+def _write(timeline: plait.Timeline, shown: plait.Plan, trace: str, plot: str, lanes: bool) -> None:
+    """Writes the trace and the picture where a file is named, and says so."""
     if trace:
         outputs.write_text(trace, timeline.to_trace_json(shown))
+        err.print(f"wrote {trace}", markup=False)
     if plot:
         from plait.timeline_plot import plot as plot_timeline
 
         plot_timeline(timeline, shown, plot, lanes)
-    out.print(timeline.to_json() if as_json else str(timeline), markup=False)
+        err.print(f"wrote {plot}", markup=False)
 
 
 def _over_sizes(
@@ -131,6 +140,7 @@ def _over_sizes(
         )
     if plot:
         by_size.plot(found, plot)
+        err.print(f"wrote {plot}", markup=False)
     if as_json:
         out.print(json.dumps(found.as_json()), markup=False)
         return
@@ -140,7 +150,7 @@ def _over_sizes(
         runs, best = of_size.running, by_size.fastest(of_size)
         names = (by_size.line_name(runs), by_size.line_name(best))
         more = ("", "") if best == runs else (f"{names[1]}, {best.may}", f"{best.us:.1f}")
-        cells = (outputs.human_bytes(size), names[0], f"{runs.us:.1f}", f"{runs.busbw:.1f}")
+        cells = (outputs.human_bytes(size), names[0], f"{runs.us:.1f}", figure(runs.busbw))
         shown.add_row(*cells, *more)
     out.print(shown)
     head, rows = by_size.table_rows(found)
@@ -178,6 +188,7 @@ def _simulate_paper(paper: str, as_json: bool) -> None:
 
 def report(
     file: Annotated[str, typer.Argument(help="The HTML page to write: plait.html.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", help="The same as FILE.")] = "",
     topology: TopologyOption = "",
     without: WithoutOption = None,
     evidence: Annotated[bool, typer.Option(help="Rerun the papers' experiments too.")] = True,
@@ -187,6 +198,9 @@ def report(
     from plait.commands import report_page as page
     from plait.evidence import papers
 
+    if file and output:
+        raise plait.InvalidArgumentError(f"wanted one page to write, found {file} and {output}")
+    file = file or output
     if as_json and file:
         raise plait.InvalidArgumentError(
             f"--json prints what the page shows, and writes none; leave {file} out"
