@@ -1,5 +1,6 @@
 // Flight recorder of a communicator under NCCL: all its calls, whichever library serves them, and
-// the line that explains a hang.
+// the line that explains a hang. A communicator that stays on NCCL has no thread that looks, so no
+// line.
 #pragma once
 #include <memory>
 #include <string>

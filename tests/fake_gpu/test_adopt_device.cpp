@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/bootstrap/vote.hpp"
+#include "comm/trace/flight.hpp"
 #include "fake_cuda/fake_gpu.hpp"
 #include "plait/communicator.hpp"
 #include "tests/gpu/ranks.hpp"
@@ -114,6 +115,28 @@ TEST_CASE("a second adopt_device() is refused on every rank, and changes nothing
                         [&] { comm.adopt_device(0); });
           sum_on_gpus(comm);
           sum_on_host(comm);
+        }) == 0);
+}
+
+TEST_CASE("a call on GPU memory that one rank alone refuses keeps the ranks' numbers alike") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board& board) {
+          comm.adopt_device(0);
+          sum_on_gpus(comm);
+          void* const odd = static_cast<char*>(kMemory) + 1;
+          if (comm.rank() == 1)
+            require_error(ErrorCode::invalid_argument, "",
+                          [&] { comm.enqueue(all_reduce(2, 1 << 10), odd, kOther, nullptr); });
+          sum_on_gpus(comm);
+          board.barrier();
+          int rings = 0;
+          for_each_flight([&](const FlightInfo& info) {
+            if (info.memory != "GPU") return;
+            ++rings;
+            require(info.mine->enqueued() == info.mine->written(), "calls that are not enqueued");
+            for (const FlightRank& one : info.here)
+              require(one.ring->numbered() == 2, "a number was lost");
+          });
+          require(rings == 1, "no recorder of calls on GPU memory");
         }) == 0);
 }
 
