@@ -102,6 +102,7 @@ class PeerWatch {
     const std::lock_guard<std::mutex> hold(guard_);
     if (!runs_) quiet_thread([this] { run(); }).detach();
     runs_ = true;
+    wake();  // the socket may be new
   }
   void add(std::shared_ptr<WatchedPeers> peers, PeerObserver& by, ObserverCalls wants) {
     begin();

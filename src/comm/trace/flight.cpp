@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -16,13 +17,19 @@ namespace {
 struct FlightList {
   std::mutex guard;
   std::vector<const Flight*> all;
-  std::uint32_t forks = forks_so_far();  ///< a forked child has none of the parent's communicators
+  const std::uint32_t forks = forks_so_far();
 };
 
-/// Never destroyed: communicators may end during exit.
+/// Never destroyed: communicators may end during exit. A forked child has a list of its own: it has
+/// none of the parent's communicators, and no thread that would release the parent's lock.
 FlightList& flight_list() {
-  static auto* const only = new FlightList;
-  return *only;
+  static std::atomic<FlightList*> current{nullptr};
+  FlightList* found = current.load();
+  if (found != nullptr && found->forks == forks_so_far()) return *found;
+  auto* const made = new FlightList;
+  if (current.compare_exchange_strong(found, made)) return *made;
+  delete made;
+  return *found;
 }
 
 }  // namespace
@@ -45,12 +52,9 @@ Flight::Flight(FlightInfo info) : info_(std::move(info)), forks_(forks_so_far())
   info_.mine->live_in(pid_namespace());
   FlightList& list = flight_list();
   const std::lock_guard<std::mutex> hold(list.guard);
-  if (list.forks != forks_so_far()) list.all.clear();
-  list.forks = forks_so_far();
   list.all.push_back(this);
 }
 
-/// In a forked child a thread of the parent may hold the lock for ever.
 Flight::~Flight() {
   if (forks_ != forks_so_far()) return;
   FlightList& list = flight_list();
@@ -61,7 +65,6 @@ Flight::~Flight() {
 void for_each_flight(const std::function<void(const FlightInfo& info)>& look) {
   FlightList& list = flight_list();
   const std::lock_guard<std::mutex> hold(list.guard);
-  if (list.forks != forks_so_far()) return;
   for (const Flight* const one : list.all) look(one->info());
 }
 

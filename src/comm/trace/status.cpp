@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -220,9 +219,8 @@ std::string write_last_calls() noexcept {
 }
 
 void StatusSocket::open() noexcept {
-  static std::mutex guard;
-  const std::lock_guard<std::mutex> hold(guard);
-  if (mine() != nullptr) return;
+  static std::atomic<pid_t> opener{0};  // no lock, which a forked child might find held
+  if (mine() != nullptr || opener.exchange(::getpid()) == ::getpid()) return;
   auto* const made = new (std::nothrow) OpenSocket;
   if (made == nullptr) return;
   const std::optional<Error> failure = attempt([&] { listen_in(*made); });

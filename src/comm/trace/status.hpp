@@ -22,7 +22,7 @@ std::string write_last_calls() noexcept;
 /// share the folder. A process with several libraries of plait has status-PID-NAMESPACE-2 too.
 class StatusSocket {
  public:
-  /// Makes the socket if this process has none, in the calling thread. Logs a failure.
+  /// Makes the socket in the calling thread, unless another thread has begun to. Logs a failure.
   static void open() noexcept;
   /// Descriptor that becomes readable when someone asks; -1 = no socket, or it rests.
   static int file() noexcept;

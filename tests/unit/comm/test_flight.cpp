@@ -334,6 +334,26 @@ TEST_CASE("the lowest running rank that is not left out speaks for all") {
   CHECK(!is_spokesman(job.of(2), first));
 }
 
+TEST_CASE("a child forked while the list of communicators is read has a list of its own") {
+  Job job(2);
+  const Flight mine(job.of(0));
+  for_each_flight([&](const FlightInfo&) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(10);  // kills a child that waits for the parent's lock
+      std::size_t listed = 0;
+      const auto count = [&](const FlightInfo&) { ++listed; };
+      for_each_flight(count);
+      const Flight own(job.of(1));
+      for_each_flight(count);
+      ::_exit(listed == 1 ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  });
+}
+
 TEST_CASE("a PID of another namespace tells nothing of a rank's state") {
   Job job(2);
   job.elsewhere = 1, job.pid = 0;  // no process
