@@ -13,10 +13,10 @@ from pathlib import Path
 
 import plait
 from plait import _core, run
+from plait.bench.sizes import REDUCTIONS
 from plait.outputs import human_bytes
 
 MESSAGES = ("send_recv", "copy")
-REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 MOST_ON_NODE, MOST_RANKS = _core.MOST_RANKS, 64
 # Calls of MPI that tell each rank its own part of the sizes alone (MPI_Alltoallv, ...).
 SIZES_OF_TWO = ("all_to_all", "gather", "scatter")

@@ -94,6 +94,11 @@ def write_csv(
         raise plait.FileError(f"wanted to write {file}: {error}") from None
 
 
+def time_text(us: float) -> str:
+    """Returns text: '4.94 us', and from a second on '2.45 s'."""
+    return f"{us / 1e6:.2f} s" if us >= 1e6 else f"{us:.2f} us"
+
+
 def provenance(topology: plait.Topology) -> dict[str, Any]:
     """Returns machine, driver, version and time of a measurement, for comment lines of a file."""
     now = datetime.datetime.now(datetime.timezone.utc)

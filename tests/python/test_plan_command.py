@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_stand_ins import plait_command
 
 import plait
-from plait import _core, entry_points, machines, what_runs
+from plait import _core, entry_points, machines, outputs, what_runs
 from plait.commands import plan
 
 
@@ -256,6 +257,22 @@ def test_ranks_are_as_many_as_cores():
     machine = plait.local_cpu(16)
     assert plan.usual_ranks(machine) == min(16, len(os.sched_getaffinity(0)))
     assert plan.usual_ranks(plait.load_topology("mist")) == 4
+
+
+def test_the_header_names_the_reduction():
+    for op in ("sum", "avg"):
+        done = plait_command("plan", "all_reduce", "-b", "1K", "-T", "mist", "-o", op)
+        assert done.stdout.startswith(f"all_reduce {op} of 1 KiB fp32 on 4 ranks of mist:"), done
+    done = plait_command("plan", "all_gather", "-b", "1K", "-T", "mist")
+    assert done.stdout.startswith("all_gather of 1 KiB fp32 on 4 ranks of mist:"), done
+    for words in (["plan"], ["simulate"], ["simulate", "-e", "4K"]):
+        done = plait_command(*words, "all_gather", "-b", "1K", "-T", "mist", "-o", "avg")
+        assert done.returncode == 2 and "--op avg: wanted a collective that reduces" in done.stderr
+        assert "found all_gather" in done.stderr
+
+
+def test_long_times_are_in_seconds():
+    assert outputs.time_text(2446785.59) == "2.45 s" and outputs.time_text(4.936) == "4.94 us"
 
 
 def test_rows_alike_are_one():

@@ -12,6 +12,7 @@ from plait.arrays import DTYPE_OF_TYPE
 MOST_BYTES = 1 << 40
 MOST_SIZES = 10_000  # most rows of a run
 BLOCKS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 SHAPES = ("uniform", "linear", "one-heavy")
 
 
@@ -67,6 +68,21 @@ def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
     while size <= last:
         yield size
         size = size + step if step > 0 else max(size, 1) * factor
+
+
+def kind_of(request: plait.Request) -> str:
+    """Returns the collective with the reduction, if there is one: 'all_reduce sum'."""
+    reduces = request.collective in REDUCTIONS
+    return f"{request.name} {request.op}" if reduces else str(request.name)
+
+
+def check_op(request: plait.Request) -> None:
+    """Raises InvalidArgumentError for a reduction beside a collective that does not reduce."""
+    if request.op != "sum" and request.collective not in REDUCTIONS:  # sum is the default
+        raise plait.InvalidArgumentError(
+            f"--op {request.op}: wanted a collective that reduces ({', '.join(REDUCTIONS)}), found "
+            f"{request.collective}"
+        )
 
 
 def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> int:

@@ -68,6 +68,7 @@ def request_of(
     ranks = ranks or usual_ranks(topology)
     # A request of 0 elements turns a bad name into plait's error before any arithmetic.
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
+    sizes.check_op(named)
     bytes_wanted = sizes.parse_bytes(size)
     request = sizes.request_for(
         *(named.collective, bytes_wanted, named.type, named.op, ranks, 0, min(1, ranks - 1)),
@@ -228,7 +229,7 @@ def _print_runs(
     plan = runs.plan
     size = outputs.human_bytes(request.message_bytes())
     ranks = f"{request.ranks} rank{'s' if request.ranks > 1 else ''} of {machine.name}"
-    out.print(f"{request.name} of {size} {request.type} on {ranks}:", markup=False)
+    out.print(f"{sizes.kind_of(request)} of {size} {request.type} on {ranks}:", markup=False)
     what = f"engine {runs.engine}" if runs.engine != what_runs.LANES else "by lanes"
     whose = BY_WHOSE_WORD[runs.by]
     if (runs.engine, runs.by) == (what_runs.LANES, "simulated"):
@@ -238,7 +239,7 @@ def _print_runs(
     lines = {
         "runs": f"{what}, {whose}",
         "as": plan.label,
-        "predicted": f"{runs.predicted_us:.2f} us, {busbw:.1f} GB/s busbw{in_graph}",
+        "predicted": f"{outputs.time_text(runs.predicted_us)}, {busbw:.1f} GB/s busbw{in_graph}",
         "proof": _proof_text(runs),
     }
     if runs.eagerly:

@@ -127,6 +127,7 @@ def _over_sizes(
     collective, plait_type, op, first, last, factor = task
     ranks = ranks or usual_ranks(machine)
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
+    sizes.check_op(named)
     wanted = [*sizes.sizes(sizes.parse_bytes(first), sizes.parse_bytes(last), factor, 0)]
     with progress_bar(len(wanted), "sizes") as progress:
         found = by_size.predict(
@@ -144,7 +145,7 @@ def _over_sizes(
     if as_json:
         out.print(json.dumps(found.as_json()), markup=False)
         return
-    out.print(f"{named.collective}, {ranks} ranks of {machine.name}, predicted:", markup=False)
+    out.print(f"{sizes.kind_of(named)}, {ranks} ranks of {machine.name}, predicted:", markup=False)
     shown = table("size", "runs", ">us", ">busbw GB/s", "fastest of all", ">us")
     for size, of_size in found.ways.items():
         runs, best = of_size.running, by_size.fastest(of_size)
