@@ -56,17 +56,16 @@ class FlightRing {
     const std::uint64_t number = numbered_.load(std::memory_order_relaxed) + (counts ? 1 : 0);
     const std::uint64_t index = written_.load(std::memory_order_relaxed) + 1;
     Record& record = calls_[index % kCalls];
-    record[0].store(0, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    record[1].store(static_cast<std::uint64_t>(coarse_ns()), std::memory_order_relaxed);
-    record[2].store(call.count, std::memory_order_relaxed);
-    record[3].store(call.counts_hash, std::memory_order_relaxed);
-    record[4].store(counts ? number : 0, std::memory_order_relaxed);
+    record[0].store(0, std::memory_order_relaxed);  // before the words: their stores release
+    record[1].store(static_cast<std::uint64_t>(coarse_ns()), std::memory_order_release);
+    record[2].store(call.count, std::memory_order_release);
+    record[3].store(call.counts_hash, std::memory_order_release);
+    record[4].store(counts ? number : 0, std::memory_order_release);
     record[5].store(static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32 |
                         static_cast<std::uint64_t>(call.kind) << 24 |
                         static_cast<std::uint64_t>(call.collective) << 16 |
                         static_cast<std::uint64_t>(call.type) << 8 | call.op,
-                    std::memory_order_relaxed);
+                    std::memory_order_release);
     record[0].store(index, std::memory_order_release);
     numbered_.store(number, std::memory_order_release);
     written_.store(index, std::memory_order_release);
@@ -133,12 +132,12 @@ class FlightRing {
     if (record[0].load(std::memory_order_acquire) != index) return std::nullopt;
     FlightCall call;
     call.index = index;
-    call.entered_ns = static_cast<std::int64_t>(record[1].load(std::memory_order_relaxed));
-    call.count = record[2].load(std::memory_order_relaxed);
-    call.counts_hash = record[3].load(std::memory_order_relaxed);
-    call.number = record[4].load(std::memory_order_relaxed);
-    const std::uint64_t rest = record[5].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    call.entered_ns = static_cast<std::int64_t>(record[1].load(std::memory_order_acquire));
+    call.count = record[2].load(std::memory_order_acquire);
+    call.counts_hash = record[3].load(std::memory_order_acquire);
+    call.number = record[4].load(std::memory_order_acquire);
+    const std::uint64_t rest = record[5].load(std::memory_order_acquire);
+    // Behind the words: a word of a later record shows that record[0] has changed.
     if (record[0].load(std::memory_order_relaxed) != index) return std::nullopt;
     call.root = static_cast<std::int32_t>(rest >> 32);
     call.kind = static_cast<FlightKind>(rest >> 24 & 0xff);
