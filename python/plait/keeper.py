@@ -19,29 +19,37 @@ GRACE_S = 1.0  # between SIGTERM and SIGKILL
 LOOK_S = 0.5  # s between checks of the parent, since a forked process may keep the pipe open
 
 
+def stat_of(pid: int) -> list[str]:
+    """Returns the fields of /proc/PID/stat behind the name: state, parent, process group, and so
+    on. Empty if the process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def children() -> dict[int, list[int]]:
+    """Returns the processes that each process of this machine has started."""
+    found: dict[int, list[int]] = {}
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if fields := stat_of(pid):
+            found.setdefault(int(fields[1]), []).append(pid)
+    return found
+
+
 def started(pid: int) -> str:
     """Returns the start time of a process, a guard against a reused pid; "" = none."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    fields = stat_of(pid)
+    return fields[19] if fields else ""
 
 
 def _under(ranks: dict[int, str]) -> dict[int, str]:
     """Returns the ranks that still run, and all descendants."""
     found = {pid: start for pid, start in ranks.items() if started(pid) == start}
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat") as file:
-                parent = int(file.read().rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue
-        children.setdefault(parent, []).append(int(name))
-    left = list(found)
+    of_parent, left = children(), list(found)
     while left:
-        for child in children.get(left.pop(), []):
+        for child in of_parent.get(left.pop(), []):
             if child not in found:
                 found[child] = started(child)
                 left.append(child)

@@ -12,6 +12,8 @@ import signal
 from collections.abc import Collection
 from contextlib import suppress
 
+from plait.keeper import children, stat_of
+
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -25,16 +27,12 @@ def left(known: Collection[int]) -> list[int]:
 
     Processes that have made a group or session of their own (daemons) are left alone.
     """
-    group, parents, members = os.getpgrp(), {os.getpid()}, []
-    children: dict[int, list[tuple[int, str, int]]] = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError, IndexError, ValueError), open(f"/proc/{entry}/stat") as file:
-            state, parent, of_group = file.read().rpartition(")")[2].split()[:3]
-            children.setdefault(int(parent), []).append((int(entry), state, int(of_group)))
+    of_parent, parents, members = children(), {os.getpid()}, []
     while parents:
-        for pid, state, its_group in children.get(parents.pop(), []):
+        for pid in of_parent.get(parents.pop(), []):
             parents.add(pid)
-            if state != "Z" and its_group == group and pid not in known:
+            state, _, group = (stat_of(pid) or ["Z", "", ""])[:3]
+            if state != "Z" and group == str(os.getpgrp()) and pid not in known:
                 members.append(pid)
     return members
 

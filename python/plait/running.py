@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
+from plait.keeper import children, stat_of
 
 ANSWER_S = 2.0
 Status = dict[str, Any]
@@ -88,21 +89,8 @@ def ask(pid: int | None = None) -> tuple[list[Status], list[int]]:
 
 def state_of(pid: int) -> str:
     """Returns "stopped", "dead" or "runs", by the kernel."""
-    try:
-        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "dead"
+    letter = (stat_of(pid) or "X")[0]
     return {"T": "stopped", "t": "stopped", "Z": "dead", "X": "dead"}.get(letter, "runs")
-
-
-def _children() -> dict[int, list[int]]:
-    """Returns the processes that each process has started."""
-    found: dict[int, list[int]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parent = int(file.read_text().rpartition(")")[2].split()[1])
-            found.setdefault(parent, []).append(int(file.parent.name))
-    return found
 
 
 def _uses_plait(pid: int) -> bool:
@@ -113,9 +101,9 @@ def _uses_plait(pid: int) -> bool:
 
 def ranks_below(pid: int) -> list[int]:
     """Returns the nearest descendants of a process that have plait loaded: a launcher's ranks."""
-    children, found, parents = _children(), list[int](), [pid]
+    of_parent, found, parents = children(), list[int](), [pid]
     while parents:
-        for child in children.get(parents.pop(), []):
+        for child in of_parent.get(parents.pop(), []):
             with suppress(OSError):
                 (found if _uses_plait(child) else parents).append(child)
     return sorted(found)
