@@ -2,16 +2,20 @@
 #include "base/process_state.hpp"
 
 #include <fstream>
-#include <string>
 
 #include "base/text.hpp"
 
 namespace plait {
 
-ProcessState process_state(int pid) {
+std::string stat_of_process(int pid) {
   std::ifstream file(text("/proc/{}/stat", pid));
   std::string line;
   std::getline(file, line, '\0');
+  return line;
+}
+
+ProcessState process_state(int pid) {
+  const std::string line = stat_of_process(pid);
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= line.size()) return ProcessState::dead;
   switch (line[name_end + 2]) {

@@ -1,7 +1,12 @@
 // State of a process of this machine, as the kernel reports it.
 #pragma once
+#include <string>
 
 namespace plait {
+
+/// Returns the line of /proc/PID/stat: "pid (name) state parent ...". The name may hold any
+/// character. Empty if the process has ended.
+std::string stat_of_process(int pid);
 
 enum class ProcessState { runs, stopped, dead };
 

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "base/env.hpp"
+#include "base/process_state.hpp"
 #include "base/text.hpp"
 
 namespace plait {
@@ -35,18 +36,10 @@ bool is_whole(const std::string& environment) {
   return false;
 }
 
-/// Returns "pid (name) state parent ...".
-std::string stat_of(int process) {
-  std::ifstream file(text("/proc/{}/stat", process));
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 }  // namespace
 
 ParentOf parent_of(int process) {
-  const std::string line = stat_of(process);
+  const std::string line = stat_of_process(process);
   const std::size_t begin = line.find('('), end = line.rfind(')');
   ParentOf found;
   if (begin == std::string::npos || end == std::string::npos) return found;
@@ -56,7 +49,7 @@ ParentOf parent_of(int process) {
 }
 
 std::uint64_t start_of(int process) {
-  const std::string line = stat_of(process);
+  const std::string line = stat_of_process(process);
   const std::size_t end = line.rfind(')');
   char state = 'X';
   unsigned long long start = 0;  // field 22; the state is field 3
