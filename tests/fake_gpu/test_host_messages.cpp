@@ -20,6 +20,7 @@
 #include "gpu/p2p/message_memory.hpp"
 #include "gpu/p2p/messages.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/h200_group.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
@@ -92,14 +93,8 @@ void on_ranks(int ranks, double wait_s, const Body& body) {
           const Exchange exchange = [&](const std::string& mine) {
             return board->exchange(rank, mine);
           };
-          GpuGroup group;
-          group.rank = rank;
-          group.ranks = ranks;
-          group.ordinals.assign(static_cast<std::size_t>(ranks), 0);
-          group.kind = "NVIDIA H200";
-          group.in_processes = true;
-          group.topology = load_topology("hgx-h200");
-          agree_on_arenas(group, exchange, rank == 0 ? "the driver grants none" : "");
+          GpuGroup group = plait_test::h200_group(rank, ranks, exchange,
+                                                  rank == 0 ? "the driver grants none" : "");
           GpuCallsOptions options;
           options.rank.proves_paths = false;  // No kernel runs here but those of messages.
           options.checks = group.topology;

@@ -16,6 +16,7 @@
 #include "gpu/ll/ll_memory.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/h200_group.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
@@ -28,18 +29,6 @@ constexpr std::uint64_t kMib = 1 << 20;
 /// Fails the test by an exception, because doctest's output does not reach the parent process.
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
-}
-
-GpuGroup group_of(int rank, int ranks, const cuda::Exchange& exchange, const std::string& why) {
-  GpuGroup group;
-  group.rank = rank;
-  group.ranks = ranks;
-  group.ordinals.assign(static_cast<std::size_t>(ranks), 0);
-  group.kind = "NVIDIA H200";
-  group.in_processes = true;
-  group.topology = load_topology("hgx-h200");
-  agree_on_arenas(group, exchange, why);
-  return group;
 }
 
 /// Runs `body` with the calls of each rank. Only the last rank has a reason for host memory.
@@ -56,7 +45,7 @@ void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body,
             options.checks = load_topology("hgx-h200");
             options.rank.memory = {.budget_bytes = budget_bytes, .plans = true};
             const std::string why = rank == ranks - 1 ? "the driver grants none" : "";
-            GpuCalls calls(group_of(rank, ranks, exchange, why), options, exchange);
+            GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, why), options, exchange);
             body(calls);
             board->barrier();
           }
