@@ -18,9 +18,9 @@ NODES = ("cedar-2", "delta-ai-2", "hgx-h200-2", "mist-2", "mist-4")
 SIZES = [1 << power for power in range(10, 31, 4)] + [16 << 20, 256 << 20, 1 << 30]
 MOST = 1.06  # the error of predictions by which the core prefers engines to plans, and rounding
 STEP = 1 if float(os.environ.get("PLAIT_TEST_SCALE", "1")) >= 1 else 3  # of other collectives
-# Where measurements of such GPUs decide and not predictions: the ways that were timed there.
+# Bounds for rows chosen by measurements on these GPUs and not by predictions.
 MEASURED = {
-    # direct_ll ends at 1448 KiB, where it was as fast as tiled; later versions were not timed.
+    # direct_ll ends at 1448 KiB, as fast as tiled at that size; later versions were not timed.
     ("hgx-h200", "send_recv"): 1.75,
     ("hgx-h200", "reduce"): 1.07,  # direct_ll and two_shot were timed at 256 KiB
     # Plans by lanes were not timed beside engines.

@@ -1,7 +1,7 @@
 """`plait launch -n 4 python x.py`: starts ranks on this machine, without another launcher.
 
-Ranks end with the launcher, also if it is killed or its terminal hangs up. Ranks share the
-launcher's process group, so that a terminal serves a debugger in a rank and signals all ranks;
+Ranks end with the launcher, also if the launcher is killed or the terminal hangs up. Ranks share
+the launcher's process group, so that a terminal serves a debugger in a rank and signals all ranks;
 SIGINT and SIGTERM to the launcher alone are passed on. With --tag a thread for each output of a
 rank passes whole lines on.
 """
@@ -27,7 +27,7 @@ from plait.launch import Keeper
 
 GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
 INTERRUPT_GRACE_S = 0.8  # s after Ctrl-C, time for ranks to save; all are gone within 1 s
-GROUP_S = 0.02  # s in which a signal to a group of processes has reached all of them
+GROUP_S = 0.02  # s until a signal to a group of processes has reached all processes
 DRAIN_S = 1.0  # s for the last lines of ranks that have ended
 PEER_LOST = b"peer lost: "  # begins the text of a PeerLostError, in every language
 
@@ -208,7 +208,7 @@ class Job:
         return None in states
 
     def _pass_signals_on(self) -> None:
-        """Sends the ranks what this process alone has got. A terminal signals the ranks itself."""
+        """Sends the ranks signals to this process alone. A terminal signals the ranks by itself."""
         while self._heard:
             number = self._heard.pop(0)
             if number == signal.SIGINT:
@@ -240,9 +240,9 @@ def _killed_text(job: Job) -> str:
 
 
 def _blame_text(job: Job, lost_a_peer: set[int]) -> str:
-    """Returns text: 'rank 1 ended with 7'. Names the rank that ended first by itself where that is
-    known. The order of time alone does not tell, since a rank may end before the rank that it lost.
-    lost_a_peer: ranks whose output says that they lost a rank."""
+    """Returns text: 'rank 1 ended with 7'. Names the rank that ended first by itself, if known. The
+    order of ends is no proof, since a rank may end before the rank that it lost. lost_a_peer: ranks
+    whose output reports a lost rank."""
     failed = job.failed
     first = {rank: status for rank, status in failed.items() if rank not in lost_a_peer}
     if not lost_a_peer and len(job.crashed()) == 1:

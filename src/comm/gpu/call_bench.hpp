@@ -31,7 +31,8 @@ class CallBench {
   virtual ~CallBench() = default;
   CallBench(const CallBench&) = delete;
   CallBench& operator=(const CallBench&) = delete;
-  /// Makes everything that the measurement needs. Called by all ranks together, before all others.
+  /// Makes calls, streams and buffers of the measurement. Called by all ranks together, before all
+  /// others.
   virtual void open(const cuda::Exchange&) {}
   /// Most bytes of a message that the buffers have room for; the same on all ranks.
   virtual std::uint64_t most_bytes() const = 0;
