@@ -344,7 +344,10 @@ def through_host(
     ),
     types: Annotated[str, Option(help="By commas.")] = "fp32",
     bytes: Annotated[str, Option(help="Sizes by commas; default: those with a goal.")] = "",
-    engines: Annotated[str, Option(help="Engines to time beside plait's choice, by commas.")] = "",
+    engines: Annotated[
+        str, Option(help='Timed beside plait\'s choice: "copy_exchange tiled:blocks=16,window=4".')
+    ] = "",
+    row_s: Annotated[float, Option(help="Seconds of a row's calls, eager and in graphs.")] = 0.35,
     seed: Seed = 1,
     csv: Csv = None,
 ) -> None:

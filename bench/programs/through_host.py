@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.lib import rows as kept
 from bench.programs.calls import mean
-from plait.bench import gpu_ranks
+from plait.bench import engines, gpu_ranks
 from plait.bench.sizes import parse_bytes
 from plait.commands.bench import rows_of
 
@@ -70,13 +70,14 @@ def run(given: SimpleNamespace) -> int:
         "op": "sum",
         "root": 0,
         "peer": 1,
-        "ways": [("", {}), *((name, {}) for name in given.engines.split(",") if name)],
+        "ways": [("", {}), *map(engines.parted, given.engines.split())],
         "against": "nccl",
         "topology": "",
         "masks": [],
         "sm_budget": 0,
         "check": True,
         "seed": given.seed,
+        "row_s": given.row_s,
     }
     measured = []
     with_rows = kept.CsvFile(given.csv, COLUMNS, [f"{name}={ENV[name]}" for name in ENV])

@@ -224,7 +224,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         for request in requests
         for rank in range(request.ranks)
     )
-    bench = BenchRank(task, most)
+    bench = BenchRank(task, most, task.get("row_s", ROW_BUDGET_S))
     if bench.rank == 0:
         emit(
             {
