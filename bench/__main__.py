@@ -254,8 +254,12 @@ def train_twice(
 
 
 @program
-def memory(groups: Annotated[int, Option(min=1)] = 10) -> None:
-    """Measure the GPU memory of communicators; under torchrun."""
+def memory(
+    groups: Annotated[int, Option(min=1)] = 10,
+    large_mib: Annotated[int, Option(min=1, help="Of the large calls, MiB.")] = 256,
+    csv: Csv = None,
+) -> None:
+    """Measure memory and set-up of communicators by stage; under torchrun."""
 
 
 # --- GPUs.

@@ -46,3 +46,19 @@ def served() -> list[int]:
     for row in rows[:count]:
         totals[0 if row.served else 1] += row.counts[0]
     return totals
+
+
+def memory_mb() -> dict[str, float]:
+    """Returns the MB of each part of plait's memory in this process now; empty without the
+    drop-in."""
+    library = drop_in()
+    if library is None:
+        return {}
+    library.plait_nccl_memory.restype = ctypes.c_uint64
+    parts: dict[str, float] = {}
+    while True:
+        name = ctypes.c_char_p()
+        held = library.plait_nccl_memory(len(parts), ctypes.byref(name))
+        if name.value is None:
+            return parts
+        parts[name.value.decode()] = round(held / 1e6, 1)

@@ -1,23 +1,35 @@
-"""Measures the memory that communicators take of each GPU, by NCCL alone and with the drop-in.
+"""Measures the memory and the set-up time of communicators, by NCCL alone and with the drop-in, in
+one run.
 
-The program makes process groups of all ranks one after the other, each with an all_reduce of 1 MiB,
-then one with an all_reduce of 256 MiB, which allocates its large arena. Rank 0 prints a JSON line a
-step: MB of its GPU in use since the start, while new communicators stay on NCCL and while they
-attach. No other program may use the GPU meanwhile.
+The program makes process groups of all ranks one after the other: each gets a first call of 8 B,
+then calls of up to 1 MiB. Then each gets calls of 256 MiB, which allocate its large arena. Rank 0
+prints a JSON line a stage: MB of its GPU in use since the variant's start, milliseconds (median of
+the groups so far, of the slowest rank), and plait's memory by part. New communicators stay on NCCL
+in the variant `nccl` and attach in the variant `plait`. The last lines compare both variants with
+the goals. No other program may use the GPU meanwhile.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from bench.lib.drop_in import leave_new, served
-from bench.lib.torch_jobs import join
+from bench.lib import rows, torch_jobs
+from bench.lib.drop_in import leave_new, memory_mb, served
 
 MIB = 1 << 20
+LARGE_CALLS = 20  # the large arena is allocated during the first of them
+SMALL, LARGE = "calls of up to 1 MiB", "calls of 256 MiB"
+# Most of NCCL alone, with all groups: memory by stage, and times of making a group.
+GOALS = {SMALL: 0.5, LARGE: 0.8}
+TIMES = {"made": 1.0, "first call of 8 B": 1.0}
 
 
 def used_mb() -> float:
@@ -28,30 +40,111 @@ def used_mb() -> float:
     return (whole - free) / 1e6
 
 
+def timed_ms(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Returns the result of `work`, and its milliseconds on the slowest rank."""
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    result = work()
+    torch.cuda.synchronize()
+    return result, torch_jobs.slowest([1e3 * (time.perf_counter() - begin)])[0]
+
+
+class Variant:
+    """The stages of one variant."""
+
+    def __init__(self, name: str, groups: int, say: Callable[[dict[str, Any]], None]) -> None:
+        self.name, self.number, self.say = name, groups, say
+        self.groups: list[Any] = []
+        self.ms: dict[str, list[float]] = {}
+        self.before = used_mb()
+        self.totals: dict[str, float] = {}
+
+    def row(self, stage: str) -> None:
+        mb = round(used_mb() - self.before, 1)
+        row: dict[str, Any] = {"variant": self.name, "groups": len(self.groups), "stage": stage}
+        row["mb"] = mb
+        if stage in self.ms:
+            row["ms"] = round(statistics.median(self.ms[stage]), 2)
+        row |= {"parts_mb": memory_mb() if self.name == "plait" else {}, "served": served()}
+        self.say(row)
+        self.totals[stage] = mb
+
+    def time(self, stage: str, work: Callable[[], Any]) -> Any:
+        result, ms = timed_ms(work)
+        self.ms.setdefault(stage, []).append(ms)
+        return result
+
+    def make_group(self, values: torch.Tensor) -> None:
+        shown = len(self.groups) in (0, self.number - 1)
+        self.groups.append(self.time("made", dist.new_group))
+        if shown:
+            self.row("made")
+        group = self.groups[-1]
+        self.time("first call of 8 B", lambda: dist.all_reduce(values[:2], group=group))
+        if shown:
+            self.row("first call of 8 B")
+        size = 4
+        while size <= values.numel():
+            dist.all_reduce(values[:size], group=group)
+            size *= 2
+        if shown:
+            self.row(SMALL)
+
+    def call_large(self, group: Any, values: torch.Tensor) -> None:
+        self.time("first call of 256 MiB", lambda: dist.all_reduce(values, group=group))
+        for _ in range(LARGE_CALLS):
+            dist.all_reduce(values, group=group)
+        if group is self.groups[0]:
+            self.row(LARGE + " by one of them")
+
+    def run(self, small: torch.Tensor, large: torch.Tensor) -> None:
+        for _ in range(self.number):
+            self.make_group(small)
+        for group in self.groups:
+            self.call_large(group, large)
+        self.row("first call of 256 MiB")
+        self.row(LARGE)
+        for group in self.groups:
+            dist.destroy_process_group(group)
+        self.row("all given back")
+
+
+def compared(nccl: Variant, plait: Variant) -> list[dict[str, Any]]:
+    """Returns a row a goal: plait's figure over that of NCCL alone."""
+    found = []
+    for stage, goal in GOALS.items():
+        ratio = plait.totals[stage] / max(nccl.totals[stage], 0.1)
+        found.append({"memory": stage, "ratio": round(ratio, 3), "goal": goal})
+    for stage, goal in TIMES.items():
+        ratio = statistics.median(plait.ms[stage]) / statistics.median(nccl.ms[stage])
+        found.append({"time": stage, "ratio": round(ratio, 3), "goal": goal})
+    return found
+
+
 def run(given: SimpleNamespace) -> None:
     """Measures both variants, NCCL first."""
     leave_new(True)
-    device = join()
-    small, large = (torch.zeros(mib * MIB // 4, device=device) for mib in (1, 256))
-    dist.all_reduce(small)
-    for variant in ("nccl", "plait"):
-        leave_new(variant == "nccl")
-        before, groups = used_mb(), []
+    device = torch_jobs.join()
+    lines: list[dict[str, Any]] = []
 
-        def say(step: str, variant: str = variant, before: float = before) -> None:
-            row = {"variant": variant, "step": step, "mb": round(used_mb() - before, 1)}
-            if dist.get_rank() == 0:
-                print(json.dumps(row | {"served": served()}), flush=True)
+    def say(row: dict[str, Any]) -> None:
+        lines.append(row)
+        if dist.get_rank() == 0:
+            print(json.dumps(row), flush=True)
 
-        for number in range(1, given.groups + 1):
-            groups.append(dist.new_group())
-            dist.all_reduce(small, group=groups[-1])
-            if number in (1, given.groups):
-                say(f"{number} with calls of 1 MiB")
-        for _ in range(20):  # the large arena is allocated during the first calls
-            dist.all_reduce(large, group=groups[0])
-        say("one of them with calls of 256 MiB")
-        for group in groups:
-            dist.destroy_process_group(group)
-        say("all given back")
+    small, large = (torch.zeros(mib * MIB // 4, device=device) for mib in (1, given.large_mib))
+    dist.all_reduce(small)  # loads NCCL's kernels, which later groups share
+    say({"variant": "both", "groups": 0, "stage": "context and buffers", "mb": round(used_mb(), 1)})
+    variants = []
+    for name in ("nccl", "plait"):
+        leave_new(name == "nccl")
+        variants.append(Variant(name, given.groups, say))
+        variants[-1].run(small, large)
+    for row in compared(*variants):
+        say(row)
+    if dist.get_rank() == 0 and given.csv:
+        columns = ("variant", "groups", "stage", "mb", "ms", "parts_mb", "served")
+        rows.keep(given.csv, [row for row in lines if "variant" in row], columns)
     dist.destroy_process_group()

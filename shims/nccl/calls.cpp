@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/memory_held.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/call_config.hpp"
@@ -592,4 +593,11 @@ int plait_nccl_counters(plait::CounterRow* rows, int capacity) {
   const std::vector<plait::CounterRow> all = plait::counter_rows();
   std::copy_n(all.begin(), std::min(capacity, static_cast<int>(all.size())), rows);
   return static_cast<int>(all.size());
+}
+
+std::uint64_t plait_nccl_memory(int part, const char** name) {
+  const std::vector<plait::MemoryOfPart> all = plait::memory_by_part();
+  const bool is_held = part >= 0 && part < static_cast<int>(all.size());
+  *name = is_held ? plait::name_of(all[static_cast<std::size_t>(part)].part) : nullptr;
+  return is_held ? all[static_cast<std::size_t>(part)].now : 0;
 }

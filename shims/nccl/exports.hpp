@@ -88,3 +88,8 @@ PLAIT_EXPORT ncclRecv(void* output, std::size_t count, int type, int peer, plait
 /// Copies at most `capacity` non-zero rows of counters; returns the number of non-zero rows.
 extern "C" [[gnu::visibility("default")]] int plait_nccl_counters(plait::CounterRow* rows,
                                                                   int capacity);
+
+/// Returns the bytes that all communicators of the process hold now in a part of plait's memory,
+/// and sets the part's name. Parts count from 0 on; a null name says that there are no more.
+extern "C" [[gnu::visibility("default")]] std::uint64_t plait_nccl_memory(int part,
+                                                                          const char** name);

@@ -72,6 +72,18 @@ def test_products_with_calls_have_a_row(tmp_path):
     assert len(table(file)) == 2
 
 
-def test_memory_is_counted_at_each_step():
-    found = on_two_ranks("memory", "--groups", "2")
-    assert [row["variant"] for row in found] == ["nccl"] * 4 + ["plait"] * 4
+def test_memory_and_times_are_counted_at_each_stage(tmp_path):
+    file = tmp_path / "rows.csv"
+    found = on_two_ranks("memory", "--groups", "3", "--large-mib", "2", "--csv", str(file))
+    stages = [row["stage"] for row in found if row.get("variant") == "plait"]
+    assert stages == [row["stage"] for row in found if row.get("variant") == "nccl"]
+    small = ["made", "first call of 8 B", "calls of up to 1 MiB"]
+    assert stages[:6] == 2 * small and stages[-2:] == ["calls of 256 MiB", "all given back"]
+    assert all(row["ms"] > 0 for row in found if row.get("stage") in small[:2])
+    assert [(row.get("memory") or row["time"], row["goal"]) for row in found if "goal" in row] == [
+        ("calls of up to 1 MiB", 0.5),
+        ("calls of 256 MiB", 0.8),
+        ("made", 1.0),
+        ("first call of 8 B", 1.0),
+    ]
+    assert len(table(file)) == 1 + 2 * len(stages)

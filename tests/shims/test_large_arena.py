@@ -13,6 +13,7 @@ def test_the_first_large_call_waits_briefly_for_the_arena(run_case, ranks):
         # By ncclCommMemStats: the stand-in's numbers, and plait's 1 MB, then 20 more, that stay.
         assert row["memory_before"] == [1000, 0, 1_002_000, 1_003_000]
         assert row["memory_after"] == [1000, 0, 21_002_000, 21_003_000]
+        assert row["held"] == 21_000_000  # by part, of this process's only communicator
 
 
 def test_memory_of_a_communicator_left_to_nccl_is_nccls(run_case):

@@ -44,6 +44,18 @@ std::string memory_of(const std::string& name, Comm comm) {
   return "\"" + name + "\": [" + kinds + "]";
 }
 
+/// Returns the sum of plait_nccl_memory() over all parts of plait's memory; 0 without the drop-in.
+std::string held_of_process() {
+  using Read = std::uint64_t (*)(int, const char**);
+  void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
+  const auto read =
+      drop_in == nullptr ? nullptr : reinterpret_cast<Read>(::dlsym(drop_in, "plait_nccl_memory"));
+  std::uint64_t all = 0;
+  const char* name = "";
+  for (int part = 0; read != nullptr && name != nullptr; ++part) all += read(part, &name);
+  return number("held", all);
+}
+
 std::string counts(std::uint64_t wrong) {
   return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
          number("nccl", standin_calls("ncclAllReduce")) + ", " +
@@ -92,7 +104,7 @@ std::string large_arena(const TestJob& job, int rank) {
   const std::string before = memory_of("memory_before", r.comm);
   wrong += call_until_served(r, r.comm, 5);
   return counts(wrong) + ", " + number("early", early) + ", " + before + ", " +
-         memory_of("memory_after", r.comm);
+         memory_of("memory_after", r.comm) + ", " + held_of_process();
 }
 
 /// Captures a call before the arena is ready and a second call after; replays both alternately.
