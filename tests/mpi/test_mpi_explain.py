@@ -1,4 +1,6 @@
-"""PLAIT_DEBUG=EXPLAIN says why a call goes to the native MPI, a line for a function and reason."""
+"""PLAIT_DEBUG=EXPLAIN says why a call goes to the native MPI, a line for a function and reason.
+
+PLAIT_DEBUG=INFO says who serves the job and each communicator."""
 
 from __future__ import annotations
 
@@ -135,3 +137,43 @@ def test_a_message_that_goes_to_the_mpi_has_a_reason(mpi, explained, name):
 def test_served_calls_and_other_levels_print_nothing(explained, name):
     assert explained(name) == []
     assert explained("small_twice", PLAIT_MIN_BYTES="64K", PLAIT_DEBUG_FILE="/dev/null") == []
+
+
+# Case of explains.cpp: ranks, settings, lines of all ranks.
+INFO = {
+    "sum": (
+        *(2, {}),
+        ["serves host memory of this job of 2 ranks on 1 node: a communicator is attached"],
+        2 * ["attached to a communicator of 2 ranks on 1 node: plait serves host memory"],
+    ),
+    "intercommunicator": (
+        *(2, {}),
+        ["serves host memory of this job of 2 ranks on 1 node"],
+        2 * ["a communicator of 1 ranks stays with the MPI: the communicator is an interc"],
+    ),
+    "type": (
+        *(2, {"PLAIT_DISABLE": "1"}),
+        ["all communicators stay with the MPI: PLAIT_DISABLE is set"],
+        [],
+    ),
+    "sum over nodes": (
+        *(4, {"PLAIT_NODE_SIZE": "1", "PLAIT_MIN_BYTES": ""}),
+        [],
+        ["a communicator of 4 ranks stays with the MPI: each node has one rank"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INFO)
+def test_info_says_who_serves_each_communicator(mpi, drop_in, folder, name):
+    ranks, settings, job, communicators = INFO[name]
+    program = compiled(mpi, folder, "explains", ["explains.cpp"])
+    env = environment(drop_in, PLAIT_DEBUG="INFO", **settings)
+    done = launched(mpi, ranks, [str(program), name.split()[0]], env)
+    found = re.findall(r"PLAIT INFO (.*)", done.stdout + done.stderr)
+    wanted = [*job, *communicators]
+    served = r"serves|attached|stay"
+    said = [line for line in found if re.match(rf"({served}|a communicator of|all comm)", line)]
+    assert len(said) == len(wanted), (said, wanted)
+    for line in wanted:
+        assert sum(one.startswith(line) for one in said) == wanted.count(line), (line, said)

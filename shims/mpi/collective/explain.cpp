@@ -1,4 +1,5 @@
-// Writes the lines of PLAIT_DEBUG=EXPLAIN, and keeps which lines have been written.
+// Writes the lines of PLAIT_DEBUG=INFO and EXPLAIN, and keeps which of the latter have been
+// written.
 #include "shims/mpi/collective/explain.hpp"
 
 #include <algorithm>
@@ -17,6 +18,8 @@ namespace {
 
 constexpr const char* kAttach =
     "the communicator could not be attached, or too many are; a warning above names a failure";
+constexpr const char* kThin =
+    "each node has one rank: such calls are served if PLAIT_MIN_BYTES is set";
 
 /// Why plait serves no call on a communicator.
 std::string why_comm_is_native(Handle comm) {
@@ -25,6 +28,7 @@ std::string why_comm_is_native(Handle comm) {
   if (native().abi.key(comm) == native().abi.no_comm) return "the communicator is MPI_COMM_NULL";
   if (native().Comm_test_inter(comm, &inter) == 0 && inter != 0)
     return "the communicator is an intercommunicator";
+  if (can_attach(comm, position) && is_thin(position)) return kThin;
   if (can_attach(comm, position)) return kAttach;
   if (position.ranks < 2) return "the communicator has one rank";
   if (position.ranks > kMaxRanks) return text("the communicator has more than {} ranks", kMaxRanks);
@@ -76,8 +80,7 @@ std::string words_of(const CollectiveArgs& args, Fallback why) {
       return "the communicator has several nodes: non-blocking and persistent calls are the MPI's";
     case Fallback::uneven_nodes:
       return "the communicator has several nodes: parts of unequal sizes are the MPI's";
-    case Fallback::thin_nodes:
-      return "each node has one rank: such calls are served if PLAIT_MIN_BYTES is set";
+    case Fallback::thin_nodes: return kThin;
   }
   return "";
 }
@@ -127,7 +130,68 @@ std::string words_of_part(const CollectiveArgs& args) {
   return text(" (first such call: {} {}, {})", part.count, name_of_type(part.type), bytes);
 }
 
+/// Returns whether some collective is served at a size.
+bool serves_any(std::uint64_t (*least)(Collective)) {
+  for (int at = 0; at <= static_cast<int>(Collective::copy); ++at)
+    if (least(static_cast<Collective>(at)) != kNever) return true;
+  return false;
+}
+
+/// Returns the memory that plait serves.
+std::string memory_served(int nodes) {
+  if (nodes > 1 && !serves_any(min_bytes_multinode)) return "";
+  if (nodes > 1) return job_uses_gpus() ? "host memory and staged GPU memory" : "host memory";
+  const bool host = serves_any(min_bytes_on_host);
+  const bool gpus = job_uses_gpus() && serves_any(min_bytes_on_gpus);
+  if (host && gpus) return "host and GPU memory";
+  return host ? "host memory" : gpus ? "GPU memory" : "";
+}
+
+std::string words_of_position(const RankPosition& position) {
+  return text("{} ranks on {} node{}", position.ranks, position.nodes,
+              position.nodes == 1 ? "" : "s");
+}
+
 }  // namespace
+
+void note_job(bool serves) {
+  static_cast<void>(attempt([&] {
+    RankPosition position;
+    const Handle world = native().abi.world;
+    native().Comm_rank(world, &position.rank);
+    if (position.rank != 0) return;
+    if (!serves) {
+      log(LogLevel::info, 0, text("all communicators stay with the MPI: {}", why_job_is_native()));
+      return;
+    }
+    if (!can_attach(world, position) || is_thin(position)) return;  // note_native() says so
+    const std::string memory = memory_served(position.nodes);
+    log(LogLevel::info, 0,
+        text("serves {} of this job of {}: a communicator is attached in its first blocking "
+             "collective that is large enough (PLAIT_MIN_BYTES)",
+             memory.empty() ? "no call" : memory, words_of_position(position)));
+  }));
+}
+
+void note_attached(const RankPosition& position) {
+  log(LogLevel::info, position.rank,
+      text("attached to a communicator of {}: plait serves {}", words_of_position(position),
+           memory_served(position.nodes)));
+}
+
+void note_native(Handle comm) {
+  static_cast<void>(attempt([&] {
+    int inter = 0;
+    RankPosition position;
+    if (native().Comm_test_inter(comm, &inter) != 0) return;
+    native().Comm_rank(comm, &position.rank);
+    native().Comm_size(comm, &position.ranks);
+    if (position.rank == 0 && (inter != 0 || position.ranks > 1))
+      log(LogLevel::info, 0,
+          text("a communicator of {} ranks stays with the MPI: {}", position.ranks,
+               why_comm_is_native(comm)));
+  }));
+}
 
 void explain_fallback(const char* function, const CollectiveArgs& args, Fallback why) {
   // A failed explanation does not replace the call.

@@ -18,6 +18,7 @@
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/attach.hpp"
 #include "shims/mpi/collective/collective_request.hpp"
+#include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/collective/fast_path.hpp"
 #include "shims/mpi/p2p/pull.hpp"
 #include "shims/mpi/p2p/rendezvous_slots.hpp"
@@ -70,9 +71,11 @@ std::optional<CommEntry*> find_or_add(Handle comm) {
   auto entry = std::make_unique<CommEntry>();
   if (!can_attach(comm, entry->position)) {
     native().Comm_set_attr(comm, keyval, &forward_mark);
+    note_native(comm);
     return nullptr;
   }
   native().Comm_set_attr(comm, keyval, entry.get());
+  if (is_thin(entry->position)) note_native(comm);
   return entry.release();
 }
 
@@ -176,6 +179,7 @@ ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t 
   std::unique_ptr<Communicator> made = attach(comm, position, can);
   if (made == nullptr) return nullptr;
   state->serve(std::move(made));
+  note_attached(position);
   return added.release();
 }
 
@@ -184,7 +188,10 @@ ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t 
 ServedComm* attach_or_forward(Handle comm, const RankPosition& position) {
   try {
     ServedComm* const made = attach_state(comm, position, kMaxAttached);
-    if (made == nullptr) forward(comm);
+    if (made == nullptr) {
+      forward(comm);
+      note_native(comm);
+    }
     return made;
   } catch (const NativeFailure&) {
     forward(comm);
@@ -210,6 +217,7 @@ void release_state(ServedComm* state) {
 
 void begin_serving() {
   const bool serves = agreed_to_serve();
+  note_job(serves);
   intercepting.store(serves || is_recording());
   if (!serves) return;
   native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
