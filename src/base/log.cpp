@@ -44,7 +44,7 @@ LogLevel parse_log_level(const std::string& word) {
   for (int level = 0; level < 5; ++level)
     if (upper == kLevels[level]) return static_cast<LogLevel>(level);
   throw Error(ErrorCode::invalid_argument,
-              text("PLAIT_DEBUG: wanted VERSION, WARN, INFO or EXPLAIN, found '{}'", word));
+              text("PLAIT_DEBUG: wanted NONE, VERSION, WARN, INFO or EXPLAIN, found '{}'", word));
 }
 
 std::string expand_log_file(const std::string& pattern, const std::string& host, int pid) {

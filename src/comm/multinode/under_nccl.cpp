@@ -244,10 +244,11 @@ std::string why_slower(DescribedNode& node, const Request& request) {
   if (node.is_measured() && reduces(request.collective) && !cuda::is_common_sum(request))
     return text("sums of {} over {} ranks were not compared with NCCL", name_of(request.type),
                 request.ranks);
+  if (best->beats_nccl == false) return "NCCL is faster, as measured on such GPUs";
   if (node.is_measured() && node.options().rank.most_blocks != 0)
-    return text("NCCL is faster, or was not compared with {} blocks a call",
+    return text("plait was not compared with NCCL at {} blocks a call",
                 node.options().rank.most_blocks);
-  if (node.is_measured()) return "NCCL is faster, or was not compared, as measured on such GPUs";
+  if (node.is_measured()) return "plait was not compared with NCCL on such GPUs for this call";
   return "this machine's tuning table compares no such call with NCCL";
 }
 

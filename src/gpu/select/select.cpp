@@ -199,10 +199,10 @@ std::optional<EngineChoice> Selector::by_itself(const Request& request, bool cap
     if (!as_measured_) choice.tuning.send_gb_per_s = 0;  // Links may be faster.
   }
   // A row's comparison with NCCL holds for the row's engine and tuning only.
-  if (as_measured_ && row != nullptr)
-    choice.beats_nccl = row->ahead_of_nccl.value_or(false) && choice.engine == row->engine &&
-                        are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
-                        request.counts.empty();
+  if (as_measured_ && row != nullptr && choice.engine == row->engine &&
+      are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
+      request.counts.empty())
+    choice.beats_nccl = row->ahead_of_nccl;
   return choice;
 }
 
