@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "bind.hpp"
+#include "comm/bootstrap/launch_page.hpp"
 #include "plait/error.hpp"
 
 namespace {
@@ -67,6 +68,9 @@ void bind_error(nb::module_& module) {
   if (number != 0) add_class(module, plait::ErrorCode::name, #python_class);
 #include "plait/errors.def"
 #undef PLAIT_ERROR
+  module.def(
+      "note_lost_peer", [] { plait::note_lost_peer(plait::ErrorCode::peer_lost); },
+      "Tells `plait launch` that this rank has lost a peer; PeerLostError does so by itself.");
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {
       std::rethrow_exception(pointer);
@@ -76,6 +80,7 @@ void bind_error(nb::module_& module) {
         raised.reset();
         return;
       }
+      plait::note_lost_peer(error.code());
       // A message may quote a file name that is not UTF-8: shown with replacement characters.
       const auto length = static_cast<Py_ssize_t>(std::strlen(error.what()));
       const nb::object message = nb::steal(PyUnicode_DecodeUTF8(error.what(), length, "replace"));

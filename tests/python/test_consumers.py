@@ -105,10 +105,10 @@ def test_launch_blames_no_rank_that_lost_another(tmp_path):
     )
     words = [*LAUNCH, "-n", "4", "--", sys.executable, str(program)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=50)
-    hint = ": look first at the rank whose error names no other (--tag names it)\n"
+    hint = ": look first at the rank whose error names no other\n"
     said = (
-        "ranks 0, 2 and 3 ended with 1, rank 1 with 3",
-        "rank 1 ended with 3, ranks 0, 2 and 3 with 1",
+        "ranks 0, 2 and 3 ended with 1, rank 1 ended with 3",
+        "rank 1 ended with 3, ranks 0, 2 and 3 ended with 1",
     )
     assert done.stderr in {f"plait: {one}{hint}" for one in said}, done
     assert done.returncode in (1, 3)
@@ -163,9 +163,59 @@ def test_an_interrupt_ends_launched_ranks(options, handles):
     assert bool(re.search(killed, said)) == handles, said
 
 
+ONE_OF_FOUR = {
+    "raise ValueError('wrong')": "rank 2 ended with 1 by itself, and ranks 0, 1 and 3 lost it",
+    "os.kill(os.getpid(), 9)": "rank 2 was killed by SIGKILL, and ranks 0, 1 and 3 lost it",
+}
+
+
+@pytest.mark.parametrize("end", ONE_OF_FOUR)
+def test_launch_names_the_rank_that_others_lost_without_tags(end, tmp_path):
+    program = tmp_path / "one_fails.py"
+    program.write_text(
+        "import numpy as np, os, plait\n"
+        "comm = plait.init()\n"
+        f"if comm.rank == 2: {end}\n"
+        "comm.all_reduce(np.ones(8, np.float32))\n"
+    )
+    words = [*LAUNCH, "-n", "4", "--", sys.executable, str(program)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert done.stderr.splitlines()[-1] == f"plait: {ONE_OF_FOUR[end]}", done.stderr
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+@pytest.mark.parametrize("status", [0, 3])
+def test_ranks_do_not_wait_for_a_rank_that_ended_before_it_joined(gone, status, tmp_path):
+    program = tmp_path / "one_leaves.py"
+    program.write_text(
+        "import os, sys, time\n"
+        f"if os.environ['RANK'] == '{gone}':\n"
+        "    time.sleep(0.5)\n"
+        f"    sys.exit({status})\n"
+        "import plait\n"
+        "try:\n"
+        "    plait.init()\n"
+        "except plait.PeerLostError as error:\n"
+        "    sys.exit(f'lost: {error}')\n"
+    )
+    words = [*LAUNCH, "-n", "3", "--", sys.executable, str(program)]
+    before = time.monotonic()
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert time.monotonic() < before + 20
+    why = f"rank {gone} ended with status {status} before it had joined"
+    assert done.stderr.count(why) == 2, done.stderr
+    rest = "ranks 1 and 2" if gone == 0 else "ranks 0 and 2"
+    last = {
+        0: f"{rest} ended with 1 after rank {gone} had ended with 0",
+        3: f"rank {gone} ended with 3 by itself, and {rest} lost it",
+    }
+    assert done.stderr.splitlines()[-1] == f"plait: {last[status]}"
+    assert done.returncode == (status or 1)
+
+
 ONE_ENDS = {
     "os.kill(os.getpid(), signal.SIGSEGV)": (
-        "rank 1 ended with 139 (SIGSEGV) by itself, and ranks 0 and 2 lost it"
+        "rank 1 was ended by SIGSEGV, and ranks 0 and 2 lost it"
     ),
     "sys.exit(0)": "ranks 0 and 2 ended with 1 after rank 1 had ended with 0",
     "sys.exit(0)\nif os.environ['RANK'] == '2': sys.exit(0)": (

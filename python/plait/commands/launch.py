@@ -24,22 +24,18 @@ from plait import leftovers
 from plait.commands.console import at_least, err
 from plait.commands.run import CommandArgument, cannot_run
 from plait.launch import Keeper
+from plait.launch_page import LaunchPage
 
 GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
 INTERRUPT_GRACE_S = 0.8  # s after Ctrl-C, time for ranks to save; all are gone within 1 s
 GROUP_S = 0.02  # s until a signal to a group of processes has reached all processes
 DRAIN_S = 1.0  # s for the last lines of ranks that have ended
-PEER_LOST = b"peer lost: "  # begins the text of a PeerLostError, in every language
 
 
 class Tags:
-    """Passes the ranks' lines on, whole and with the rank before them.
-
-    lost_a_peer: ranks whose standard error says that they lost a rank.
-    """
+    """Passes the ranks' lines on, whole and with the rank before them."""
 
     def __init__(self) -> None:
-        self.lost_a_peer: set[int] = set()
         self._threads: list[threading.Thread] = []
         self._passed_on = time.monotonic()  # when the last line was written
         self._is_writing = False  # a line that its reader has not taken yet
@@ -56,8 +52,6 @@ class Tags:
     def _pass_on(self, rank: int, source: IO[bytes], sink: TextIO) -> None:
         tag = f"[{rank}] ".encode()
         for line in source:
-            if sink is sys.stderr and PEER_LOST in line:
-                self.lost_a_peer.add(rank)
             with self._lock:
                 self._is_writing = True
                 try:
@@ -111,7 +105,8 @@ def launch(
     most = plait._core.MOST_RANKS
     if ranks > most:
         raise plait.UnsupportedError(f"--ranks: wanted 1 to {most}, found {ranks}")
-    job = f"launch-{os.getpid()}-{time.time_ns():x}"
+    page = LaunchPage(ranks)
+    job = page.rendezvous
     started: list[subprocess.Popen[bytes]] = []
     leftovers.adopt_orphans()
     keeper, tags = Keeper(), Tags()
@@ -129,7 +124,7 @@ def launch(
     heard: list[signal.Signals] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: heard.append(signal.Signals(number)))
-    job_of_ranks = Job(started, keeper, heard, grace)
+    job_of_ranks = Job(started, keeper, heard, grace, page)
     job_of_ranks.wait()
     keeper.close()
     tags.close()
@@ -139,7 +134,7 @@ def launch(
         raise KeyboardInterrupt
     failed = job_of_ranks.failed
     if failed:
-        err.print(f"plait: {_failure_text(job_of_ranks, tags.lost_a_peer)}", markup=False)
+        err.print(f"plait: {_failure_text(job_of_ranks, page.lost_a_peer())}", markup=False)
     raise typer.Exit(next(iter(failed.values()), 0))
 
 
@@ -163,12 +158,14 @@ class Job:
         keeper: Keeper,
         heard: list[signal.Signals],
         grace_s: float,
+        page: LaunchPage,
     ) -> None:
         self.started, self.failed, self.done = started, dict[int, int](), set[int]()
         self.interrupts: list[float] = []
         self.killed: list[int] = []
         self.waited_s, self.ended_by = 0.0, ""
         self._keeper, self._heard, self._grace_s = keeper, heard, grace_s
+        self._page = page
         self._known = {keeper.pid, *(process.pid for process in started)}
 
     def wait(self) -> None:
@@ -200,6 +197,8 @@ class Job:
         """Notes ranks that have ended; returns whether some rank runs."""
         states = [process.poll() for process in self.started]
         for rank, status in enumerate(states):
+            if status is not None:
+                self._page.note_end(rank, status)
             if status == 0 and not self.failed:
                 self.done.add(rank)
         for rank, status in enumerate(states):
@@ -242,7 +241,7 @@ def _killed_text(job: Job) -> str:
 def _blame_text(job: Job, lost_a_peer: set[int]) -> str:
     """Returns text: 'rank 1 ended with 7'. Names the rank that ended first by itself, if known. The
     order of ends is no proof, since a rank may end before the rank that it lost. lost_a_peer: ranks
-    whose output reports a lost rank."""
+    that have reported a lost rank."""
     failed = job.failed
     first = {rank: status for rank, status in failed.items() if rank not in lost_a_peer}
     if not lost_a_peer and len(job.crashed()) == 1:
@@ -250,27 +249,32 @@ def _blame_text(job: Job, lost_a_peer: set[int]) -> str:
     if first and len(first) < len(failed):
         rest = [rank for rank in failed if rank not in first]
         lost = "it" if len(first) == 1 else "them"
-        return f"{_statuses_text(job, first)} by itself, and {_ranks_text(rest)} lost {lost}"
+        by_signal = all(job.started[rank].returncode < 0 for rank in first)
+        itself = "" if by_signal else " by itself" if len(first) == 1 else " by themselves"
+        return f"{_statuses_text(job, first)}{itself}, and {_ranks_text(rest)} lost {lost}"
     if job.done and len(job.done) + len(failed) == len(job.started):
         return f"{_statuses_text(job, failed)} after {_ranks_text(list(job.done))} had ended with 0"
-    hint = ": look first at the rank whose error names no other (--tag names it)"
+    hint = ": look first at the rank whose error names no other"
     return _statuses_text(job, failed) + (hint if len(failed) > 1 else "")
 
 
-def _status_text(job: Job, rank: int) -> str:
-    """Returns text: '7', or with the signal that ended the rank '137 (SIGKILL)'."""
-    code = job.started[rank].returncode
+def _end_text(code: int, ranks: int) -> str:
+    """Returns text: 'ended with 7', 'was killed by SIGKILL' or 'were ended by SIGTERM'."""
+    if code >= 0:
+        return f"ended with {code}"
     known = -code in {int(number) for number in signal.Signals}
-    return f"{job.failed[rank]} ({signal.Signals(-code).name})" if known else str(job.failed[rank])
+    name = signal.Signals(-code).name if known else f"signal {-code}"
+    verb = "killed" if -code == signal.SIGKILL else "ended"
+    return f"{'was' if ranks == 1 else 'were'} {verb} by {name}"
 
 
 def _statuses_text(job: Job, failed: Iterable[int]) -> str:
-    """Returns text: 'ranks 0 and 2 ended with 1, rank 3 with 7'."""
-    said = {rank: _status_text(job, rank) for rank in failed}
+    """Returns text: 'ranks 0 and 2 ended with 1, rank 3 was killed by SIGKILL'."""
+    codes = {rank: job.started[rank].returncode for rank in failed}
     parts: list[str] = []
-    for status in dict.fromkeys(said.values()):
-        ranks = _ranks_text([rank for rank, its in said.items() if its == status])
-        parts.append(f"{ranks} {'' if parts else 'ended '}with {status}")
+    for code in dict.fromkeys(codes.values()):
+        ranks = [rank for rank, its in codes.items() if its == code]
+        parts.append(f"{_ranks_text(ranks)} {_end_text(code, len(ranks))}")
     return ", ".join(parts)
 
 

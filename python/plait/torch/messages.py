@@ -30,6 +30,7 @@ def c10d_error(failure: tuple[int, str, str], seconds: float) -> BaseException:
     if code == plait.DeadlineError.code:
         return timed_out(what, seconds, reason.partition("; ")[2])
     if code == plait.PeerLostError.code:
+        plait._core.note_lost_peer()
         return dist.DistNetworkError(f"[plait] {what}: Connection closed by peer: {reason}")
     if code == plait.AbortedError.code:
         return _closed(what, reason)

@@ -11,6 +11,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/launch_page.hpp"
 #include "comm/choose/choose.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
@@ -36,6 +37,7 @@ LastError& last_error() {
 }  // namespace
 
 plaitResult_t remember(plaitComm_t comm, ErrorCode code, const char* sentence) noexcept {
+  note_lost_peer(code);
   try {
     last_error() = {comm, sentence};
   } catch (const std::bad_alloc&) {  // out of memory: the code alone is returned

@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/launch_page.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -238,6 +239,13 @@ struct Joining {
         std::count_if(links.begin(), links.end(), [](const Fd& fd) { return fd.valid(); });
     return static_cast<int>(placed) + static_cast<int>(unplaced.size());
   }
+  /// Returns no rank after a failure, since the failure is known.
+  std::vector<int> awaited() const {
+    std::vector<int> found;
+    for (int rank = 1; rank < job.ranks; ++rank)
+      if (!failure && !links[rank].valid()) found.push_back(rank);
+    return found;
+  }
   std::string missing() const {
     std::string list;
     for (int rank = 1; rank < job.ranks; ++rank)
@@ -328,13 +336,21 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   std::vector<Fd> silent;
   WaitWarning warning(warn_after_s);
-  Deadline until = with_warning(deadline, warning, 0, [&] {
+  const Deadline warned = with_warning(deadline, warning, 0, [&] {
     return sentence_about_wait(rank_name(0), text("rank {}", joining.missing()), ranks, path);
   });
+  Deadline until = while_launched(warned, 0, ranks, [&] { return joining.awaited(); });
   while (joining.came() < ranks - 1) {
     // After a failure, ranks that still come are awaited for 2 s, to get the error too.
     if (joining.failure) until.at_ns = std::min(until.at_ns, now_ns() + 2'000'000'000);
-    Fd speaker = next_speaker(listener.get(), silent, until);
+    Fd speaker;
+    try {
+      speaker = next_speaker(listener.get(), silent, until);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::peer_lost) throw;
+      joining.failure = std::make_unique<Error>(error);
+      continue;
+    }
     if (!speaker.valid()) {
       if (!joining.failure)
         joining.failure = std::make_unique<Error>(
@@ -371,7 +387,9 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   const Deadline warned = with_warning(deadline, warning, rank, [&] {
     return sentence_about_wait(rank_name(rank), rank_name(0), job.ranks, path);
   });
-  return join_rank_0(connect_to(path, warned), rank, job, deadline, warn_after_s);
+  const Deadline until =
+      while_launched(warned, rank, job.ranks, [] { return std::vector<int>{0}; });
+  return join_rank_0(connect_to(path, until), rank, job, deadline, warn_after_s);
 }
 
 /// Duplicates the inherited sockets, so that a later communicator can use them again.
