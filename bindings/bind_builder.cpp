@@ -202,9 +202,9 @@ void bind_builder_type(nb::module_& module) {
           [](Builder& builder, const std::string& order) {
             builder.sum_order(order == "stated"  // the name up to version 0.1
                                   ? SumOrder::algorithm_order
-                                  : named(order, "sum order", SumOrder::algorithm_order));
+                                  : named(order, "sum order", SumOrder::tree_rounded));
           },
-          nb::arg("order"), "rank_order (the default), or algorithm_order.")
+          nb::arg("order"), "rank_order (the default), algorithm_order, tree or tree_rounded.")
       .def("symmetric", &Builder::symmetric, nb::arg("on"))
       .def("stripe", &Builder::stripe, nb::arg("route"), nb::arg("range"))
       .def("build", &Builder::build, "The finished plan; the builder is empty afterwards.");

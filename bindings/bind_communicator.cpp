@@ -109,6 +109,7 @@ void bind_options(nb::module_& module) {
       .def_rw("overlap_compute", &CommunicatorOptions::overlap_compute)
       .def_rw("beside_computing", &CommunicatorOptions::overlap_compute)  // former name
       .def_rw("bitwise", &CommunicatorOptions::bitwise)
+      .def_rw("sum_order", &CommunicatorOptions::sum_order)
       .def_rw("graph_mixing", &CommunicatorOptions::graph_mixing);
   module.def("options_from_environment", &options_from_environment);
   module.def("rendezvous_folder", &rendezvous_folder,

@@ -1,6 +1,7 @@
 // Request, Plan, propose; enums are plain strings in Python ("all_reduce", "bf16", "sum").
 #include <nanobind/operators.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -14,6 +15,7 @@
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "plan/blocks.hpp"
+#include "plan/sum_order.hpp"
 #include "planner/strategy.hpp"
 
 using namespace plait;
@@ -132,6 +134,14 @@ void bind_plan(nb::module_& module) {
       .def_ro("params", &Plan::params)
       .def_ro("topology", &Plan::topology)
       .def_prop_ro("sum_order", [](const Plan& plan) { return name_of(plan.sum_order); })
+      .def(
+          "in_order",
+          [](const Plan& plan, const std::string& order) {
+            return in_order(plan, parse_sum_order("order", order));
+          },
+          nb::arg("order"),
+          "The plan with its sums in an order (rank_order, tree or tree_rounded), or None if its "
+          "ops cannot sum in that order.")
       .def_ro("kernel", &Plan::kernel)
       .def_ro("symmetric", &Plan::symmetric)
       .def_ro("scratch_bytes", &Plan::scratch_bytes)

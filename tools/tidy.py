@@ -19,7 +19,7 @@ LINE_COLUMNS = 100
 FILE_LINES = 700
 FUNCTION_LINES = 70
 EVIDENCE = ROOT / "python" / "plait" / "evidence"
-READING_BUDGET_LINES = 3512  # the reading route of ARCHITECTURE.md: an afternoon
+READING_BUDGET_LINES = 3560  # the reading route of ARCHITECTURE.md: an afternoon
 
 # Rooms in order. A room is a folder of src; in gpu and comm each subfolder is a room. A room
 # includes from itself and from the rooms that its row names. All of these stand above it, so no two

@@ -62,6 +62,9 @@ struct CommunicatorOptions {
   /// not run at the same time as other calls.
   bool graph_mixing = true;
   bool bitwise = false;  ///< use only plans that sum in rank order, as PLAIT_BITWISE=1
+  /// Use only plans that sum in this order: rank_order, tree or tree_rounded; "" = as `bitwise` and
+  /// PLAIT_SUM_ORDER say.
+  std::string sum_order;
   /// Called in the calling thread while a call on host memory waits for peers; true = call again
   /// soon. For programs that must make progress in another library, such as MPI.
   std::function<bool()> meanwhile;

@@ -65,6 +65,9 @@ typedef struct {
     int beside_computing; /* the former name of overlap_compute */
   };
   int graph_mixing; /* not 0: graphs and eager calls run in launch order (docs/devices.md) */
+  /* Only plans that sum in this order: "rank_order", "tree", "tree_rounded" (docs/same_bits.md);
+   * "" = PLAIT_SUM_ORDER. */
+  const char* sum_order;
 } plaitOptions_t;
 
 /* 10000 * major + 100 * minor + patch. */

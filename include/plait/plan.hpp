@@ -184,12 +184,29 @@ struct Stripe {
 /// that are not is_widened() may continue a partial sum; reductions that has_no_order() may take
 /// any order. algorithm_order: each rank exactly once, in the order of the plan's ops, the same on
 /// every rank; a library between nodes has an order of its own.
+///
+/// tree: a power of two of ranks, summed in pairs, ((r0+r1)+(r2+r3))+..., accumulated in fp32 or
+/// wider, and rounded once. An op of n sources sums them in pairs, n a power of two. The sum
+/// of half the ranks is half the tree, so the bits can be the same over any number of ranks.
+/// tree_rounded: the same tree, with each sum of two rounded to the type. For types that are not
+/// is_widened() both are the same.
 enum class SumOrder : std::uint8_t {
   rank_order,
   algorithm_order,
+  tree,
+  tree_rounded,
   stated = algorithm_order  ///< the name up to version 0.1
 };
 const char* name_of(SumOrder order);
+/// tree or tree_rounded.
+inline bool is_tree(SumOrder order) {
+  return order == SumOrder::tree || order == SumOrder::tree_rounded;
+}
+/// Returns the order that a caller may demand, by name: rank_order, tree or tree_rounded, also
+/// "rank". Throws Error(invalid_argument) that names `what`.
+SumOrder parse_sum_order(std::string_view what, std::string_view name);
+/// Whether any order gives a request's result: no reduction, has_no_order(), or at most two ranks.
+bool has_one_order(const Request& request);
 
 struct Plan {
   Request request;

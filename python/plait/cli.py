@@ -21,7 +21,7 @@ from plait.commands.console import err, out
 from plait.commands.doctor import doctor
 from plait.commands.launch import launch
 from plait.commands.plan import plan
-from plait.commands.run import SETTINGS, profile, run
+from plait.commands.run import SETTINGS, profile, run, with_order
 from plait.commands.simulate import report, simulate
 from plait.commands.status import status
 from plait.commands.topo import topo
@@ -103,7 +103,7 @@ def _is_interrupt(error: BaseException | None) -> bool:
 def main() -> NoReturn:
     """Runs the command line. Turns plait's errors and Ctrl-C into a line and an exit status."""
     try:
-        app()
+        app(with_order(sys.argv[1:]))
     except plait.Error as error:
         err.print(f"plait: {error}", markup=False)
         sys.exit(error.exit_code)

@@ -78,8 +78,10 @@ class Communicator:
     overlap_compute: large calls leave multiprocessors to computation, as under NCCL
     (beside_computing is its former name).
     graph_mixing: captured calls stay in order beside other graphs and eager calls (on unless
-    False). bitwise: only plans that sum in rank order, as with PLAIT_BITWISE=1. Making a
-    communicator is collective; an error is raised on every rank.
+    False). bitwise: only plans that sum in rank order, as with PLAIT_BITWISE=1.
+    sum_order: only plans that sum in this order, "rank_order", "tree" or "tree_rounded", as with
+    PLAIT_SUM_ORDER (docs/same_bits.md). Making a communicator is collective; an error is raised
+    on every rank.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Communicator:
         beside_computing: bool | None = None,
         graph_mixing: bool | None = None,
         bitwise: bool | None = None,
+        sum_order: str | None = None,
     ) -> None:
         if rank is None and ranks is None:
             options = _core.options_from_environment()
@@ -120,6 +123,7 @@ class Communicator:
             "overlap_compute": overlap_compute,
             "graph_mixing": graph_mixing,
             "bitwise": bitwise,
+            "sum_order": sum_order,
         }
         set_options(options, given)
         self._take(_core.Communicator.create(options))

@@ -22,8 +22,14 @@ import plait
 from plait import gpu, profile, run
 from plait.launch import Keeper
 from plait.outputs import human_bytes
+from plait.tree_order import tree_sum as tree_sum
 
 STRICT = {"PLAIT_BITWISE": "1", "PLAIT_BITWISE_STRICT": "1"}
+ORDERS = {
+    "rank_order": "rank order",
+    "tree": "tree order",
+    "tree_rounded": "tree order, each sum rounded",
+}
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
 
@@ -36,6 +42,15 @@ class KnownProgram:
     env: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     advice: str = ""  # for the user, if plait does not get the sums
+
+
+def order_of(what: str, name: str) -> str:
+    """Returns the name of an order, or "" for "". Raises InvalidArgumentError that names `what`."""
+    name = "rank_order" if name == "rank" else name
+    if name and name not in ORDERS:
+        wanted = ", ".join(ORDERS)
+        raise plait.InvalidArgumentError(f"{what}: wanted one of {wanted}, found {name!r}")
+    return name
 
 
 def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> KnownProgram:
@@ -114,13 +129,15 @@ def plan(
     via: str = "",
     drop_in: str = "",
     environ: Mapping[str, str] = os.environ,
+    order: str = "rank_order",
 ) -> tuple[run.RunPlan, list[str]]:
     """Returns (how to run the command, messages). Raises UnsupportedError if NCCL could get
     sums."""
+    demand = STRICT if order == "rank_order" else {**STRICT, "PLAIT_SUM_ORDER": order}
     if environ.get("PLAIT_DISABLE") == "1":
         raise plait.UnsupportedError("--bitwise: PLAIT_DISABLE=1 turns plait off; unset it")
     program = program_of(command, environ)
-    chosen = run.plan(command, via, drop_in, {**environ, **program.env, **STRICT})
+    chosen = run.plan(command, via, drop_in, {**environ, **program.env, **demand})
     if chosen.via == "mpi":
         raise plait.UnsupportedError(
             "--bitwise: wanted a program that calls NCCL or plait, found an MPI program, some of "
@@ -132,19 +149,22 @@ def plan(
             f"--bitwise: wanted the drop-in under NCCL, found {chosen.said}"
         )
     if not chosen.via:
-        env = {**environ, "PLAIT_BITWISE": "1"}
+        env = {**environ, **demand}
+        del env["PLAIT_BITWISE_STRICT"]
         said = (
-            f"{reason}: plait's own communicators and its backend of PyTorch sum in rank order; "
-            "gloo and MPI sum as they do"
+            f"{reason}: plait's own communicators and its backend of PyTorch sum in "
+            f"{ORDERS[order]}; gloo and MPI sum as they do"
         )
         return run.RunPlan("", env, said), []
-    claims = "sums over ranks are plait's in rank order, or errors; kernels are the program's"
+    claims = f"sums over ranks are plait's in {ORDERS[order]}, or errors; kernels are the program's"
     return chosen, [*program.said, claims]
 
 
-def execute(command: Sequence[str], via: str = "", drop_in: str = "") -> int:
+def execute(
+    command: Sequence[str], via: str = "", drop_in: str = "", order: str = "rank_order"
+) -> int:
     """Runs the command; says first who sums, and last what was served. Returns the exit status."""
-    chosen, said = plan(command, via, drop_in)
+    chosen, said = plan(command, via, drop_in, order=order)
     for line in (chosen.said, *said):
         print(f"plait: {line}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="plait-counts-") as folder:
@@ -155,7 +175,7 @@ def execute(command: Sequence[str], via: str = "", drop_in: str = "") -> int:
         status = _wait_for(program)
         keeper.close()
         if chosen.via:
-            for line in served(folder):
+            for line in served(folder, order):
                 print(f"plait: {line}", file=sys.stderr, flush=True)
     return status
 
@@ -169,7 +189,7 @@ def _wait_for(child: subprocess.Popen[bytes]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def served(folder: str | Path) -> list[str]:
+def served(folder: str | Path, order: str = "rank_order") -> list[str]:
     """Returns lines on the calls that plait and NCCL served, from the processes' counters."""
     pages = profile.load(folder)
     if not pages:
@@ -187,7 +207,7 @@ def served(folder: str | Path) -> list[str]:
         return f"{calls[kind]} calls ({human_bytes(sizes[kind])})"
 
     lines = [
-        f"served in {len(pages)} processes: sums in rank order {figure(True, True)}; "
+        f"served in {len(pages)} processes: sums in {ORDERS[order]} {figure(True, True)}; "
         f"moves {figure(False, True)}"
     ]
     left = [figure(True, False), figure(False, False)]

@@ -116,6 +116,11 @@ Env parse_env(const char* const* entries) {
                                                     name, nearest_name(name)));
     if (!value.empty()) env.given.push_back(name);
   }
+  const std::string& order = env.sum_order;
+  if (!order.empty() && order != "rank" && order != "rank_order" && order != "tree" &&
+      order != "tree_rounded")
+    refuse("environment: PLAIT_SUM_ORDER", "rank_order, tree or tree_rounded", order);
+  if (!order.empty()) env.bitwise = true;  // a named order is a demand
   return env;
 }
 

@@ -51,7 +51,7 @@ class RankRun {
  private:
   /// Whether some reduction continues a partial sum, or takes ranks in another order.
   bool is_nested() const {
-    if (plan_.sum_order == SumOrder::algorithm_order) return true;
+    if (plan_.sum_order != SumOrder::rank_order) return true;
     const auto goes_on = [&](const Op& op) {
       return op.kind == OpKind::reduce &&
              op.srcs.size() != static_cast<std::size_t>(plan_.request.ranks);
@@ -109,7 +109,7 @@ class RankRun {
     if (scaled_) scales = scales_of(origins_.empty() ? rank_order(op) : row(lane), call_.scalars);
     reduce_cpu(request.type, request.op, at(op.dst), srcs_.data(), static_cast<int>(srcs_.size()),
                op.dst.bytes / bytes_of(request.type), request.ranks, op.finish,
-               scaled_ ? scales.data() : nullptr);
+               scaled_ ? scales.data() : nullptr, plan_.sum_order);
   }
 
   // Begins or continues a library call; returns false until the call has ended.

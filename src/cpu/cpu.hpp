@@ -65,9 +65,10 @@ void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& ca
 /// dst := srcs[0] (op) srcs[1] ... in order, `count` elements, with SIMD and any alignment. 16-bit
 /// and 8-bit floats accumulate in fp32 and are rounded once; the calling thread's float mode has no
 /// effect. finish: avg divides by `ranks`. scales: a factor for each source (premul_sum), else
-/// null. dst may be one of the srcs.
+/// null. dst may be one of the srcs. order: in a tree, sources are summed in pairs (SumOrder).
 void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
-                std::uint64_t count, int ranks, bool finish, const double* scales);
+                std::uint64_t count, int ranks, bool finish, const double* scales,
+                SumOrder order = SumOrder::rank_order);
 
 /// Whether 32-bit counter a has reached b, with wrap-around.
 inline bool reached(std::uint32_t a, std::uint32_t b) {

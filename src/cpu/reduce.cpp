@@ -1,6 +1,7 @@
 // reduce_cpu(): one version for each instruction set, chosen at the first call. Versions differ
 // only in speed: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // falsely raised by GCC 12 in intrinsics
+#include <bit>
 #include <cstddef>
 
 #include "base/text.hpp"
@@ -86,13 +87,17 @@ std::vector<ReduceLevel> reduce_levels() {
 
 void reduce_cpu_at(ReduceLevel level, DataType type, ReduceOp op, void* dst,
                    const void* const* srcs, int src_count, std::uint64_t count, int ranks,
-                   bool finish, const double* scales) {
+                   bool finish, const double* scales, SumOrder order) {
   if (src_count < 1)
     throw Error(ErrorCode::internal, text("wanted 1 or more sources, found {}", src_count));
   if (level > best_level())
     throw Error(ErrorCode::unsupported, text("wanted the {} reduction, found a processor with {} "
                                              "at best; ask for one of reduce_levels()",
                                              name_of(level), name_of(best_level())));
+  const bool is_pairs = is_tree(order) && src_count > 2 && !has_no_order(type, op);
+  if (is_pairs && !std::has_single_bit(static_cast<unsigned>(src_count)))
+    throw Error(ErrorCode::internal,
+                text("wanted a power of two of sources for a tree, found {}", src_count));
   LoopJob job;
   job.op = op;
   job.dst = static_cast<std::byte*>(dst);
@@ -101,13 +106,15 @@ void reduce_cpu_at(ReduceLevel level, DataType type, ReduceOp op, void* dst,
   job.count = count;
   job.divisor = op == ReduceOp::avg && finish ? ranks : 1;
   job.scales = op == ReduceOp::premul_sum ? scales : nullptr;
+  job.in_pairs = is_pairs;
+  job.rounds = order == SumOrder::tree_rounded;
   const PlainFloats same_on_every_thread;
   with_type(loops_type(type, op), [&]<DataType kType>() { loops_of<kType>(level)(job); });
 }
 
 void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
-                std::uint64_t count, int ranks, bool finish, const double* scales) {
-  reduce_cpu_at(best_level(), type, op, dst, srcs, src_count, count, ranks, finish, scales);
+                std::uint64_t count, int ranks, bool finish, const double* scales, SumOrder order) {
+  reduce_cpu_at(best_level(), type, op, dst, srcs, src_count, count, ranks, finish, scales, order);
 }
 
 }  // namespace plait

@@ -167,6 +167,48 @@ PLAIT_VECTOR typename C::Total totals(const LoopJob& job, std::uint64_t skip, st
   return total;
 }
 
+// Rounds totals to the type.
+template <class C, bool kExact>
+PLAIT_VECTOR void round_to_type(typename C::Total& total) {
+  alignas(64) std::byte stored[C::kBytes];
+  C::template down<kExact>(stored, total);
+  C::template up<kExact>(total, stored);
+}
+
+// Returns the totals of the group at `skip`, summed in a tree: sources in pairs, and pairs of sums
+// as soon as both are complete.
+template <class C, ReduceOp kOp, bool kScaled, bool kCut>
+PLAIT_VECTOR typename C::Total tree_totals(const LoopJob& job, std::uint64_t skip,
+                                           std::uint64_t bytes) {
+  using Wide = typename C::Wide;
+  constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
+  alignas(64) std::byte copy[kCut ? C::kBytes : 1] = {};
+  typename C::Total held[reduce_loops::kMostLevels + 1];
+  int count = 0;
+  for (int s = 0; s < job.src_count; s += 2) {
+    typename C::Total& total = held[count];
+    typename C::Total next;
+    take<C, kExact, kScaled, kCut>(total, copy, job, s, skip, bytes);
+    take<C, kExact, kScaled, kCut>(next, copy, job, s + 1, skip, bytes);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) total.part[j] = combine<kOp, Wide>(total.part[j], next.part[j]);
+    if constexpr (C::kMarks) C::mark(total, next);
+    for (int bit = 2; (s & bit) != 0; bit *= 2, --count) {
+      if (job.rounds) {
+        round_to_type<C, kExact>(held[count - 1]);
+        round_to_type<C, kExact>(held[count]);
+      }
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j)
+        held[count - 1].part[j] = combine<kOp, Wide>(held[count - 1].part[j], held[count].part[j]);
+      if constexpr (C::kMarks) C::mark(held[count - 1], held[count]);
+    }
+    ++count;
+  }
+  if (kOp == ReduceOp::sum && job.divisor != 1) divide<Wide>(held[0], job.divisor);
+  return held[0];
+}
+
 // Prefetches cache lines of dst too, unless that would evict lines just fetched: arrays often begin
 // at the same offset of a page, and then share sets of the 8-way first-level cache.
 template <class C, bool kExact>
@@ -210,7 +252,26 @@ PLAIT_VECTOR std::uint64_t whole_groups(const LoopJob& job, std::uint64_t bytes)
 }
 
 template <class N, class C, ReduceOp kOp, bool kScaled>
+PLAIT_VECTOR void tree_groups(const LoopJob& job) {
+  constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
+  const LoopJob own = job;  // a local copy, which stores to dst cannot alias
+  const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
+  std::uint64_t at = 0;
+  for (; at + C::kBytes <= bytes; at += C::kBytes) {
+    typename C::Total total = tree_totals<C, kOp, kScaled, false>(own, at, C::kBytes);
+    put<C, kExact>(own, at, total);
+  }
+  if (at == bytes) return;
+  typename C::Total last = tree_totals<C, kOp, kScaled, true>(own, at, bytes - at);
+  alignas(64) std::byte copy[C::kBytes];
+  C::template down<kExact>(copy, last);
+  std::memcpy(own.dst + at, copy, bytes - at);
+}
+
+template <class N, class C, ReduceOp kOp, bool kScaled>
 PLAIT_VECTOR void groups(const LoopJob& job) {
+  if constexpr (N::kFloat && (kOp == ReduceOp::sum || kOp == ReduceOp::prod))
+    if (job.in_pairs) return tree_groups<N, C, kOp, kScaled>(job);
   const LoopJob own = job;  // a local copy, which stores to dst cannot alias
   const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
   const std::uint64_t at = whole_groups<C, kOp, kScaled>(own, bytes);

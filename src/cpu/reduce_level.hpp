@@ -20,6 +20,6 @@ std::vector<ReduceLevel> reduce_levels();
 /// level.
 void reduce_cpu_at(ReduceLevel level, DataType type, ReduceOp op, void* dst,
                    const void* const* srcs, int src_count, std::uint64_t count, int ranks,
-                   bool finish, const double* scales);
+                   bool finish, const double* scales, SumOrder order = SumOrder::rank_order);
 
 }  // namespace plait

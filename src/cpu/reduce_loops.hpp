@@ -27,7 +27,11 @@ struct LoopJob {
   std::uint64_t count = 0;
   int divisor = 1;                 ///< of avg; 1 = none
   const double* scales = nullptr;  ///< premul_sum; null = none
+  bool in_pairs = false;           ///< floats: a power of two of sources, more than 2, in a tree
+  bool rounds = false;             ///< each sum of two is rounded to the type
 };
+
+inline constexpr int kMostLevels = 6;  ///< of a tree: up to 64 sources
 
 template <class T>
 PLAIT_INLINE T load(const std::byte* from, std::uint64_t index) {
@@ -155,7 +159,42 @@ PLAIT_INLINE void blocks(const LoopJob& job) {
 }
 
 template <class N, ReduceOp kOp>
+PLAIT_INLINE void join(typename N::Wide* total, const typename N::Wide* next, std::uint64_t count,
+                       bool rounds) {
+  for (std::uint64_t i = 0; i < count; ++i)
+    total[i] = rounds ? combine<kOp>(N::up(N::down(total[i])), N::up(N::down(next[i])))
+                      : combine<kOp>(total[i], next[i]);
+}
+
+// Sums sources in pairs, and pairs of sums as soon as both are complete: level l holds a sum of 2^l
+// sources.
+template <class N, ReduceOp kOp, bool kScaled>
+PLAIT_INLINE void tree_blocks(const LoopJob& job) {
+  using Wide = typename N::Wide;
+  constexpr std::uint64_t kElements = 512;
+  alignas(64) Wide level[kMostLevels + 1][kElements];
+  for (std::uint64_t at = 0; at < job.count; at += kElements) {
+    const std::uint64_t count = std::min(job.count - at, kElements);
+    const std::uint64_t skip = at * sizeof(typename N::Stored);
+    const auto scale = [&](int s) { return static_cast<Wide>(kScaled ? job.scales[s] : 1.0); };
+    int held = 0;  // sums that are complete, the last in level[held - 1]
+    for (int s = 0; s < job.src_count; s += 2) {
+      start<N, kScaled>(level[held], job.srcs[s] + skip, count, scale(s));
+      more<N, kOp, kScaled>(level[held], job.srcs[s + 1] + skip, count, scale(s + 1));
+      for (int bit = 2; (s & bit) != 0; bit *= 2, --held)
+        join<N, kOp>(level[held - 1], level[held], count, job.rounds);
+      ++held;
+    }
+    finish<N>(job.dst + skip, level[0], count, job.divisor);
+  }
+}
+
+template <class N, ReduceOp kOp>
 PLAIT_INLINE void run(const LoopJob& job) {
+  if constexpr (N::kFloat && kOp == ReduceOp::sum)
+    if (job.in_pairs && job.scales != nullptr) return tree_blocks<N, kOp, true>(job);
+  if constexpr (N::kFloat && (kOp == ReduceOp::sum || kOp == ReduceOp::prod))
+    if (job.in_pairs) return tree_blocks<N, kOp, false>(job);
   if constexpr (N::kFloat && kOp == ReduceOp::sum)
     if (job.scales != nullptr) return blocks<N, kOp, true>(job);
   if constexpr (kOp == ReduceOp::sum) {

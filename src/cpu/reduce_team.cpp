@@ -26,7 +26,8 @@ void reduce_slice(const ReduceJob& job, std::size_t slice, std::size_t slices) {
   for (int s = 0; s < job.source_count; ++s)
     sources[s] = static_cast<const char*>(job.sources[s]) + offset;
   reduce_cpu(job.type, job.op, static_cast<char*>(job.dst) + offset, sources, job.source_count,
-             count, job.source_count, true, job.op == ReduceOp::premul_sum ? job.scales : nullptr);
+             count, job.source_count, true, job.op == ReduceOp::premul_sum ? job.scales : nullptr,
+             job.order);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct ReduceJob {
   const void* sources[kMostSources] = {};
   double scales[kMostSources] = {};  ///< premul_sum
   int source_count = 0;
+  SumOrder order = SumOrder::rank_order;
   std::uint64_t count = 0;  ///< elements
 };
 

@@ -79,7 +79,8 @@ class ReferenceRun {
     if (!origins_.empty()) scales = scales_of(origins_[lane][next_[lane]], scalars_);
     const Request& request = plan_.request;
     reduce_reference(request.type, request.op, at(op.dst), srcs,
-                     op.dst.bytes / bytes_of(request.type), request.ranks, op.finish, scales);
+                     op.dst.bytes / bytes_of(request.type), request.ranks, op.finish, scales,
+                     plan_.sum_order);
   }
 
   // Each member stores its source; when all have, each gets its output. Returns false until then.

@@ -11,6 +11,6 @@ namespace plait {
 /// The same as reduce_cpu (cpu/cpu.hpp), slower. scales may be empty.
 void reduce_reference(DataType type, ReduceOp op, void* dst, const std::vector<const void*>& srcs,
                       std::uint64_t count, int ranks, bool finish,
-                      const std::vector<double>& scales);
+                      const std::vector<double>& scales, SumOrder order = SumOrder::rank_order);
 
 }  // namespace plait

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kSchema = "plait.plan/1";
 constexpr const char* kDocument = "plan JSON";
-constexpr int kSpaces = 5, kLaneKinds = 3, kSumOrders = 2, kPathKinds = 6, kLibraries = 2;
+constexpr int kSpaces = 5, kLaneKinds = 3, kSumOrders = 4, kPathKinds = 6, kLibraries = 2;
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) +1
 constexpr int kDataTypes = 0
 #include "plait/types.def"

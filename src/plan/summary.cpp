@@ -29,7 +29,7 @@ const char* name_of(LaneKind kind) {
 const char* name_of(Library library) { return library == Library::nccl ? "nccl" : "mpi"; }
 
 const char* name_of(SumOrder order) {
-  constexpr const char* kNames[] = {"rank_order", "algorithm_order"};
+  constexpr const char* kNames[] = {"rank_order", "algorithm_order", "tree", "tree_rounded"};
   return kNames[static_cast<std::size_t>(order)];
 }
 

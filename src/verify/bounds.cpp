@@ -1,5 +1,6 @@
 // Checks requests, lanes and regions. The later phases use every index and offset without checks.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <set>
 
@@ -106,6 +107,11 @@ void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& fin
     findings.of_op(Rule::bounds, lane, index,
                    text("wanted {}, found {}", is_copy ? "one source" : "at least one source",
                         op.srcs.size()));
+  if (op.kind == OpKind::reduce && is_tree(plan.sum_order) && !op.srcs.empty() &&
+      !has_no_order(plan.request.type, plan.request.op) && !std::has_single_bit(op.srcs.size()))
+    findings.of_op(
+        Rule::bounds, lane, index,
+        text("wanted a power of two of sources to sum in pairs, found {}", op.srcs.size()));
   std::string fault = fault_of(plan, op.dst);
   for (const Region& src : op.srcs) {
     if (fault.empty()) fault = fault_of(plan, src);
@@ -153,9 +159,10 @@ void check_enqueued(const Plan& plan, Findings& findings) {
 void check_plan(const Plan& plan, Findings& findings) {
   if (!check_request(plan.request, findings)) return;
   check_sizes(plan, findings);
-  if (!is_within(plan.sum_order, SumOrder::algorithm_order))
+  if (!is_within(plan.sum_order, SumOrder::tree_rounded))
     findings.of_plan(Rule::plan,
-                     "wanted rank_order or algorithm_order, found no known order of summation");
+                     "wanted rank_order, algorithm_order, tree or tree_rounded, found no known "
+                     "order of summation");
   for (const std::string& fault : call_faults(plan)) findings.of_plan(Rule::plan, fault);
   const std::uint64_t message = message_bytes(plan.request);
   for (const Stripe& stripe : plan.stripes)

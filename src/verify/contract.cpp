@@ -83,8 +83,19 @@ class ContractCheck {
       return text("{}, in which an inner reduction is marked finish", found);
     if (plan_.sum_order == SumOrder::algorithm_order) return "";
     if (has_no_order(plan_.request.type, plan_.request.op)) return "";
+    if (is_tree(plan_.sum_order)) return fault_of_tree(root, found);
     if (root.in_order != ranks || (!root.is_flat && is_widened(plan_.request.type)))
       return text("{} where rank order is one reduction over 0..{}", found, ranks - 1);
+    return "";
+  }
+
+  // A sum of half the ranks is half the tree. A region holds a sum of a widened type rounded.
+  std::string fault_of_tree(const Expressions::SumNode& root, const std::string& found) const {
+    if (root.tree_ranks != plan_.request.ranks)
+      return text("{} where the order {} is ((0+1)+(2+3))+...", found, name_of(plan_.sum_order));
+    if (plan_.sum_order == SumOrder::tree && is_widened(plan_.request.type) && !root.is_flat)
+      return text("{} where a tree of {} is one reduction over 0..{}, rounded once", found,
+                  name_of(plan_.request.type), plan_.request.ranks - 1);
     return "";
   }
 

@@ -1,6 +1,8 @@
 // Sums of inputs with hash consing (see expressions.hpp).
 #include "verify/expressions.hpp"
 
+#include <bit>
+
 namespace plait {
 namespace {
 
@@ -15,6 +17,8 @@ Expressions::Expressions(int ranks) {
     leaf.leaf = rank;
     leaf.ranks = 1ULL << static_cast<unsigned>(rank);
     leaf.in_order = rank == 0 ? 1 : 0;
+    leaf.tree_ranks = 1;
+    leaf.tree_first = rank;
   }
 }
 
@@ -36,8 +40,28 @@ int Expressions::sum(const std::vector<int>& children, bool finish, bool by_libr
     made.is_flat = made.is_flat && part.leaf >= 0 && !by_library;
     made.has_inner_finish = made.has_inner_finish || part.has_inner_finish || part.finish;
   }
+  set_tree(made);
   nodes_.push_back(made);
   return entry->second;
+}
+
+// A tree of trees: as many as a power of two, equally large, side by side, the first at a multiple
+// of the whole. Libraries sum two of them in a single way.
+void Expressions::set_tree(SumNode& made) const {
+  const auto count = static_cast<unsigned>(made.children.size());
+  const SumNode& first = node(made.children.front());
+  const int ranks = first.tree_ranks * static_cast<int>(count);
+  if (ranks == 0 || !std::has_single_bit(count) || (made.by_library && count > 2) ||
+      first.tree_first % ranks != 0)
+    return;
+  int next = first.tree_first;
+  for (const int child : made.children) {
+    const SumNode& part = node(child);
+    if (part.tree_ranks != first.tree_ranks || part.tree_first != next) return;
+    next += part.tree_ranks;
+  }
+  made.tree_ranks = ranks;
+  made.tree_first = first.tree_first;
 }
 
 std::string Expressions::print(int expression) const {

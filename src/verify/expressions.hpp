@@ -15,9 +15,12 @@ class Expressions {
     int leaf = -1;        // rank of the input; -1 = a sum
     bool finish = false;  // marked as the element's last reduction
     bool has_inner_finish = false;
-    bool is_flat = true;        // a leaf, or a sum of leaves
-    bool by_library = false;    // summed in the library's own order
-    int in_order = 0;           // number of ranks summed in turn from rank 0 on; 0 = other order
+    bool is_flat = true;      // a leaf, or a sum of leaves
+    bool by_library = false;  // summed in the library's own order
+    int in_order = 0;         // number of ranks summed in turn from rank 0 on; 0 = other order
+    int tree_ranks = 0;  // ranks of the tree ((r0+r1)+(r2+r3))+... that this sum is; 0 = none, if
+                         // each sum of several takes them in pairs
+    int tree_first = 0;  // its first rank, a multiple of tree_ranks
     std::uint64_t ranks = 0;    // ranks with inputs in the sum, as bits
     std::uint64_t doubled = 0;  // ranks with inputs in the sum more than once
     std::vector<int> children;
@@ -32,6 +35,7 @@ class Expressions {
   std::string print(int expression) const;
 
  private:
+  void set_tree(SumNode& made) const;
   void print_into(std::string& out, int expression, int depth) const;
 
   std::vector<SumNode> nodes_;

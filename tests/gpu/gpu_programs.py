@@ -494,6 +494,7 @@ class COptions(ctypes.Structure):
         ("sm_budget", ctypes.c_int),
         ("overlap_compute", ctypes.c_int),
         ("graph_mixing", ctypes.c_int),
+        ("sum_order", ctypes.c_char_p),
     )
 
 

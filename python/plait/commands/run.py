@@ -62,6 +62,13 @@ def run(
     bitwise: Annotated[
         bool, typer.Option("--bitwise", help="Sum in rank order or fail; report what plait served.")
     ] = False,
+    sum_order: Annotated[
+        str,
+        typer.Option(
+            help="rank_order, tree or tree_rounded: as --bitwise, in this order; also written "
+            "--bitwise=tree."
+        ),
+    ] = "",
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print as JSON how the program would be run; run nothing."),
@@ -72,22 +79,32 @@ def run(
     plait run -- torchrun --nproc-per-node 2 train.py
     """
     via = _entry_point(via, door)
+    order = same_bits.order_of("--sum-order", sum_order) or ("rank_order" if bitwise else "")
     if as_json:
-        out.print(json.dumps(_how(command, via, drop_in, bitwise), indent=1), markup=False)
+        out.print(json.dumps(_how(command, via, drop_in, order), indent=1), markup=False)
         return
     try:
-        if bitwise:
-            raise typer.Exit(same_bits.execute(command, via, drop_in))
+        if order:
+            raise typer.Exit(same_bits.execute(command, via, drop_in, order))
         run_module.run(command, via, drop_in)
     except OSError as error:
         cannot_run(command, error)
 
 
-def _how(command: list[str], via: str, drop_in: str, bitwise: bool) -> dict[str, Any]:
+def with_order(words: list[str]) -> list[str]:
+    """Returns the words of a command line with --bitwise=ORDER of `plait run` as --sum-order."""
+    if words[:1] != ["run"]:
+        return words
+    of_program = next((i for i, word in enumerate(words) if i and word[:1] != "-"), len(words))
+    own = [word.replace("--bitwise=", "--sum-order=", 1) for word in words[:of_program]]
+    return [*own, *words[of_program:]]
+
+
+def _how(command: list[str], via: str, drop_in: str, order: str) -> dict[str, Any]:
     """Returns how `plait run` runs a command, as JSON. via: empty if the program runs unchanged;
     env: the variables that differ from this environment."""
-    if bitwise:
-        chosen, more = same_bits.plan(command, via, drop_in)
+    if order:
+        chosen, more = same_bits.plan(command, via, drop_in, order=order)
     else:
         chosen, more = run_module.plan(command, via, drop_in), []
     env = {name: text for name, text in chosen.env.items() if os.environ.get(name) != text}

@@ -145,10 +145,11 @@ plaitResult_t call_pair(plaitComm_t comm, void* stream, PairDirection direction,
 
 constexpr std::size_t kSizeBeforeGpus = offsetof(plaitOptions_t, device);
 constexpr std::size_t kSizeBeforeOverlapCompute = offsetof(plaitOptions_t, overlap_compute);
+constexpr std::size_t kSizeBeforeSumOrder = offsetof(plaitOptions_t, sum_order);
 
 void check_size(std::size_t size) {
   if (size != sizeof(plaitOptions_t) && size != kSizeBeforeGpus &&
-      size != kSizeBeforeOverlapCompute)
+      size != kSizeBeforeOverlapCompute && size != kSizeBeforeSumOrder)
     throw Error(ErrorCode::invalid_argument,
                 text("options: wanted size {}, found {}; call plaitOptionsDefault(options, sizeof "
                      "*options) first",
@@ -173,6 +174,7 @@ CommunicatorOptions options_of(const plaitOptions_t& given) {
     options.overlap_compute = given.overlap_compute != 0;
     options.graph_mixing = given.graph_mixing != 0;
   }
+  if (given.size > kSizeBeforeSumOrder) options.sum_order = words(given.sum_order);
   return options;
 }
 
@@ -221,7 +223,8 @@ plaitResult_t plaitOptionsDefault(plaitOptions_t* options, size_t size) {
                               .device = usual.device,
                               .sm_budget = usual.sm_budget,
                               .overlap_compute = usual.overlap_compute ? 1 : 0,
-                              .graph_mixing = usual.graph_mixing ? 1 : 0};
+                              .graph_mixing = usual.graph_mixing ? 1 : 0,
+                              .sum_order = ""};
     std::memcpy(wanted(options, "options"), &made, size);
   });
 }

@@ -37,7 +37,7 @@ Communicator::State::State(std::unique_ptr<HostSide> host_side, MakeDevice make)
       make_device(std::move(make)),
       device(make_device(host->options())),
       chooser(host->joined().topology, host->joined().forced, host->joined().bitwise, {},
-              !host->transport().empty()) {
+              !host->transport().empty(), host->joined().sum_order) {
   start();
 }
 
@@ -49,7 +49,7 @@ Communicator::State::State(std::unique_ptr<HostSide> host_side,
       about(std::move(prefix)),
       device_about(std::move(device_prefix)),
       chooser(host->joined().topology, host->joined().forced, host->joined().bitwise, {},
-              !host->transport().empty()) {
+              !host->transport().empty(), host->joined().sum_order) {
   start();
 }
 

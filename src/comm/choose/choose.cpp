@@ -15,6 +15,7 @@
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
+#include "plan/sum_order.hpp"
 #include "planner/strategy.hpp"
 
 namespace plait {
@@ -145,27 +146,44 @@ std::string Chooser::refusal(const Plan& plan) const {
   if (!is_multinode_ && !plan.calls.empty())
     return "wants a library between nodes, and this communicator is of one node";
   if (const std::string why = why_not_multinode(plan); !why.empty()) return why;
-  if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
-    return "PLAIT_BITWISE=1 forbids its sum order";
+  if (reduces(plan.request.collective) && plan.sum_order != order_) {
+    if (is_tree(order_)) return text("does not sum in the order {}", name_of(order_));
+    if (bitwise_) return "PLAIT_BITWISE=1 forbids its sum order";
+  }
   return why_not_ ? why_not_(plan) : "";
 }
 
 bool Chooser::allowed(const Plan& plan) const { return refusal(plan).empty(); }
+
+/// Returns the plan in the communicator's order if its ops can sum in that order, else as it is.
+Plan Chooser::ordered(Plan plan) const {
+  if (!is_tree(order_)) return plan;
+  std::optional<Plan> made = in_order(plan, order_);
+  return made ? std::move(*made) : std::move(plan);
+}
+
+/// Whether a plan keeps the order that plait's plans prefer.
+bool Chooser::prefers(const Plan& plan) const {
+  return plan.sum_order == SumOrder::rank_order || is_tree(order_);
+}
 
 Plan Chooser::pick(const Request& given, const CallOptions& options) const {
   const Request request = checked(given, *topology_);
   const CallOptions& wanted =
       options.strategy.empty() && !forced_.strategy.empty() ? forced_ : options;
   if (!wanted.strategy.empty()) {
-    Plan plan = propose_one(*topology_, request, wanted.strategy, wanted.params);
+    Plan plan = ordered(propose_one(*topology_, request, wanted.strategy, wanted.params));
     if (const std::string why = refusal(plan); !why.empty())
       throw Error(ErrorCode::unsupported, text("{}: {}", label(plan), why));
     return plan;
   }
+  if (const std::string why = why_not_order(request, order_); !why.empty())
+    throw Error(ErrorCode::unsupported, text("{}: {}", name_of(request), why));
   std::vector<Plan> plans = candidates(*topology_, request);
+  for (Plan& plan : plans) plan = ordered(std::move(plan));
   const bool any_order = takes_any_order(*topology_, request);
   const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
-    return allowed(plan) && (any_order || plan.sum_order == SumOrder::rank_order);
+    return allowed(plan) && (any_order || prefers(plan));
   });
   if (first != plans.end()) return std::move(*first);
   const auto any =
@@ -230,7 +248,8 @@ std::string Chooser::explain(const Request& request) {
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
   const Request placed = checked(request, *topology_);
-  const std::vector<Plan> plans = candidates(*topology_, placed, &refusals);
+  std::vector<Plan> plans = candidates(*topology_, placed, &refusals);
+  for (Plan& plan : plans) plan = ordered(std::move(plan));
   const bool any_order = takes_any_order(*topology_, placed);
   std::string lines = text("{} of {} {}, {}, on {} ranks of {}\nchosen: {}", name_of(request),
                            amount_of(request), name_of(request.type), name_of(request.op),
@@ -241,9 +260,8 @@ std::string Chooser::explain(const Request& request) {
     const std::string refused = refusal(plan);
     const std::string why = label(plan) == chosen->label ? "  <- chosen"
                             : !refused.empty()           ? text("  ({})", refused)
-                            : any_order || plan.sum_order == SumOrder::rank_order
-                                ? ""
-                                : "  (does not sum in rank order)";
+                            : any_order || prefers(plan) ? ""
+                                                         : "  (does not sum in rank order)";
     lines += text("  {}{}\n", label(plan), why);
   }
   if (!refusals.empty()) lines += "refused:\n";

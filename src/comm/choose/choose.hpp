@@ -42,14 +42,16 @@ class Chooser {
   Chooser() = default;
   /// Returns why the ranks cannot run a plan; empty if all can. The same on all ranks.
   using WhyNot = std::function<std::string(const Plan&)>;
-  /// multinode: a TransportComm carries messages between nodes.
+  /// multinode: a TransportComm carries messages between nodes. order: of sums, on demand if
+  /// `bitwise`; a tree always.
   Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {},
-          bool multinode = false)
+          bool multinode = false, SumOrder order = SumOrder::rank_order)
       : topology_(&topology),
         forced_(std::move(forced)),
         bitwise_(bitwise),
         why_not_(std::move(why_not)),
-        is_multinode_(multinode) {}
+        is_multinode_(multinode),
+        order_(order) {}
 
   /// Returns the plan of a caller's request. Throws Error(unsupported, invalid_argument) if no plan
   /// serves, with each candidate's reason.
@@ -65,6 +67,8 @@ class Chooser {
       std::tuple<int, std::uint64_t, int, int, int, int, int, std::vector<int>,
                  std::vector<std::uint64_t>, std::string, std::map<std::string, std::int64_t>>;
   bool allowed(const Plan& plan) const;
+  Plan ordered(Plan plan) const;
+  bool prefers(const Plan& plan) const;
   std::string refusal(const Plan& plan) const;
   std::string why_not_multinode(const Plan& plan) const;
 
@@ -73,6 +77,7 @@ class Chooser {
   bool bitwise_ = false;
   WhyNot why_not_;
   bool is_multinode_ = false;
+  SumOrder order_ = SumOrder::rank_order;
   std::mutex mutex_;
   static constexpr std::size_t kMostPlans = 512;  // per communicator
   LruCache<Key, std::shared_ptr<const ProvedPlan>> plan_of_{kMostPlans};

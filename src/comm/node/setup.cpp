@@ -30,6 +30,17 @@ std::string comma_list(const std::vector<std::string>& words) {
   return line;
 }
 
+/// Returns the order of sums: the caller's, else PLAIT_SUM_ORDER.
+SumOrder order_of(const CommunicatorOptions& options, const Env& env) {
+  if (!options.sum_order.empty()) return parse_sum_order("sum_order", options.sum_order);
+  return env.sum_order.empty() ? SumOrder::rank_order
+                               : parse_sum_order("environment: PLAIT_SUM_ORDER", env.sum_order);
+}
+
+bool is_bitwise(const CommunicatorOptions& options, const Env& env) {
+  return env.bitwise || options.bitwise || !options.sum_order.empty();
+}
+
 /// Settings that must be equal on all ranks, as name, value, name, value, ... The last, the pid,
 /// may differ.
 std::vector<std::string> settings(const CommunicatorOptions& options, const Env& env) {
@@ -44,7 +55,9 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           "PLAIT_ALGO",
           env.algo,
           "PLAIT_BITWISE",
-          text("{}", env.bitwise || options.bitwise),
+          text("{}", is_bitwise(options, env)),
+          "PLAIT_SUM_ORDER",
+          name_of(order_of(options, env)),
           "device",
           options.device == kNoDevice           ? "none"
           : options.device == kDeviceByLauncher ? "by the launcher"
@@ -287,7 +300,8 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
                 "set-up record of rank 0 is malformed: wanted topology and name");
   joined.topology = topology_from_json(of_rank_0[0]);
   joined.name = of_rank_0[1];
-  joined.bitwise = env.bitwise || options.bitwise;
+  joined.bitwise = is_bitwise(options, env);
+  joined.sum_order = order_of(options, env);
   std::vector<Mapping> pages =
       share_memory(*joined.rendezvous, options.rank, options.ranks, kControlBytes, deadline);
   Controls::prepare(pages[options.rank], options.rank);

@@ -28,8 +28,9 @@ struct Joined {
   Controls controls;
   std::vector<Peer> peers;
   Topology topology;
-  CallOptions forced;              ///< parsed PLAIT_ALGO
-  bool bitwise = false;            ///< PLAIT_BITWISE
+  CallOptions forced;                         ///< parsed PLAIT_ALGO
+  bool bitwise = false;                       ///< PLAIT_BITWISE
+  SumOrder sum_order = SumOrder::rank_order;  ///< PLAIT_SUM_ORDER; any but rank order is bitwise
   std::string name;                ///< unique name of this group of ranks, the same on all ranks
   std::vector<std::string> names;  ///< rank names for error messages; empty = print the number
 };

@@ -1,6 +1,7 @@
 // Tests the C API from C (c_api_calls.c), and the tables against the C++ tables.
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 
@@ -44,6 +45,20 @@ TEST_CASE("options of another size are refused") {
   CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
 }
 
+TEST_CASE("a C program names the order of sums, and a wrong name is refused") {
+  plaitOptions_t options;
+  REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
+  CHECK(std::string(options.sum_order).empty());
+  options.sum_order = "tree";
+  plaitComm_t comm = nullptr;
+  REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
+  CHECK(plaitCommDestroy(comm) == plait_ok);
+  options.sum_order = "pairs";
+  CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
+  CHECK(std::string(plaitGetLastError(nullptr)).find("tree_rounded, found 'pairs'") !=
+        std::string::npos);
+}
+
 TEST_CASE("overlap_compute keeps its former name beside_computing") {
   plaitOptions_t options;
   REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
@@ -54,15 +69,20 @@ TEST_CASE("overlap_compute keeps its former name beside_computing") {
 
 TEST_CASE("programs built before some fields were there are served, with no more written") {
   for (const std::size_t size :
-       {offsetof(plaitOptions_t, device), offsetof(plaitOptions_t, overlap_compute)}) {
+       {offsetof(plaitOptions_t, device), offsetof(plaitOptions_t, overlap_compute),
+        offsetof(plaitOptions_t, sum_order)}) {
     CAPTURE(size);
     plaitOptions_t options;
     std::memset(&options, 0x77, sizeof options);
     REQUIRE(plaitOptionsDefault(&options, size) == plait_ok);
     CHECK(options.size == size);
     CHECK((options.device == -1) == (size > offsetof(plaitOptions_t, device)));
-    CHECK(options.graph_mixing == 0x77777777);
-    CHECK(options.overlap_compute == 0x77777777);  // the memory behind the program's struct
+    const bool has_overlap = size > offsetof(plaitOptions_t, overlap_compute);
+    CHECK((options.graph_mixing == 0x77777777) == !has_overlap);
+    CHECK((options.overlap_compute == 0x77777777) == !has_overlap);  // behind the program's struct
+    std::uintptr_t behind = 0;
+    std::memcpy(&behind, &options.sum_order, sizeof behind);
+    CHECK(behind == static_cast<std::uintptr_t>(0x7777777777777777));
     plaitComm_t comm = nullptr;
     REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
     CHECK(plaitCommDestroy(comm) == plait_ok);

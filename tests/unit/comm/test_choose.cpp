@@ -11,6 +11,7 @@
 #include "comm/choose/what_runs.hpp"
 #include "cpu/float_mode.hpp"
 #include "plait/error.hpp"
+#include "plait/report.hpp"
 #include "plait/timeline.hpp"
 #include "topo/cluster.hpp"
 #include "topo/local.hpp"
@@ -92,6 +93,59 @@ TEST_CASE("over two nodes rank order is taken, over more the cheapest unless it 
     const bool is_refused = said.find("(does not sum in rank order)") != std::string::npos;
     CHECK(is_refused == (nodes == 2));
   }
+}
+
+TEST_CASE("a tree is chosen on demand, of every count, and only of a power of two of ranks") {
+  for (const char* machine : {"hgx-h200", "local-cpu"})
+    for (const SumOrder order : {SumOrder::tree, SumOrder::tree_rounded})
+      for (const int ranks : {2, 4, 8})
+        for (const std::uint64_t count : {1ULL << 10, 1ULL << 20}) {
+          const Topology topology =
+              machine == std::string("local-cpu") ? local_cpu(8) : load_topology(machine);
+          Chooser chooser(topology, {}, true, {}, false, order);
+          Request request = all_reduce_of(count);
+          request.ranks = ranks;
+          request.type = DataType::bf16;
+          const auto chosen = chooser.plan_for(request, {});
+          CHECK(chosen->plan.sum_order == order);
+          CHECK(verify(chosen->plan).proved());
+        }
+  const Topology topology = local_cpu(6);
+  Chooser chooser(topology, {}, true, {}, false, SumOrder::tree);
+  Request request = all_reduce_of(1 << 10);
+  request.ranks = 6;
+  CHECK_THROWS_WITH_AS(static_cast<void>(chooser.plan_for(request, {})),
+                       doctest::Contains("power of two of ranks, found 6; use rank_order"), Error);
+  request.op = ReduceOp::max;  // no order
+  CHECK(chooser.plan_for(request, {})->plan.request.ranks == 6);
+  request.ranks = 4;
+  request.op = ReduceOp::sum;
+  CallOptions ring;
+  ring.strategy = "ring";
+  CHECK_THROWS_WITH_AS(static_cast<void>(chooser.plan_for(request, ring)),
+                       doctest::Contains("does not sum in the order tree"), Error);
+}
+
+TEST_CASE("halves summed first are a tree, where regions hold their sums") {
+  const Topology topology = local_cpu(4);
+  for (const auto& [type, order, is_right] :
+       {std::tuple{DataType::fp32, SumOrder::tree, true},
+        std::tuple{DataType::fp32, SumOrder::tree_rounded, true},
+        std::tuple{DataType::fp32, SumOrder::rank_order, false},
+        std::tuple{DataType::bf16, SumOrder::tree, false},  // partial sums are rounded
+        std::tuple{DataType::bf16, SumOrder::tree_rounded, true},
+        std::tuple{DataType::int32, SumOrder::tree, true}})
+    for (const char* strategy : {"recursive_doubling", "rabenseifner"}) {
+      Request request;
+      request.count = 64;
+      request.ranks = 4;
+      request.type = type;
+      Plan plan = propose_one(topology, request, strategy);
+      plan.sum_order = order;
+      const Report report = verify(plan);
+      INFO(print(report));
+      CHECK(report.proved() == is_right);
+    }
 }
 
 // Each rank chooses for itself, and all must choose the same plan.

@@ -33,6 +33,7 @@ struct ReduceCase {
   std::uint64_t skew;  // bytes off alignment
   bool finish;
   int alias;  // index of the source that is dst; -1 = none
+  SumOrder order = SumOrder::rank_order;
 };
 
 // Without a level, runs the reference.
@@ -55,10 +56,10 @@ Bytes run_case(const ReduceCase& one, std::uint64_t seed, std::optional<ReduceLe
                                  : const_cast<std::byte*>(static_cast<const std::byte*>(
                                        srcs[static_cast<std::size_t>(one.alias)]));
   if (!level)
-    reduce_reference(one.type, one.op, dst, srcs, one.count, 7, one.finish, scales);
+    reduce_reference(one.type, one.op, dst, srcs, one.count, 7, one.finish, scales, one.order);
   else
     reduce_cpu_at(*level, one.type, one.op, dst, srcs.data(), one.sources, one.count, 7, one.finish,
-                  scales.data());
+                  scales.data(), one.order);
   if (one.alias < 0)  // bytes outside the region are unchanged
     for (std::uint64_t i = bytes + one.skew; i < own.size(); ++i)
       if (own[i] != std::byte{0x5a}) return {};
@@ -72,7 +73,7 @@ void check_case(const ReduceCase& one, std::uint64_t seed) {
     if (!same)
       MESSAGE("differs: ", name_of(level), " ", name_of(one.type), " ", name_of(one.op),
               " sources ", one.sources, " count ", one.count, " skew ", one.skew, " finish ",
-              one.finish, " alias ", one.alias);
+              one.finish, " alias ", one.alias, " ", name_of(one.order));
     CHECK(same);
   }
 }
@@ -133,6 +134,58 @@ TEST_CASE("reduce_cpu equals the plain loops, bit for bit") {
           ++seed;
         }
     }
+}
+
+TEST_CASE("reduce_cpu in trees equals the plain loops, bit for bit") {
+  std::uint64_t seed = 1;
+  for (const DataType type : types())
+    for (const ReduceOp op : ops()) {
+      if (!allowed(type, op)) continue;
+      for (const SumOrder order : {SumOrder::tree, SumOrder::tree_rounded})
+        for (const int sources : {1, 2, 4, 8, 16, 64})
+          for (const std::uint64_t count : {1, 31, 513, 1100}) {
+            const std::uint64_t skew = seed % 3 == 0 ? 0 : seed % 17;
+            const int alias = seed % 2 == 0 ? -1 : static_cast<int>(seed) % sources;
+            if (plait_test::sampled(seed))
+              check_case({type, op, sources, count, skew, seed % 5 != 0, alias, order}, seed);
+            ++seed;
+          }
+    }
+}
+
+// Sums by hand: 1 and seven elements of half a unit of bf16 next to 1. Rank order and trees that
+// round once keep the small ones; a tree that rounds each sum keeps the sums of several.
+TEST_CASE("reduce_cpu: trees sum in pairs, and round at the end or at each sum") {
+  const std::uint16_t one = 0x3f80, half_unit = 0x3b80;  // 1, 2^-8; the unit at 1 is 2^-7
+  const std::uint16_t elements[] = {one,       half_unit, half_unit, half_unit,
+                                    half_unit, half_unit, half_unit, half_unit};
+  std::vector<const void*> srcs;
+  for (const std::uint16_t& element : elements) srcs.push_back(&element);
+  const auto sum = [&](SumOrder order, int sources) {
+    std::uint16_t found = 0, wanted = 0;
+    reduce_cpu(DataType::bf16, ReduceOp::sum, &found, srcs.data(), sources, 1, sources, true,
+               nullptr, order);
+    reduce_reference(DataType::bf16, ReduceOp::sum, &wanted, {srcs.begin(), srcs.begin() + sources},
+                     1, sources, true, {}, order);
+    CHECK(found == wanted);
+    return found;
+  };
+  CHECK(sum(SumOrder::tree, 4) == 0x3f82);          // 1 + 3/256, to even
+  CHECK(sum(SumOrder::tree_rounded, 4) == 0x3f81);  // (1 + 1/256 -> 1) + 2/256
+  CHECK(sum(SumOrder::tree, 8) == 0x3f84);          // 1 + 7/256
+  CHECK(sum(SumOrder::tree_rounded, 8) == 0x3f83);  // (1 + 2/256) + 4/256
+
+  // In fp32 the order alone shows: 2^24 + 1 + 1 + 1 is 2^24 in turn, and 2^24 + 2 in pairs.
+  const float big[] = {16777216.0f, 1.0f, 1.0f, 1.0f};
+  const void* from[] = {&big[0], &big[1], &big[2], &big[3]};
+  float found = 0;
+  reduce_cpu(DataType::fp32, ReduceOp::sum, &found, from, 4, 1, 4, true, nullptr);
+  CHECK(found == 16777216.0f);
+  reduce_cpu(DataType::fp32, ReduceOp::sum, &found, from, 4, 1, 4, true, nullptr, SumOrder::tree);
+  CHECK(found == 16777218.0f);
+  CHECK_THROWS_AS(reduce_cpu(DataType::fp32, ReduceOp::sum, &found, from, 3, 1, 3, true, nullptr,
+                             SumOrder::tree),
+                  Error);
 }
 
 TEST_CASE("reduce_cpu: every length up to several groups") {

@@ -298,6 +298,13 @@ TEST_CASE("contract: wrong, missing, doubled and misplaced contributions") {
   plan = three();
   op(plan, 0, OpKind::reduce).finish = false;
   expect(plan, "contract", 1, "not marked finish");
+  plan = direct(Collective::all_reduce, 4, 64);
+  plan.sum_order = SumOrder::tree;
+  std::swap(op(plan, 0, OpKind::reduce).srcs[1], op(plan, 0, OpKind::reduce).srcs[2]);
+  expect(plan, "contract", 1, "found 0+2+1+3 where the order tree is ((0+1)+(2+3))+...");
+  plan = three();
+  plan.sum_order = SumOrder::tree_rounded;
+  expect(plan, "bounds", 3, "wanted a power of two of sources to sum in pairs, found 3");
   plan = three();
   drop(plan, 0, OpKind::copy);
   expect(plan, "contract", 1, "which no op has written");

@@ -27,6 +27,21 @@ TEST_CASE("a report has the orders of summation") {
   CHECK(report.ops > 0);
 }
 
+TEST_CASE("an op over a power of two of ranks is a tree, in both kinds and of every type") {
+  for (const SumOrder order : {SumOrder::tree, SumOrder::tree_rounded})
+    for (const int ranks : {1, 2, 4, 8, 16})
+      for (const DataType type : {DataType::fp32, DataType::bf16, DataType::int32}) {
+        Plan plan = direct(Collective::all_reduce, ranks, 64);
+        plan.request.type = type;
+        if (type == DataType::bf16) plan.request.count *= 2;
+        plan.sum_order = order;
+        const Report report = verify(plan);
+        INFO(print(report));
+        CHECK(report.proved());
+        CHECK(plan_from_json(to_json(plan)) == plan);
+      }
+}
+
 TEST_CASE("a report goes through JSON unchanged") {
   Plan plan = direct(Collective::all_reduce, 3, 10);
   CHECK(report_from_json(to_json(verify(plan))) == verify(plan));

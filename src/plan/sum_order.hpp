@@ -1,0 +1,18 @@
+// Orders of summation that callers demand, and the plans that keep them. The ops of a plan in rank
+// order are those of a tree too: each then sums its sources in pairs.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "plait/plan.hpp"
+
+namespace plait {
+
+/// Returns why sums of a request cannot take an order; empty = they can. A tree wants a power of
+/// two of ranks.
+std::string why_not_order(const Request& request, SumOrder order);
+/// Returns the plan with its sums in `order`, or nothing if its ops cannot sum so. A plan in rank
+/// order becomes a tree if each sum is a single op over all ranks.
+std::optional<Plan> in_order(Plan plan, SumOrder order);
+
+}  // namespace plait
