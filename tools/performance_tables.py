@@ -143,7 +143,7 @@ def beside_nccl() -> str:
         for (collective, kind, count), (ours, theirs) in calls_of(file).items():
             if (collective, kind) == ("all_reduce", "fp32"):
                 gpus = read(file)[0]["gpus"]
-                times = f"{ours},{theirs},{engines[count]}"
+                times = f'{ours},{theirs},"{engines[count]}"'  # with commas of its own
                 said = f"{named} beside {library[0]} on {date[1]}"
                 lines.append(f"{model},{gpus},{count},{times},{file},{said}")
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import plait
 from plait.bench.sizes import request_for
-from plait.outputs import human_bytes, load_pyplot, save
+from plait.outputs import human_bytes, load_pyplot, save, time_text
 from plait.plan_size import require_memory
 from plait.ways import Way, Ways, of_call
 
@@ -71,6 +71,7 @@ class BySize:
                 "ways": [
                     {
                         "name": line_name(way),
+                        "kind": way.kind,
                         "label": way.label,
                         "predicted_us": way.us or None,
                         "busbw_gb_per_s": way.busbw or None,
@@ -85,7 +86,7 @@ class BySize:
 
 
 def line_name(way: Way) -> str:
-    return f"{'engine ' if way.is_engine else ''}{way.name}"
+    return f"{way.kind} {way.name}"
 
 
 def _last(points: dict[int, Way]) -> float:
@@ -214,4 +215,6 @@ def table_rows(found: BySize) -> tuple[Sequence[str], list[Sequence[str]]]:
 
 
 def _short(us: float) -> str:
+    if us >= 1e5:
+        return time_text(us)
     return f"{us:.1f}" if us < 100 else f"{us:.0f}"

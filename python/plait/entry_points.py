@@ -15,6 +15,7 @@ import plait
 from plait import _core, run
 from plait.bench.sizes import REDUCTIONS
 from plait.outputs import human_bytes
+from plait.what_runs import Runs
 
 MESSAGES = ("send_recv", "copy")
 MOST_ON_NODE, MOST_RANKS = _core.MOST_RANKS, 64
@@ -88,6 +89,25 @@ def under_nccl(machine: plait.Topology, request: plait.Request) -> str:
         return str(found.other)
     by = f", as {file} says" if found.engine.choice.by == "table" else ""
     return f"engine {found.engine.plan.label}, predicted {found.engine.predicted_us:.2f} us{by}"
+
+
+def served_by(said: str) -> str:
+    """Returns who serves a call of which under_nccl() or under_mpi() says `said`: "plait",
+    "library" or "error"; empty = there is no such call."""
+    if not said or said.startswith("an error"):
+        return "error" if said else ""
+    return "library" if said.startswith("left to ") else "plait"
+
+
+def of_call(machine: plait.Topology, request: plait.Request, runs: Runs) -> dict[str, str]:
+    """Returns what serves the call under NCCL and MPI. A named strategy is of plait's own calls."""
+    if runs.by in ("caller", "file"):
+        return {}
+    doors = {
+        "plait run": under_nccl(machine, request),
+        "under MPI": under_mpi(machine, request),
+    }
+    return {door: said for door, said in doors.items() if said}
 
 
 def _nodes(machine: plait.Topology, request: plait.Request) -> list[int]:

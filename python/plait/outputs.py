@@ -95,8 +95,10 @@ def write_csv(
 
 
 def time_text(us: float) -> str:
-    """Returns text: '4.94 us', and from a second on '2.45 s'."""
-    return f"{us / 1e6:.2f} s" if us >= 1e6 else f"{us:.2f} us"
+    """Returns text: '4.94 us', '409.88 us', '61.2 ms' or '2.45 s'."""
+    if us >= 999.5e3:
+        return f"{us / 1e6:.2f} s"
+    return f"{us / 1e3:.1f} ms" if us >= 1e4 else f"{us:.2f} us"
 
 
 def provenance(topology: plait.Topology) -> dict[str, Any]:

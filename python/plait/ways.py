@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import plait
 from plait import _core, what_runs
@@ -13,6 +14,14 @@ from plait.bench import engines
 from plait.bench.sizes import bandwidth
 
 MAY, NAMED, SIMULATED, SHARED = "may run", "by name", "simulated", "plait.copy"
+BY_WHOSE_WORD = {
+    "caller": "as asked for",
+    "environment": "as PLAIT_ALGO names it",
+    "file": "as the file has it",
+    "table": "as this machine's tuning table says",
+    "built in": "as measured on HGX H200, where no tuning table or sm_budget says otherwise",
+    "simulated": "fastest by simulation",
+}
 
 
 @dataclass(frozen=True)
@@ -30,14 +39,35 @@ class Way:
     is_engine: bool = False
     runs: bool = False
 
+    @property
+    def kind(self) -> str:
+        """Engines and strategies share some names."""
+        return "engine" if self.is_engine else "strategy"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "label": self.label,
+            "predicted_us": self.us or None,
+            "busbw_gb_per_s": self.busbw or None,
+            "ops": self.ops,
+            "sum_order": self.sum_order,
+            "calls": self.may,
+            "bound_by": self.bound_by or None,
+            "runs": self.runs,
+        }
+
 
 @dataclass(frozen=True)
 class Ways:
-    """What runs, and all ways, fastest first; ways without a time come last."""
+    """What runs, and all ways, fastest first; ways without a time come last. refusals: strategies
+    with the reason; engines_refused: the same of engines, on GPUs with kernels."""
 
     runs: what_runs.Runs
     rows: list[Way]
     refusals: list[tuple[str, str]]
+    engines_refused: list[tuple[str, str]]
 
     @property
     def running(self) -> Way:
@@ -138,7 +168,9 @@ def of_call(
             if engine.predicted_us and engine.engine != running.name
         ]
     rows.sort(key=lambda way: (not way.us, way.us))
-    return Ways(runs, rows, refusals)
+    has_kernels = _on_gpus(machine) and not runs.why_not
+    refused = plait.engine_refusals(request, machine) if has_kernels else []
+    return Ways(runs, rows, refusals, refused)
 
 
 def rule(machine: plait.Topology, runs: what_runs.Runs) -> str:
@@ -153,3 +185,9 @@ def rule(machine: plait.Topology, runs: what_runs.Runs) -> str:
     if request.collective == "all_reduce" and request.ranks == 2 and nodes == 1:
         return "as calls choose: as measured on two CPU ranks, not by simulation"
     return "as calls choose: on CPU ranks by the planner's estimate, not by simulation"
+
+
+def why(runs: what_runs.Runs, rule: str) -> str:
+    """Returns the reason of the choice."""
+    is_ranked = (runs.engine, runs.by) == (what_runs.LANES, "simulated")
+    return rule if is_ranked else BY_WHOSE_WORD[runs.by]

@@ -146,7 +146,8 @@ def test_plan_says_first_what_would_run(words, engine):
     assert sum("<- runs" in line for line in lines) == 1
     said = plan_json(*words, "-T", "hgx-h200")
     assert list(said) == [
-        *("engine", "tuning", "by", "predicted_us", "bytes_by_path", "proof", "plan")
+        *("engine", "tuning", "by", "predicted_us", "bytes_by_path", "proof", "plan"),
+        *("why", "doors", "nccl", "ways", "refused"),
     ]
     assert (said["engine"], said["by"]) == (engine, "built in") and said["predicted_us"] > 1
     assert said["proof"] == {"proved": True, "findings": []}

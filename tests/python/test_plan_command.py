@@ -16,11 +16,12 @@ from gpu_stand_ins import plait_command
 import plait
 from plait import _core, entry_points, machines, outputs, what_runs
 from plait.commands import plan
+from plait.evidence import beside_nccl
 
 
-def said(*words: str, columns: str = "80") -> str:
+def said(*words: str, columns: str = "80", command: str = "plan") -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "plait.cli", "plan", *words],
+        [sys.executable, "-m", "plait.cli", command, *words],
         capture_output=True,
         text=True,
         timeout=120,
@@ -28,6 +29,12 @@ def said(*words: str, columns: str = "80") -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def marked_row(text: str) -> str:
+    """Returns the row of what runs, or would run on GPUs with kernels."""
+    (row,) = [line for line in text.splitlines() if re.search("<- (runs|would run)", line)]
+    return row
 
 
 @pytest.mark.parametrize("machine", ["mist", "local-cpu"])
@@ -49,7 +56,7 @@ def test_cpu_ranks_run_plans_and_no_engine():
 
 def test_it_is_marked_and_shown():
     text = said("all_reduce", "-T", "mist", "--bytes", "64M")
-    (marked,) = [line for line in text.splitlines() if "<- runs" in line]
+    marked = marked_row(text)
     shown = next(line.split()[1] for line in text.splitlines() if line.startswith("  as "))
     assert shown in marked and "rank_order" in marked
 
@@ -67,8 +74,7 @@ def test_it_is_marked_and_shown():
 def test_over_nodes_no_plan_is_marked_that_nothing_runs(nodes, size, wanted):
     text = said("all_reduce", "-T", nodes, "--bytes", size)
     assert f"  as         {wanted}" in text
-    (marked,) = [line for line in text.splitlines() if "<- runs" in line]
-    assert wanted in marked
+    assert wanted in marked_row(text)
     assert ("as calls choose over nodes" in text) == (nodes != "mist")
 
 
@@ -86,8 +92,8 @@ def test_what_runs_by_lanes_has_a_row_and_the_rule_that_chose_it(machine, ranks,
         text = said(collective, "-T", machine, "-g", ranks, "-b", size)
         (runs,) = [line for line in text.splitlines() if line.startswith("  runs")]
         shown = next(line.split()[1] for line in text.splitlines() if line.startswith("  as "))
-        (marked,) = [line for line in text.splitlines() if "<- runs" in line]
-        assert f"{shown}  <- runs" in marked
+        mark = "<- would run" if machine == "mist" else "<- runs"
+        assert f"strategy {shown}  {mark}" in marked_row(text)
         rows = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
         times = [float(row[1]) for row in rows if row[1] != "-"]
         assert times == sorted(times)
@@ -97,10 +103,51 @@ def test_what_runs_by_lanes_has_a_row_and_the_rule_that_chose_it(machine, ranks,
 
 def test_where_gpus_run_none_of_it_the_plan_says_so():
     text = said("all_reduce", "-T", "mist")
-    assert "no such GPU runs it" in text and "compute capability 7.0" in text
+    (runs,) = [line for line in text.splitlines() if line.startswith("  runs")]
+    assert "nothing of plait, since" in runs and "compute capability 7.0" in runs
     assert "why_not" in json.loads(said("all_reduce", "-T", "mist", "--json"))
-    assert "no such GPU" not in said("all_reduce", "-T", "narval")
+    for words in (("-b", "1M"), ("-b", "1M", "-e", "4M")):
+        shown = said("all_reduce", "-T", "mist", *words, command="simulate")
+        assert "plait does not run on these GPUs" in shown and "compute capability 7.0" in shown
+        assert "  runs" not in shown
+    assert "nothing of plait" not in said("all_reduce", "-T", "narval")
     assert "1 rank of local-cpu" in said("all_reduce", "-T", "local-cpu", "-g", "1")
+
+
+def test_json_has_all_that_the_text_has():
+    words = ("all_reduce", "-T", "hgx-h200", "-b", "64M")
+    found, text = json.loads(said(*words, "--json")), said(*words, columns="200")
+    assert found["doors"]["plait run"]["served_by"] == "library"
+    for door, of in found["doors"].items():
+        assert f"  {door:<10} {of['text']}" in text
+    assert f"{found['nccl']['us']:.2f} us, measured on such GPUs" in text
+    assert found["nccl"]["plait_us"] > found["nccl"]["us"] > 100
+    rows = [line for line in text.splitlines() if line.strip()[:1].isdigit()]
+    assert len(rows) == len(found["ways"])
+    for line, way in zip(rows, found["ways"], strict=True):
+        assert f" {way['kind']} {way['label']} " in f"{line} "
+        assert ("<- runs" in line) == way["runs"]
+    (running,) = [way for way in found["ways"] if way["runs"]]
+    assert (running["kind"], running["name"]) == ("engine", found["engine"])
+    for one in found["refused"]:
+        assert f"not {one['kind']} {', '.join(one['names'])}: {one['why']}" in text
+    assert {one["kind"] for one in found["refused"]} == {"engine", "strategy"}
+    small = json.loads(said("all_reduce", "-T", "hgx-h200", "-b", "64K", "--json"))
+    assert small["doors"]["plait run"]["served_by"] == "plait"
+    assert json.loads(said("all_gather", "-T", "hgx-h200", "-b", "64K", "--json"))["nccl"] is None
+
+
+def test_recorded_rows_keep_engines_with_several_parameters():
+    machine = plait.load_topology("hgx-h200")
+    rows = beside_nccl.recorded(machine, 8).values()
+    assert any("," in row.engine for row in rows)
+    assert all("NCCL" in row.source and row.source.endswith(".csv)") for row in rows)
+
+
+def test_times_of_a_second_have_the_units_of_seconds():
+    text = said("all_reduce", "-T", "mist", "-b", "16G", columns="200")
+    assert re.search(r"predicted  \d{3}\.\d ms", text)
+    assert re.match(r" *1  +\d{3}\.\d\d ms ", marked_row(text))
 
 
 def doors(machine: str, *words: str) -> tuple[str, str]:

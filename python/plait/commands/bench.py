@@ -185,6 +185,7 @@ def _requested(
         plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
         for name in types.split(",")
     ]
+    bench_sizes.check_op(named[0])
     if counts:
         bench_sizes.counts_for(counts, named[0].collective, 0, ranks)
     return {

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import plait
-from plait import engine_names, entry_points, outputs, what_runs
+from plait import engine_names, entry_points, nccl_times, outputs, what_runs
 from plait import ways as all_ways
 from plait.bench import engines, sizes
 from plait.commands import ranking
@@ -38,14 +38,6 @@ from plait.plan_files import is_plan_file, load_plan, machine_of
 from plait.plan_size import require_memory
 
 WAY = "an engine or a strategy such as direct:pieces=2,throttle=1"
-BY_WHOSE_WORD = {
-    "caller": "as asked for",
-    "environment": "as PLAIT_ALGO names it",
-    "file": "as the file has it",
-    "table": "as this machine's tuning table says",
-    "built in": "as measured on HGX H200, where no tuning table or sm_budget says otherwise",
-    "simulated": "fastest by simulation",
-}
 
 
 def usual_ranks(topology: plait.Topology) -> int:
@@ -113,12 +105,13 @@ def plan(
     runs = _what_runs(machine, request, asked, plans, refusals)
     if asked and not strategy:
         runs = replace(runs, by="environment")
-    if as_json:
-        out.print(json.dumps(runs.as_json()), markup=False)
-        return
     rule = all_ways.rule(machine, runs)
+    ways = all_ways.of_call(machine, request, runs, (plans, refusals))
+    if as_json:
+        out.print(json.dumps(ranking.as_json(machine, request, ways, rule)), markup=False)
+        return
     proved = _print_runs(machine, request, runs, ops, rule)
-    ranking.show(all_ways.of_call(machine, request, runs, (plans, refusals)), rule)
+    ranking.show(ways, rule)
     if not proved:
         raise typer.Exit(1)
 
@@ -231,26 +224,30 @@ def _print_runs(
     ranks = f"{request.ranks} rank{'s' if request.ranks > 1 else ''} of {machine.name}"
     out.print(f"{sizes.kind_of(request)} of {size} {request.type} on {ranks}:", markup=False)
     what = f"engine {runs.engine}" if runs.engine != what_runs.LANES else "by lanes"
-    whose = BY_WHOSE_WORD[runs.by]
-    if (runs.engine, runs.by) == (what_runs.LANES, "simulated"):
-        whose = rule
+    what = f"{what}, {all_ways.why(runs, rule)}"
     in_graph = ", in a graph" if any(one.kind == "gpu" for one in machine.devices) else ""
     busbw = sizes.bandwidth(request, runs.predicted_us / 1e6)["busbw"]
     lines = {
-        "runs": f"{what}, {whose}",
-        "as": plan.label,
+        "runs": what,
+        "as": f"{plan.label}",
         "predicted": f"{outputs.time_text(runs.predicted_us)}, {busbw:.1f} GB/s busbw{in_graph}",
         "proof": _proof_text(runs),
     }
+    if runs.why_not:
+        lines["runs"] = f"nothing of plait, since {runs.why_not}; simulated: {what}"
     if runs.eagerly:
         way = engines.variant_of(runs.eagerly["engine"], runs.eagerly["tuning"])
         lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"
-    if runs.by not in ("caller", "file"):
-        by_nccl = entry_points.under_nccl(machine, request)
-        doors = {"plait run": by_nccl, "under MPI": entry_points.under_mpi(machine, request)}
-        lines |= {door: said for door, said in doors.items() if said}
-    if runs.why_not:
-        lines["but"] = f"no such GPU runs it, so time is the simulator's alone: {runs.why_not}"
+    doors = entry_points.of_call(machine, request, runs)
+    lines |= doors
+    if entry_points.served_by(doors.get("plait run", "")) == "library" and not runs.why_not:
+        lines["plait run"] += "; the lines above are of plait's own calls (plait.init(), torch, C)"
+    if doors and (measured := nccl_times.of_call(machine, request)):
+        times = measured.times
+        lines["NCCL"] = (
+            f"{outputs.time_text(times.nccl_us)}, {measured.kind}, where plait took "
+            f"{outputs.time_text(times.plait_us)} ({times.engine}; {times.source})"
+        )
     for name, said in lines.items():
         out.print(f"  {name:<10} {said}", markup=False)
     out.print(str(plan) if ops else "", markup=False, end="")

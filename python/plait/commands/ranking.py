@@ -1,14 +1,20 @@
-"""Second half of `plait plan`: all ways of a call, engines and plans by lanes, fastest first.
+"""Second half of `plait plan`: all ways of a call, engines and strategies' plans by lanes.
 
-What runs is always a row, and marked.
+The fastest comes first. What runs is always a row, and marked. Engines and strategies share some
+names, so each name comes with its kind.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import plait
+from plait import entry_points, nccl_times
 from plait.commands.console import out, table
 from plait.ways import NAMED, SHARED, SIMULATED, Way, Ways
+from plait.ways import why as why_chosen
 
-MARK = "  <- runs"
+RUNS, WOULD_RUN = "  <- runs", "  <- would run"  # on GPUs without kernels
 MEANS = {
     NAMED: "runs with -s, strategy= or PLAIT_ALGO alone: it adds in another order than the ranks', "
     "or no call over nodes chooses it",
@@ -27,22 +33,33 @@ def show(ways: Ways, rule: str) -> None:
     shown.box, shown.pad_edge = None, False
     for column in shown.columns:
         column.no_wrap = True
+    unit, mark = _unit(ways), WOULD_RUN if ways.runs.why_not else RUNS
     for number, way in enumerate(ways.rows, 1):
-        shown.add_row(str(number), *_cells(way))
+        shown.add_row(str(number), *_cells(way, unit, mark))
     out.print(shown, soft_wrap=False, crop=False, no_wrap=True, overflow="ignore")
     for may, meaning in MEANS.items():
         if any(way.may == may for way in ways.rows):
             out.print(f"{may}: {meaning}", markup=False)
     if ways.running.us > 1.05 * ways.best.us:
         out.print(_why_faster_rows_wait(ways, rule), markup=False)
-    for reason, names in _by_reason(ways.refusals).items():
-        out.print(f"not {', '.join(names)}: {reason}", markup=False)
+    for kinds, refused in (("engine", ways.engines_refused), ("strategy", ways.refusals)):
+        for reason, names in by_reason(refused).items():
+            out.print(f"not {kinds} {', '.join(names)}: {reason}", markup=False)
 
 
-def _cells(way: Way) -> tuple[str, ...]:
-    name = f"{'engine ' if way.is_engine else ''}{way.label}{MARK if way.runs else ''}"
-    time_us, busbw = (f"{way.us:.1f} us", f"{way.busbw:.1f}") if way.us else ("-", "-")
-    return time_us, busbw, str(way.ops), way.sum_order, way.may, way.bound_by or "-", name
+def _unit(ways: Ways) -> tuple[float, str]:
+    """Returns one unit for all times: us, ms or s in us, and its name. By the fastest way."""
+    least = min((way.us for way in ways.rows if way.us), default=0.0)
+    return (1.0, "us") if least < 1e4 else (1e3, "ms") if least < 1e6 else (1e6, "s")
+
+
+def _cells(way: Way, unit: tuple[float, str], mark: str) -> tuple[str, ...]:
+    name = f"{way.kind} {way.label}{mark if way.runs else ''}"
+    size, of = unit
+    digits = 1 if of == "us" else 2
+    took = f"{way.us / size:.{digits}f} {of}" if way.us else "-"
+    busbw = f"{way.busbw:.1f}" if way.us else "-"
+    return took, busbw, str(way.ops), way.sum_order, way.may, way.bound_by or "-", name
 
 
 def _why_faster_rows_wait(ways: Ways, rule: str) -> str:
@@ -58,10 +75,32 @@ def _why_faster_rows_wait(ways: Ways, rule: str) -> str:
     return f"{faster}; {whose} decide, not predictions"
 
 
-def _by_reason(refusals: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Returns the strategies of each reason; those of other collectives share one."""
+def by_reason(refusals: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Returns the names of each reason; those of other collectives share one."""
     names: dict[str, list[str]] = {}
     for name, reason in refusals:
-        short = "other collectives" if reason.startswith("does ") else reason
+        is_other = reason.startswith(("does ", "it does not serve "))
+        short = "other collectives" if is_other else reason
         names.setdefault(short.removeprefix("unsupported: "), []).append(name)
     return names
+
+
+def as_json(
+    machine: plait.Topology, request: plait.Request, ways: Ways, rule: str
+) -> dict[str, Any]:
+    """Returns the keys of docs/devices_reference.md."""
+    measured = nccl_times.of_call(machine, request)
+    return ways.runs.as_json() | {
+        "why": why_chosen(ways.runs, rule),
+        "doors": {
+            name: {"served_by": entry_points.served_by(said), "text": said}
+            for name, said in entry_points.of_call(machine, request, ways.runs).items()
+        },
+        "nccl": measured.as_json() if measured else None,
+        "ways": [way.as_json() for way in ways.rows],
+        "refused": [
+            {"kind": kind, "names": names, "why": reason}
+            for kind, refused in (("engine", ways.engines_refused), ("strategy", ways.refusals))
+            for reason, names in by_reason(refused).items()
+        ],
+    }

@@ -3,23 +3,21 @@ or by recorded rows of such GPUs, else predicted, else unknown."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import plait
 from plait import entry_points
-from plait.bench.sizes import parse_bytes, request_for
+from plait.bench.sizes import request_for
 from plait.by_size import BySize
 from plait.commands.report_html import bar, code, figure, in_words, table, text, time_text
 from plait.evidence.beside_nccl import Beside, predicted_us, recorded, recorded_ranks
+from plait.nccl_times import ALIKE, HERE, tuned
 from plait.outputs import human_bytes
 from plait.ways import nodes_of
 
-HERE, ALIKE, PREDICTED = "measured here", "measured on such GPUs", "predicted"
+PREDICTED = "predicted"
 LEVEL = 0.05  # a ratio this near to 1 counts as equal
 
 
@@ -84,29 +82,6 @@ def _best_known(found: BySize) -> tuple[str, dict[int, Beside]]:
         return ALIKE, {size: row for size, row in alike.items() if size in found.ways}
     predicted = _predicted(found)
     return (PREDICTED, predicted) if predicted else ("", {})
-
-
-def tuned(machine: plait.Topology, request: plait.Request) -> dict[int, Beside]:
-    """Returns the figures of this machine's table beside NCCL, at the largest message of each
-    row."""
-    file = entry_points.table_beside_nccl(machine, request)
-    try:
-        content = json.loads(Path(file).read_text()) if file else {}
-    except (OSError, ValueError):
-        return {}  # no table, or an unreadable table
-    source = f"{file} (NCCL {content.get('nccl', '')}, {content.get('date', '')[:10]})"
-    found: dict[int, Beside] = {}
-    for row in content.get("rows", []):
-        if _is_compared(row, request.ranks):
-            size = 1 << (parse_bytes(row.get("upto_bytes", "1G")).bit_length() - 1)
-            found.setdefault(size, Beside(row["us"], row["nccl_us"], row["engine"], source))
-    return dict(sorted(found.items()))
-
-
-def _is_compared(row: Mapping[str, Any], ranks: int) -> bool:
-    fits = row.get("from_ranks", 2) <= ranks <= row.get("upto_ranks", 0)
-    timed = row.get("nccl_us", 0) > 0 and row.get("us", 0) > 0
-    return fits and timed and (row.get("collective"), row.get("type")) == ("all_reduce", "fp32")
 
 
 def _predicted(found: BySize) -> dict[int, Beside]:

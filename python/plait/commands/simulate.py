@@ -31,7 +31,7 @@ from plait.commands.console import (
 )
 from plait.commands.console import machine as asked_machine
 from plait.commands.plan import plan_asked_for, proved_plan, request_of, usual_ranks
-from plait.commands.report_html import figure
+from plait.commands.report_html import figure, time_text
 from plait.plan_files import is_plan_file, machine_of
 
 
@@ -99,7 +99,16 @@ def simulate(
         shown = plan_asked_for(machine, request, strategy, *plait.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
     _write(timeline, shown, trace, plot, lanes)
-    out.print(timeline.to_json() if as_json else str(timeline), markup=False)
+    if as_json:
+        out.print(timeline.to_json(), markup=False)
+        return
+    out.print(str(timeline), markup=False)
+    if why_not := plait._core.why_no_plans(machine, shown.request):
+        out.print(_no_kernels(why_not), markup=False)
+
+
+def _no_kernels(why_not: str) -> str:
+    return f"plait does not run on these GPUs: {why_not}. Times are the simulator's alone."
 
 
 def _write(timeline: plait.Timeline, shown: plait.Plan, trace: str, plot: str, lanes: bool) -> None:
@@ -146,17 +155,22 @@ def _over_sizes(
         out.print(json.dumps(found.as_json()), markup=False)
         return
     out.print(f"{sizes.kind_of(named)}, {ranks} ranks of {machine.name}, predicted:", markup=False)
-    shown = table("size", "runs", ">us", ">busbw GB/s", "fastest of all", ">us")
+    why_not = next(iter(found.ways.values())).runs.why_not
+    if why_not:
+        out.print(_no_kernels(why_not), markup=False)
+    runs_or_would = "would run" if why_not else "runs"
+    shown = table("size", runs_or_would, ">time", ">busbw GB/s", "fastest of all", ">time")
     for size, of_size in found.ways.items():
         runs, best = of_size.running, by_size.fastest(of_size)
         names = (by_size.line_name(runs), by_size.line_name(best))
-        more = ("", "") if best == runs else (f"{names[1]}, {best.may}", f"{best.us:.1f}")
-        cells = (outputs.human_bytes(size), names[0], f"{runs.us:.1f}", figure(runs.busbw))
+        more = ("", "") if best == runs else (f"{names[1]}, {best.may}", time_text(best.us))
+        cells = (outputs.human_bytes(size), names[0], time_text(runs.us), figure(runs.busbw))
         shown.add_row(*cells, *more)
     out.print(shown)
     head, rows = by_size.table_rows(found)
     every = table(
-        *head, title="engines and strategies, each at its best parameters, us; *: what runs"
+        *head,
+        title=f"engines and strategies, each at its best parameters, us; *: what {runs_or_would}",
     )
     every.box, every.pad_edge = None, False
     for column in every.columns:
