@@ -39,8 +39,9 @@ constexpr double kSendBaseNs = 14 * kUs;  // grouped sends: a Simple hop
 struct LibraryAlgorithm {
   std::string name;
   double fixed_ns = 0.0;
-  double bytes = 0.0;    // that each member sends, if all send the same
-  double between = 1.0;  // share of `bytes` that a node sends to the next node
+  double bytes = 0.0;      // that each member sends, if all send the same
+  double between = 1.0;    // share of `bytes` that a node sends to the next node
+  bool both_ways = false;  // whether a member sends that much to each neighbour in the node
 };
 
 class Pricer {
@@ -63,8 +64,7 @@ class Pricer {
     best.alone_ns = std::numeric_limits<double>::infinity();
     for (const LibraryAlgorithm& algorithm :
          call_.library == Library::nccl ? of_nccl() : of_mpi()) {
-      LibraryPrice one{algorithm.name, algorithm.fixed_ns,
-                       sendings(algorithm.bytes, algorithm.between), 0.0};
+      LibraryPrice one{algorithm.name, algorithm.fixed_ns, sendings(algorithm), 0.0};
       one.alone_ns = one.fixed_ns + flow_ns(one.sendings);
       if (one.alone_ns < best.alone_ns) best = std::move(one);
     }
@@ -113,10 +113,11 @@ class Pricer {
       if (!both) continue;
       const double tree_ns =
           p.tree_base_ns + 2 * ((n / nodes - 1) * p.tree_hop_ns + std::log2(nodes) * p.tree_net_ns);
-      // Two trees of half the message each: a link in a node carries both, up or down. A node sends
-      // to a parent and two children; two nodes send to each other.
+      // Two trees of half the message each, chains in a node: a member sends both halves up to one
+      // neighbour and down to the other. A node sends to a parent and two children; two nodes send
+      // to each other.
       algorithms.push_back({std::string("tree ") + p.name, tree_ns,
-                            size_ / (p.efficiency * kTreeEfficiency), nodes > 2 ? 2.0 : 1.0});
+                            size_ / (p.efficiency * kTreeEfficiency), nodes > 2 ? 2.0 : 1.0, true});
     }
     const bool has_pat =
         n == nodes && (what == Collective::all_gather || what == Collective::reduce_scatter);
@@ -148,7 +149,8 @@ class Pricer {
          call_ns + doublings() * (step_ns + hop_ns) + (n - 1) / n * summed_ns, ring_bytes()}};
   }
 
-  std::vector<Sending> sendings(double bytes, double between) const {
+  std::vector<Sending> sendings(const LibraryAlgorithm& algorithm) const {
+    const double bytes = algorithm.bytes;
     std::vector<Sending> made;
     const int n = members(), root = request_.root;
     const Collective what = request_.collective;
@@ -160,19 +162,21 @@ class Pricer {
       if (what == Collective::all_to_all)
         for (int other = 0; other < n; ++other)
           if (other != member) made.push_back({member, other, size_ * bytes / ring_bytes()});
-      if (!is_rooted_star() && what != Collective::all_to_all)
-        go_round(made, member, bytes, between);
+      if (!is_rooted_star() && what != Collective::all_to_all) go_round(made, member, algorithm);
     }
     return made;
   }
 
   /// Adds a member's sends to the next member of the node, and to the counterpart in the next node.
-  void go_round(std::vector<Sending>& made, int member, double bytes, double between) const {
+  void go_round(std::vector<Sending>& made, int member, const LibraryAlgorithm& algorithm) const {
+    const double bytes = algorithm.bytes;
     auto here = nodes_.find(node_of(member));
     const std::vector<int>& mine = here->second;
     const auto place =
         static_cast<std::size_t>(std::find(mine.begin(), mine.end(), member) - mine.begin());
     if (mine.size() > 1) made.push_back({member, mine[(place + 1) % mine.size()], bytes});
+    if (mine.size() > 2 && algorithm.both_ways)
+      made.push_back({member, mine[(place + mine.size() - 1) % mine.size()], bytes});
     if (nodes_.size() < 2) return;
     const std::vector<int>& others = (++here == nodes_.end() ? nodes_.begin() : here)->second;
     // A broadcast's bytes do not come back to the root's node, and a reduction's do not leave it.
@@ -181,7 +185,7 @@ class Pricer {
     if (what == Collective::broadcast && node_of(others.front()) == home) return;
     if (what == Collective::reduce && node_of(member) == home) return;
     made.push_back({member, others[place % others.size()],
-                    between * bytes / static_cast<double>(mine.size())});
+                    algorithm.between * bytes / static_cast<double>(mine.size())});
   }
 
   double flow_ns(const std::vector<Sending>& sendings) const {
