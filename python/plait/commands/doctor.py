@@ -32,6 +32,7 @@ from plait.commands.run import program
 DRIVER = "libcuda.so.1"
 NCCL_CONF = Path("/etc/nccl.conf")
 SMI_S = 30.0  # nvidia-smi blocks for ever on a hanging driver
+VARIABLES = "PLAIT_* variables"  # name of the check
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def _topology() -> Check:
 def _variables() -> Check:
     """Makes a communicator of a single rank to read the variables. Topology and masks are checked
     by _topology()."""
-    what = "PLAIT_* variables"
+    what = VARIABLES
     try:
         settings.check()
         settings.check_algo()
@@ -485,7 +486,8 @@ def doctor(
         is_first = between.is_first()
     except plait.Error as error:
         is_launched, is_first = False, True
-        checks.append(Check("launcher", "broken", str(error), "docs/start.md"))
+        if not any(check.what == VARIABLES and check.state == "broken" for check in checks):
+            checks.append(Check("launcher", "broken", str(error), "docs/start.md"))
     if is_launched:
         checks += examine_nodes()
         if not is_first:

@@ -58,6 +58,11 @@ def request_of(
     counts: str = "",
 ) -> plait.Request:
     ranks = ranks or usual_ranks(topology)
+    if ranks > entry_points.MOST_RANKS:
+        raise plait.UnsupportedError(
+            f"{topology.name}: wanted 1 to {entry_points.MOST_RANKS} ranks, found {ranks}; name "
+            "fewer nodes, or --ranks"
+        )
     # A request of 0 elements turns a bad name into plait's error before any arithmetic.
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
     sizes.check_op(named)
