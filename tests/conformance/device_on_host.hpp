@@ -101,6 +101,27 @@ class BlockShared {
 };
 inline thread_local BlockShared* block_shared = nullptr;
 
+/// Stores of all ones by a rank to memory behind a bus: each lands as late as the memory model
+/// allows, at the rank's next fence of the system. Other stores land at once.
+class LateClears {
+ public:
+  void store(unsigned long long* word) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    late_.push_back(word);
+  }
+  void land() {
+    const std::lock_guard<std::mutex> hold(guard_);
+    for (unsigned long long* word : late_)
+      std::atomic_ref(*word).store(~0ull, std::memory_order_relaxed);
+    late_.clear();
+  }
+
+ private:
+  std::mutex guard_;
+  std::vector<unsigned long long*> late_;
+};
+inline thread_local LateClears* late_clears = nullptr;  ///< null: clears land at once
+
 /// A launch.
 struct Grid {
   unsigned blocks = 1, threads = 1;
@@ -160,17 +181,20 @@ inline int __ffsll(long long bits) {
   return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned long long>(bits)) + 1;
 }
 inline int __ffs(int bits) { return std::countr_zero(static_cast<unsigned>(bits)) + 1; }
-inline void __threadfence_system() {  // a fence that ThreadSanitizer understands
+inline void __threadfence() {  // a fence that ThreadSanitizer understands
   static std::atomic<unsigned> order{0};
   order.fetch_add(1);
+}
+inline void __threadfence_system() {
+  if (plait_test::late_clears != nullptr) plait_test::late_clears->land();
+  __threadfence();
 }
 /// A warp is the first team of its block.
 inline int __any_sync(unsigned, int mine) {
   return (*plait_test::team_barriers)[0]->any(mine != 0);
 }
 inline void __syncwarp() { (*plait_test::team_barriers)[0]->arrive_and_wait(); }
-inline void __threadfence() { __threadfence_system(); }
-inline void __threadfence_block() { __threadfence_system(); }
+inline void __threadfence_block() { __threadfence(); }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {
   return std::atomic_ref(*at).fetch_add(value);
 }

@@ -22,7 +22,7 @@ FILES = {
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
 SENTINEL_HERE = "is_word<kType>(packet.lo) && is_word<kType>(packet.hi)"
-HALF = "half = (number & 1) * args.half_bytes;"
+HALF = "half = part_of_call(args, number, args.half_bytes);"
 MISSING = "EscapedPacket::kMissing, EscapedPacket::kMissing"
 OWN_PACKET = "packet(args.rank, one.at)"
 SCATTER = "scatter_->enqueue({input, mine, buffers.scalars}, stream);"
@@ -35,7 +35,7 @@ FAULTS = [
         "fused",
         "halves of inboxes are not used by turns",
         HALF,
-        HALF.replace("number & 1", "{} ? 0 : number & 1"),
+        HALF.replace("number", "{} ? 0 : number"),
     ),
     (
         "fused",
@@ -209,7 +209,7 @@ FAULTS = [
         "escaped",
         "escaped: halves of inboxes are not used by turns",
         HALF,
-        HALF.replace("number & 1", "{} ? 0 : number & 1"),
+        HALF.replace("number", "{} ? 0 : number"),
     ),
     (
         "direct_ll",
@@ -448,8 +448,8 @@ FAULTS = [
     (
         "long_chain",
         "long_chain: halves of inboxes are not used by turns",
-        "((this->number + piece) & 1)",
-        "((this->number + ({} ? 0 : piece)) & 1)",
+        "this->number + piece,",
+        "this->number + ({} ? 0 : piece),",
     ),
     (
         "long_chain",
@@ -606,7 +606,10 @@ FAULTS = [
 ]
 
 # Functions that argument-dependent lookup would also find in the real kernels.
-RENAMED = ("number_of_call", "end_fused_call", "valid_units")
+RENAMED = (
+    *("number_of_call", "part_of_call", "fence_earlier_clears", "fence_clears"),
+    *("end_fused_call", "valid_units"),
+)
 
 
 def mutated(name: str) -> str:

@@ -71,17 +71,22 @@ void store_plain(Type* at, Type value) {
 inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char*>(at); }
 inline void wait_for_grid_before() {}
 inline void let_next_grid_start() {}
+inline void store_word(unsigned long long* at, unsigned long long word) {
+  if (word == ~0ull && plait_test::late_clears != nullptr)
+    return plait_test::late_clears->store(at);
+  std::atomic_ref(*at).store(word, std::memory_order_relaxed);
+}
 inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
   must_be_aligned(at, 16);
   auto* const words = static_cast<unsigned long long*>(at);
   const unsigned long long pair[2] = {lo, hi};
   plait_test::note(plait_test::Touch::store, at, pair, sizeof pair);
-  std::atomic_ref(words[1]).store(hi, std::memory_order_relaxed);
-  std::atomic_ref(words[0]).store(lo, std::memory_order_relaxed);
+  store_word(words + 1, hi);
+  store_word(words, lo);
 }
 inline void store_relaxed_64(void* at, unsigned long long word) {
   plait_test::note(plait_test::Touch::store, at, &word, sizeof word);
-  std::atomic_ref(*static_cast<unsigned long long*>(at)).store(word, std::memory_order_relaxed);
+  store_word(static_cast<unsigned long long*>(at), word);
 }
 inline unsigned long long load_relaxed_64(const void* at) {
   auto* const word = static_cast<unsigned long long*>(const_cast<void*>(at));

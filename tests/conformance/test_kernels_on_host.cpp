@@ -36,6 +36,7 @@ struct LlGpu {
   DeviceState state{};
   StopPage stop_page{};
   Buffer flag = buffer_of(2 * kHalfBytes), nan_sentinel = buffer_of(2 * kHalfBytes);
+  plait_test::LateClears late_clears;
 };
 
 enum class Kernel {
@@ -90,7 +91,8 @@ void fill_args(Kind& args, LlCall& call, std::vector<std::unique_ptr<LlGpu>>& de
   args.rank = static_cast<int>(rank);
   args.ranks = static_cast<int>(devices.size());
   args.op = static_cast<int>(call.request.op);
-  args.half_bytes = kHalfBytes;
+  args.behind_bus = plait_test::late_clears != nullptr ? 1 : 0;
+  args.half_bytes = args.behind_bus != 0 ? kHalfBytes / (kPartsBehindBus / 2) : kHalfBytes;
   args.ahead = call.ahead;
   const bool flag = call.kernel == Kernel::one_shot_flag || call.kernel == Kernel::two_shot_flag;
   for (std::size_t r = 0; r < devices.size(); ++r)
@@ -152,9 +154,9 @@ void run_any(LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::si
 }
 
 /// Runs every rank's threads through the calls in order; ranks synchronise only in kernels. Ranks
-/// in `missing` never come.
+/// in `missing` never come. behind_bus: clears of packets land late.
 void run_calls(std::vector<LlCall>& calls, std::vector<std::unique_ptr<LlGpu>>& devices,
-               double wait_s, int missing = -1) {
+               double wait_s, int missing = -1, bool behind_bus = false) {
   std::vector<std::unique_ptr<plait_test::ThreadBarrier>> blocks, grids;
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
@@ -169,6 +171,7 @@ void run_calls(std::vector<LlCall>& calls, std::vector<std::unique_ptr<LlGpu>>& 
               blockIdx.x = block, gridDim.x = kBlocks;
               plait_test::block_barrier = barrier;
               plait_test::stream_failed = &devices[rank]->stream_failed;
+              plait_test::late_clears = behind_bus ? &devices[rank]->late_clears : nullptr;
               for (LlCall& call : calls) {
                 if (call.late == static_cast<int>(rank))
                   std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
@@ -293,6 +296,21 @@ TEST_CASE("one_shot, two_shot and direct_ll give the reference's bits on host th
           CHECK(devices[static_cast<std::size_t>(rank)]->state.failed == 0);
         }
     }
+}
+
+TEST_CASE("packets behind a bus are not written again before their clears have landed") {
+  for (const int ranks : {2, 4}) {
+    std::mt19937 random(static_cast<unsigned>(ranks));
+    std::vector<LlCall> calls = random_calls(ranks, random), more = random_calls(ranks, random);
+    calls.insert(calls.end(), more.begin(), more.end());
+    std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
+    run_calls(calls, devices, 5, -1, true);
+    for (LlCall& call : calls)
+      for (int rank = 0; rank < ranks; ++rank) {
+        CAPTURE(text("{} ranks, {}", ranks, call.print()));
+        CHECK(is_right(call, static_cast<std::size_t>(rank)));
+      }
+  }
 }
 
 TEST_CASE("kernels on host threads name a rank that never comes") {

@@ -66,7 +66,8 @@ struct CallArgs {
   double scalars[kMaxCudaRanks];  ///< premul_sum
   std::int32_t rank;
   std::int32_t ranks;
-  std::int32_t op;  ///< ReduceOp
+  std::int32_t op;           ///< ReduceOp
+  std::uint32_t behind_bus;  ///< Not 0: inboxes lie in host memory.
 };
 
 }  // namespace plait::cuda

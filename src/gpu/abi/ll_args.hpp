@@ -5,6 +5,9 @@
 
 namespace plait::cuda {
 
+/// Parts of inboxes behind a bus (part_of_call() of fused.cuh).
+inline constexpr std::uint32_t kPartsBehindBus = 8;
+
 /// An all_reduce by one_shot or two_shot, or a reduce by two_shot.
 struct FusedArgs : CallArgs {
   std::int32_t root;           ///< root of a reduce

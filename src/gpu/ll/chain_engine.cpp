@@ -59,7 +59,7 @@ struct ChainLaunch {
 int together(const Request& request) { return reduces(request.collective) ? 2 : 4; }
 
 ChainLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) {
-  const std::uint64_t half_bytes = group.sizes[kSentinelPackets];
+  const std::uint64_t half_bytes = bytes_of_call(group, kSentinelPackets);
   ChainLaunch made;
   if (tuning.tile_units != 0) made.step.most_units = static_cast<unsigned>(tuning.tile_units);
   made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
@@ -90,7 +90,7 @@ class ChainReady : public PreparedCall {
       args_.inbox[peer] = rank.at(kSentinelPackets, peer);
       args_.flags[peer] = rank.flags(kChainFlags, peer);
     }
-    args_.half_bytes = rank.group().sizes[kSentinelPackets];
+    args_.half_bytes = bytes_of_call(rank.group(), kSentinelPackets);
     args_.shape = chain_shape(request);
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : launch_.is_long() ? kPieceAhead : kAhead;
     args_.pieces = static_cast<std::uint32_t>(launch_.cut.pieces);
@@ -139,13 +139,13 @@ class ChainEngine : public Engine {
     return text(
         "half an inbox of {} bytes is too small: the message would go in {} short pieces (raise "
         "PLAIT_DEVICE_MEMORY)",
-        group.sizes[kSentinelPackets], packets.pieces);
+        bytes_of_call(group, kSentinelPackets), packets.pieces);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     ChainLaunch launch = launch_of(request, tuning, group);
     Plan made = ll_plan(topology, request, LlKernel::ll_chain, PacketFormat::escaped,
-                        group.sizes[kSentinelPackets], launch.step);
+                        bytes_of_call(group, kSentinelPackets), launch.step);
     if (launch.is_long()) launch.config.threads = launch.workers();
     set_launch(made, launch.config, together(request), kSentinelPacketBytes, group.through_host);
     return made;

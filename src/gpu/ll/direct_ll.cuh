@@ -340,12 +340,13 @@ __device__ void short_direct_ll(const ShortDirectLlArgs& args) {
   typename ShortDirectLl<kType, kOp, kHandling, kMostRanks>::LoadedInput held;
   if (is_whole) call.load(held);
   direct_ll_call(call, [&] {
-    if (call.unit >= call.units) return;
+    const bool has_unit = call.unit < call.units;
     if (is_whole) [[likely]]
       call.push(held);
-    else
+    else if (has_unit)
       call.push_by_one();
-    if (!call.owns()) return;
+    fence_earlier_clears(args, call.number);
+    if (!has_unit || !call.owns()) return;
     if (is_whole) [[likely]]
       call.take_all(held);
     else
@@ -369,6 +370,7 @@ __device__ void direct_ll(const DirectLlArgs& args) {
       if (pushed < call.units) call.push(first + pushed, stride);
       pushed += step;
       if (s < 0) continue;
+      if (s == 0) fence_earlier_clears(args, call.number);
       const unsigned at = static_cast<unsigned>(s) * step;
       if (at >= call.units) break;
       call.keep(first + at, stride);

@@ -21,7 +21,7 @@ constexpr struct {
 } kBlocksOverlapCompute;
 
 LlCut cut(const Request& request, const Group& group) {
-  return cut_direct_ll(units_of(request), request.ranks, group.sizes[kSentinelPackets]);
+  return cut_direct_ll(units_of(request), request.ranks, bytes_of_call(group, kSentinelPackets));
 }
 
 KernelLaunchConfig launch_config_of(const Request& request, const Tuning& tuning,
@@ -46,7 +46,7 @@ class DirectLlReady : public PreparedCall {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
       args_.inbox[peer] = rank.at(kSentinelPackets, peer);
-    args_.half_bytes = rank.group().sizes[kSentinelPackets];
+    args_.half_bytes = bytes_of_call(rank.group(), kSentinelPackets);
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
     args_.shape = direct_shape(request, rank.rank());
     if (is_short_) args_ = short_direct_ll_args(args_);  // each call sets the buffers
@@ -85,12 +85,12 @@ class DirectLlEngine : public Engine {
     if (!group.runs(kDirectLlKernels)) return group.lacks(kDirectLlKernels);
     const std::uint64_t pieces = cut(request, group).pieces;
     if (pieces != 0 && (pieces <= kMostLlPieces || has_ll_only(group))) return "";
-    return too_small_inbox(group.sizes[kSentinelPackets], kMostLlPieces);
+    return too_small_inbox(bytes_of_call(group, kSentinelPackets), kMostLlPieces);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     Plan made = ll_plan(topology, request, LlKernel::direct_ll, PacketFormat::escaped,
-                        group.sizes[kSentinelPackets]);
+                        bytes_of_call(group, kSentinelPackets));
     const KernelLaunchConfig config = launch_config_of(request, tuning, group);
     set_launch(made, config, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes,
                group.through_host);

@@ -72,7 +72,7 @@ struct EscapedCall {
 
   __device__ explicit EscapedCall(const Args& given) : args(given) {
     number = number_of_call(args.state);
-    half = (number & 1) * args.half_bytes;
+    half = part_of_call(args, number, args.half_bytes);
     broken = args.state->failed != kNoFault;
   }
   __device__ char* packet(int owner, unsigned at) const {

@@ -71,9 +71,33 @@ struct NanSentinelPacket {
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
-/// Returns the number of this call. The number's parity selects the half of the inboxes.
+/// Returns the number of this call. The number selects the part of the inboxes.
 __device__ inline unsigned number_of_call(const DeviceState* state) {
   return peek_flag(&state->fused_calls) + 1;
+}
+
+/// Returns the offset of a call's part of the inboxes: calls alternate between two halves. A packet
+/// of the call before tells a sender that the packets of the half are cleared. Behind a bus stores
+/// may pass each other: a late clear would delete a new packet. Calls then take turns among eight
+/// parts, and fence_earlier_clears() or fence_clears() of the calls between lands the clears.
+__device__ inline unsigned long long part_of_call(const CallArgs& args, unsigned number,
+                                                  unsigned long long part_bytes) {
+  return (number & (args.behind_bus != 0 ? kPartsBehindBus - 1 : 1u)) * part_bytes;
+}
+/// Lands clears of earlier calls behind a bus, in every fourth call: a fence takes longer than a
+/// small call waits. Called between the first sends and the first wait. One thread fences for all:
+/// clears of earlier kernels are visible to this kernel, so the thread's fence orders these too.
+__device__ inline void fence_earlier_clears(const CallArgs& args, unsigned number) {
+  if (args.behind_bus != 0 && number % (kPartsBehindBus / 2) == 0 && blockIdx.x == gridDim.x - 1 &&
+      threadIdx.x == blockDim.x - 1)
+    __threadfence_system();
+}
+/// Lands all clears behind a bus at the end of a call whose time matters less. Called by all
+/// threads.
+__device__ inline void fence_clears(const CallArgs& args) {
+  if (args.behind_bus == 0) return;
+  __syncthreads();
+  if (threadIdx.x == 0) __threadfence_system();
 }
 
 /// Ends the call: the next kernel reads the next call number once all blocks have been here. Blocks
@@ -104,7 +128,7 @@ struct FusedCall {
 
   const FusedArgs& args;
   unsigned number;
-  unsigned long long half;  // offset of this call's half of the inboxes
+  unsigned long long half;  // offset of this call's part of the inboxes
   unsigned long long bytes;
   unsigned units;  // 32 bits (kMostPackets) to save registers
   bool aligned;
@@ -113,7 +137,7 @@ struct FusedCall {
 
   __device__ explicit FusedCall(const FusedArgs& given) : args(given) {
     number = number_of_call(args.state);
-    half = (number & 1) * args.half_bytes;
+    half = part_of_call(args, number, args.half_bytes);
     bytes = args.count * sizeof(Stored);
     units = static_cast<unsigned>((bytes + 15) / 16);
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
@@ -286,6 +310,7 @@ __device__ void one_shot(const FusedArgs& args) {
           }
     }
     if (s < 0) continue;
+    if (s == 0) fence_earlier_clears(args, call.number);
     const unsigned at = first + static_cast<unsigned>(s) * step;
     const int valid = valid_units(at, stride, call.units, Call::kTogether);
     if (valid == 0) continue;
@@ -329,6 +354,7 @@ struct TwoShot {
     const int ahead = args.ahead;
     for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
       if (s + 2 * ahead < shot.steps) shot.push(s + 2 * ahead);
+      if (s + ahead == 0) fence_earlier_clears(args, shot.call.number);
       if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
       if (s >= 0 && (!kToRoot || args.rank == args.root)) shot.gather(s);
     }

@@ -128,7 +128,8 @@ class FusedEngine : public Engine {
 
  private:
   static std::uint64_t half_bytes(bool nan_sentinel, const Group& group) {
-    return nan_sentinel ? group.sizes[kSentinelPackets] : group.sizes[kFlagPackets];
+    return nan_sentinel ? bytes_of_call(group, kSentinelPackets)
+                        : bytes_of_call(group, kFlagPackets);
   }
   /// Returns the units that a rank sends to another rank, or has in its own shard.
   std::uint64_t work_of(const Request& request) const {

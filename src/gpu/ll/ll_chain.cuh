@@ -151,6 +151,7 @@ __device__ void ll_chain(const ChainArgs& args) {
   }
   if (!call.broken) call.await_greetings();
   if (call.broken) fail_stream_at_end(args.state);
+  fence_clears(args);
   end_fused_call(args.state, call.number);
 }
 

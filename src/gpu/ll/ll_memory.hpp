@@ -7,6 +7,12 @@
 
 namespace plait::cuda {
 
+/// Returns the bytes of a call's packets: half of a part of the arena, or an eighth if arenas lie
+/// in host memory.
+inline std::uint64_t bytes_of_call(const Group& group, const ArenaPart& packets) {
+  return group.sizes[packets] / (group.through_host ? kPartsBehindBus / 2 : 1);
+}
+
 inline constexpr ArenaFlags<ChainFlags> kChainFlags{"ll_chain"};
 inline constexpr ArenaFlags<ShotFlags> kShotFlags{"two_shot", 64};
 

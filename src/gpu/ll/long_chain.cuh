@@ -45,7 +45,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     const unsigned long long at = piece == 0 ? 0 : first + (piece - 1) * length;
     const unsigned long long left = args.shape.bytes - at;
     this->set_piece(at, piece == 0 ? first : min(left, length));
-    this->half = ((this->number + piece) & 1) * args.half_bytes;
+    this->half = part_of_call(args, this->number + piece, args.half_bytes);
   }
 
   // --- threads that pass units ------------------------------------------------------------------
@@ -206,6 +206,7 @@ __device__ void long_chain(const LongChainArgs& args) {
     if (shared.stopped == 0) call.leave();
   }
   if (call.broken) fail_stream_at_end(args.state);
+  fence_clears(args);
   __syncthreads();
   let_next_grid_start();  // as in end_fused_call
 }

@@ -131,6 +131,7 @@ __device__ void long_two_shot(const LongShotArgs& args) {
       shot.await_peer(signaller);
   }
   if (shot.call.broken) fail_stream_at_end(args.state);
+  fence_clears(args);
   end_fused_call(args.state, shot.call.number);
 }
 

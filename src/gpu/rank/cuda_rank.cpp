@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::size_t kStopPageBytes = 4096;
 constexpr std::uint64_t kStreamBytes = 600'000;  // Seen on an H200.
-constexpr std::size_t kStreams = 30;  // Streams must not share a hardware queue (32).
+constexpr std::size_t kStreams = 30;             // Streams must not share a hardware queue (32).
 static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
 
 /// Threads for CPU reductions: half of this rank's share of the cores.
@@ -381,6 +381,7 @@ void CudaRank::fill_call(CallArgs& args, const Request& request) const {
   args.rank = options_.rank;
   args.ranks = options_.ranks;
   args.op = static_cast<std::int32_t>(request.op);
+  args.behind_bus = full_group_.through_host ? 1 : 0;
 }
 
 std::unique_ptr<PreparedCall> CudaRank::prepare(const Engine& engine, const Request& request,
