@@ -50,6 +50,7 @@ def run(given: SimpleNamespace) -> None:
         shutil.copytree(given.site, there, ignore=leave, dirs_exist_ok=True)
     package = there / "plait"  # `plait run` looks for drop-ins there
     shutil.copytree(ROOT / "python" / "plait", package, ignore=leave)
+    shutil.copy(ROOT / "gpus" / "models.json", package / "machines" / "gpu_models.json")
     (package / "nccl").mkdir()
     copied = [(one, package) for one in modules]
     copied += [(build / name, package) for name in (*LIBRARIES, *DROP_INS)]
