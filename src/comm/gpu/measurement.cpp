@@ -9,6 +9,7 @@
 
 #include "base/env.hpp"
 #include "base/error_reason.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
@@ -239,9 +240,16 @@ void Measurement::time_request(const Request& request, const std::function<std::
   for (const std::string& others : agreed_step(exchange_, unready, bits))
     for (std::size_t i = 0; i < ready.size(); ++i)
       ready[i] = ready[i] && i < others.size() && others[i] == '1';
+  const double ready_s = terms_.elapsed_s();
   std::vector<CallTimes> times(ways.size() + 1);
   const auto failure = attempt([&] { times = bench_.run(ready); });
-  took_s_[request.collective][message_bytes(request)] = terms_.elapsed_s() - began_s;
+  const double ended_s = terms_.elapsed_s();
+  took_s_[request.collective][message_bytes(request)] = ended_s - began_s;
+  if (terms_.rank == 0)
+    log(LogLevel::explain, 0,
+        text("timed {} ways of {} of {} bytes: {:.1f} ms to prepare, {:.1f} ms to run", ways.size(),
+             name_of(request.collective), message_bytes(request), (ready_s - began_s) * 1e3,
+             (ended_s - ready_s) * 1e3));
   const std::size_t then = terms_.rank == 0 ? next() : 0;
   std::vector<std::vector<std::string>> records;
   for (const std::string& record : agreed_step(exchange_, failure, pack_times(times, then))) {
