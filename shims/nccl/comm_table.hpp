@@ -107,6 +107,7 @@ struct CommState : PeerObserver {
   std::shared_ptr<LaunchOrder> launches;  ///< launch order of the GPU; null = not requested
   std::atomic<bool> killed{false};        ///< a peer was killed or has failed: all calls fail
   std::atomic<bool> has_lost{false};      ///< a peer has died, or failed
+  std::atomic<bool> suspended{false};     ///< from ncclCommSuspend to ncclCommResume
   struct LostRank {
     int rank, process;
     Loss how;

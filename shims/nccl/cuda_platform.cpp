@@ -89,7 +89,9 @@ class CudaEngine : public CommEngine {
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     alone()->rank().messages(messages, stream);
   }
-  std::uint64_t gpu_bytes() const noexcept override { return rank().memory().on_gpu(); }
+  cuda::GpuMemory gpu_memory() const noexcept override { return rank().gpu_memory(); }
+  void suspend() noexcept override { alone()->suspend(); }
+  void resume(const std::function<void()>& give_up) override { alone()->resume(give_up); }
   void check() const override { rank().check(); }
   void break_off(Stream stream, const std::exception& error) noexcept override {
     rank().break_off(stream, error);

@@ -59,8 +59,14 @@ class CommEngine {
   }
   /// Returns the memory that this rank holds, by part. Any thread; waits for nothing.
   virtual std::vector<FlightMemory> held() const { return {}; }
-  /// Returns the bytes of GPU memory that the engine holds. Any thread.
-  virtual std::uint64_t gpu_bytes() const noexcept { return 0; }
+  /// Returns the GPU memory that the engine has, by what suspend() frees. Any thread.
+  virtual cuda::GpuMemory gpu_memory() const noexcept { return {}; }
+  /// Frees memory until resume(). Called by all ranks, once no work of any rank runs. Later calls
+  /// fail until then.
+  virtual void suspend() noexcept {}
+  /// Brings the memory back; called by all ranks together. give_up: called while waiting for peers,
+  /// and throws if waiting is pointless. Throws Error, on all ranks if on any.
+  virtual void resume(const std::function<void()>& give_up) { static_cast<void>(give_up); }
   /// Throws Error if an earlier call failed on the device.
   virtual void check() const = 0;
   /// Ends the engine after a call that failed before its last launch was enqueued, since the peers

@@ -19,6 +19,8 @@ PLAIT_EXPORT ncclCommShrink(plait::nccl::Comm comm, int* excluded, int count,
 PLAIT_EXPORT ncclCommGrow(plait::nccl::Comm comm, int ranks, const plait::nccl::UniqueId* id,
                           int rank, plait::nccl::Comm* child, void* config);
 PLAIT_EXPORT ncclCommGetUniqueId(plait::nccl::Comm comm, plait::nccl::UniqueId* id);
+PLAIT_EXPORT ncclCommSuspend(plait::nccl::Comm comm, int flags);
+PLAIT_EXPORT ncclCommResume(plait::nccl::Comm comm);
 PLAIT_EXPORT ncclCommMemStats(plait::nccl::Comm comm, int stat, std::uint64_t* value);
 PLAIT_EXPORT ncclCommFinalize(plait::nccl::Comm comm);
 PLAIT_EXPORT ncclCommDestroy(plait::nccl::Comm comm);

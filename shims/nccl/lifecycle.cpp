@@ -172,6 +172,36 @@ void await_stopped(Comm comm) {
   if (pin && pin->phase.load() == AttachPhase::aborted) pin->engine->await_abort(kAbortSeconds);
 }
 
+/// NCCL waits for the GPU and then for all ranks, so no call of any rank runs when plait's memory
+/// goes. In a group, and on a non-blocking communicator, NCCL does so later: plait's memory stays.
+void suspend(CommState& state, Result of_nccl) {
+  if (of_nccl == ncclSuccess && call_context.depth == 0) {
+    state.suspended.store(true);
+    state.engine->suspend();
+  } else if (of_nccl == ncclSuccess || of_nccl == ncclInProgress) {
+    log(LogLevel::info, state.rank,
+        text("communicator {}: plait's memory stays, since NCCL suspends later", state.comm));
+  }
+}
+
+Result resume(CommState& state) {
+  if (!state.suspended.load()) return ncclSuccess;
+  try {
+    state.engine->resume([&] {
+      if (state.cancelled.load() || state.phase.load() != AttachPhase::attached)
+        throw Error(ErrorCode::aborted, "the communicator was ended while it resumed");
+      if (state.has_lost.load())
+        throw Error(ErrorCode::peer_lost, "a rank was lost while the communicator resumed");
+    });
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, state.rank,
+        text("resuming communicator {} failed: {}", state.comm, error.what()));
+    return state.has_lost.load() ? ncclRemoteError : result_of(error);
+  }
+  state.suspended.store(false);
+  return ncclSuccess;
+}
+
 /// Returns whether plait's calls have ended, or the communicator serves no more. Graph replays
 /// without a later event count as ended: only a wait for the whole GPU would show the end, and
 /// another program's kernel could block that for ever.
@@ -280,14 +310,31 @@ Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
   return result;
 }
 
-/// Adds plait's memory, which ncclCommSuspend does not free.
+Result ncclCommSuspend(Comm comm, int flags) {
+  const Result result = forward(native().suspend, comm, flags);
+  if (call_context.in_native != 0 || (flags & kSuspendMemory) == 0) return result;
+  const CommTable::Pin pin = comms().pin(comm);
+  if (pin && pin->phase.load() == AttachPhase::attached) suspend(*pin, result);
+  return result;
+}
+
+Result ncclCommResume(Comm comm) {
+  const Result result = forward(native().resume, comm);
+  if (result != ncclSuccess || call_context.in_native != 0) return result;
+  std::shared_ptr<CommState> state;  // no pin, since an abort would wait for a pin
+  if (const CommTable::Pin pin = comms().pin(comm)) state = pin.shared();
+  return state == nullptr ? result : resume(*state);
+}
+
+/// Adds plait's memory.
 Result ncclCommMemStats(Comm comm, int stat, std::uint64_t* value) {
   const Result result = forward(native().memory_stats, comm, stat, value);
   if (result != ncclSuccess || value == nullptr || call_context.in_native != 0) return result;
-  if (stat != kStatPersistent && stat != kStatTotal) return result;
-  if (const CommTable::Pin pin = comms().pin(comm);
-      pin && pin->phase.load() == AttachPhase::attached)
-    *value += pin->engine->gpu_bytes();
+  const CommTable::Pin pin = comms().pin(comm);
+  if (!pin || pin->phase.load() != AttachPhase::attached) return result;
+  const plait::cuda::GpuMemory memory = pin->engine->gpu_memory();
+  if (stat == kStatSuspendable || stat == kStatTotal) *value += memory.suspendable;
+  if (stat == kStatPersistent || stat == kStatTotal) *value += memory.staying;
   return result;
 }
 

@@ -67,7 +67,11 @@ class NodeEngine : public CommEngine {
     });
     return failure ? reason_of(*failure) : why;
   }
-  std::uint64_t gpu_bytes() const noexcept override { return inside_->gpu_bytes(); }
+  /// A node's ranks are not all ranks, which suspend together.
+  cuda::GpuMemory gpu_memory() const noexcept override {
+    const cuda::GpuMemory inside = inside_->gpu_memory();
+    return {inside.staying + inside.suspendable, 0};
+  }
   void check() const override { inside_->check(); }
   void break_off(Stream stream, const std::exception& error) noexcept override {
     inside_->break_off(stream, error);

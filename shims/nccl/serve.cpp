@@ -54,6 +54,9 @@ void require_alive(const CommState& state) {
     throw Error(ErrorCode::aborted, "the communicator was aborted");
   if (state.killed.load())
     throw Error(ErrorCode::peer_lost, "a rank of the communicator has died or failed");
+  if (state.suspended.load())
+    throw Error(ErrorCode::invalid_argument,
+                "the communicator is suspended: call ncclCommResume on all ranks first");
   state.engine->check();
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fake_cuda/fake_gpu.hpp"
+#include "fake_cuda/fake_mapping.hpp"
 #include "fake_cuda/guarded_memory.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "gpu/abi/path_args.hpp"
@@ -56,7 +57,9 @@ void emulate_device(Api& api) {
              : attribute == kAttributeComputeMajor  ? gpu.major
              : attribute == kAttributeComputeMinor  ? gpu.minor
              : attribute == kMostSharedBytes        ? gpu.shared_bytes
-                                                    : 0;
+             : attribute == kAttributeMapsMemory || attribute == kAttributeSharesFiles
+                 ? static_cast<int>(gpu.maps_memory)
+                 : 0;
     return kSuccess;
   };
   api.device_uuid = [](char* uuid, Device) {
@@ -398,6 +401,7 @@ Api emulated() {
   emulate_graphs(api);
   machine().moves_bytes = false;  // memory is address space
   emulate_memory(api);
+  emulate_mapping(api);
   note_events(api);
   emulate_batches(api);
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments)        \

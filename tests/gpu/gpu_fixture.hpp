@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/shm/socket_files.hpp"
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/copy/exchange_cut.hpp"
 #include "gpu/lanes/plan_memory.hpp"
@@ -146,6 +147,7 @@ class GpuFixture {
     options.overlap_compute = overlap_compute;
     options.messages = true;
     options.arenas_in_host = ArenasInHost::memory(board->ranks);
+    options.files = open_socket_files;
     std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
     options.host_flags = reinterpret_cast<HostFlags*>(behind);
     if (board->ranks == 2) options.message_slots = behind + kHostFlagsBytes;

@@ -44,6 +44,13 @@ CONSTANTS = {
     "kAttributeComputeMajor": "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR",
     "kAttributeComputeMinor": "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR",
     "kAttributeMostSharedBytes": "CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "kAttributeMapsMemory": "CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED",
+    "kAttributeSharesFiles": "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED",
+    "kPinnedMemory": "CU_MEM_ALLOCATION_TYPE_PINNED",
+    "kShownByFile": "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
+    "kOnDevice": "CU_MEM_LOCATION_TYPE_DEVICE",
+    "kLeastGranularity": "CU_MEM_ALLOC_GRANULARITY_MINIMUM",
+    "kReadAndWrite": "CU_MEM_ACCESS_FLAGS_PROT_READWRITE",
     "kPointerMemoryType": "CU_POINTER_ATTRIBUTE_MEMORY_TYPE",
     "kPointerBufferId": "CU_POINTER_ATTRIBUTE_BUFFER_ID",
     "kPointerDeviceOrdinal": "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL",
@@ -61,6 +68,16 @@ CONSTANTS = {
 # plait's structs: the driver's, and fields with equal offsets.
 STRUCTS = {
     "IpcHandle": ("CUipcMemHandle", {}),
+    "MemoryProperties": (
+        "CUmemAllocationProp",
+        {
+            "type": "type",
+            "handle_types": "requestedHandleTypes",
+            "location": "location",
+            "flags": "allocFlags",
+        },
+    ),
+    "MemoryAccess": ("CUmemAccessDesc", {"location": "location", "flags": "flags"}),
     "CopyAttributes": (
         "CUmemcpyAttributes",
         {

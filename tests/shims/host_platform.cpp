@@ -203,6 +203,7 @@ class HostEngine : public CommEngine {
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     if (wants_large_arena(request) && !has_large_arena_.load())
       throw Error(ErrorCode::internal, "a large call, and no room for it");
+    if (is_suspended_.load()) throw Error(ErrorCode::invalid_argument, "suspended");
     // STANDIN_LAZY: code is loaded at first use, and the load waits for all running work, as in
     // CUDA.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
@@ -237,7 +238,39 @@ class HostEngine : public CommEngine {
   std::vector<FlightMemory> held() const override {
     return {{"segment", sizeof(standin::Segment)}};
   }
-  std::uint64_t gpu_bytes() const noexcept override { return held_.on_gpu(); }
+  /// Memory of processes can go, that of threads stays, as CudaRank's.
+  cuda::GpuMemory gpu_memory() const noexcept override {
+    const std::uint64_t bytes = kSmallBytes + (has_large_arena_.load() ? kLargeBytes : 0);
+    return group_.in_processes ? cuda::GpuMemory{0, bytes} : cuda::GpuMemory{bytes, 0};
+  }
+  void suspend() noexcept override {
+    if (page_.base() == nullptr || is_suspended_.exchange(true)) return;
+    if (lazy_arena_ != nullptr) lazy_arena_->pause();
+    for (const MemoryPart part : {MemoryPart::small_arena, MemoryPart::large_arena})
+      held_.set(part, 0);
+  }
+  void resume(const std::function<void()>& give_up) override {
+    if (!is_suspended_.load()) return;
+    cuda::PageExchange exchange(page().resumes, shared_->options.rank.rank,
+                                shared_->options.rank.ranks);
+    exchange.begin(++resumes_);
+    try {
+      if (wished("STANDIN_NO_ROOM_AGAIN", shared_->options.rank.device))
+        throw Error(ErrorCode::out_of_memory, "the test wants no room here");
+      exchange.exchange("resumes", give_up);
+      if (wished("STANDIN_DIES_RESUMING", shared_->options.rank.device))
+        ::kill(::getpid(), SIGKILL);
+      exchange.exchange("resumed", give_up);
+    } catch (const Error& error) {
+      exchange.fail(error.what());
+      has_broken_off_ = true;
+      throw;
+    }
+    held_.set(MemoryPart::small_arena, kSmallBytes);
+    if (has_large_arena_.load()) held_.set(MemoryPart::large_arena, kLargeBytes);
+    is_suspended_ = false;
+    if (lazy_arena_ != nullptr) lazy_arena_->unpause();
+  }
   void check() const override {
     if (has_broken_off_) throw Error(ErrorCode::driver_error, "an earlier call was refused");
     if (shared_->aborted.load()) throw Error(ErrorCode::aborted, "aborted");
@@ -318,12 +351,11 @@ class HostEngine : public CommEngine {
       arenas_ = show_memory(exchange, options.rank.rank, options.rank.ranks, 1 << 20);
     if (wished("STANDIN_FAIL_LATE", options.rank.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
-    if (options.has_lazy_arena && !group_.has_broken_paths)
-      page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::LazyArenaPage));
-    if (page_.base() != nullptr)
+    if (group_.in_processes)
+      page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(HostPage));
+    if (page_.base() != nullptr && options.has_lazy_arena && !group_.has_broken_paths)
       lazy_arena_ = std::make_unique<cuda::LazyArena>(
-          *reinterpret_cast<cuda::LazyArenaPage*>(page_.base()), options.rank.rank,
-          options.rank.ranks, large_arena_wait_s(),
+          page().lazy_arena, options.rank.rank, options.rank.ranks, large_arena_wait_s(),
           [this](const cuda::LazyArena::Exchange& growth_exchange) {
             allocate_arena(growth_exchange);
           });
@@ -358,13 +390,19 @@ class HostEngine : public CommEngine {
   }
 
   GpuGroup group_;
+  struct HostPage {
+    cuda::LazyArenaPage lazy_arena;
+    cuda::PageExchange::ExchangePage resumes;
+  };
+  HostPage& page() { return *reinterpret_cast<HostPage*>(page_.base()); }
   std::vector<Mapping> arenas_;  // Of ranks that do not address each other.
   std::shared_ptr<TaskState> shared_;
   Mapping page_;
   std::unique_ptr<cuda::LazyArena> lazy_arena_;
   static constexpr std::uint64_t kSmallBytes = 1'000'000, kLargeBytes = 20'000'000;  // pretended
   MemoryHeld held_;
-  std::atomic<bool> has_large_arena_{false}, has_broken_off_{false};
+  std::atomic<bool> has_large_arena_{false}, has_broken_off_{false}, is_suspended_{false};
+  std::uint32_t resumes_ = 0;
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {
     return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/env.hpp"
 #include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -13,6 +14,7 @@
 #include "comm/node/setup.hpp"
 #include "comm/shm/buffers.hpp"
 #include "comm/shm/shown_memory.hpp"
+#include "comm/shm/socket_files.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/copy/exchange_cut.hpp"
 #include "gpu/device/call_buffers.hpp"
@@ -144,11 +146,30 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       if (with_slots) rank.message_slots = shared_page->message_slots;
     }
   }
+  // As NCCL, which has no memory at fixed addresses with NCCL_CUMEM_ENABLE=0.
+  if (group_.in_processes && group_.ranks > 1 && group_.through_host.empty() &&
+      shared_page != nullptr && foreign_env("NCCL_CUMEM_ENABLE") != "0")
+    rank.files = open_socket_files;
   // Ranks of a process could block each other: see cuda::LazyArena.
   if (options_.has_lazy_arena && shared_page != nullptr && group_.reach.why_no_kernels.empty() &&
       group_.in_processes)
     rank.lazy_arena = &shared_page->lazy_arena;
   cuda_ = std::make_unique<cuda::CudaRank>(rank, exchange);
+}
+
+/// Rounds of an attempt are even in number: exchange by exchange, records of two rounds lie side by
+/// side, so the next attempt's first round overwrites no record that a rank may still read.
+void GpuCalls::resume(const std::function<void()>& give_up) {
+  auto* const page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
+  cuda::PageExchange exchange(page->resumes, group_.rank, group_.ranks);
+  exchange.begin(++resumes_);
+  try {
+    cuda_->resume([&](const std::string& mine) { return exchange.exchange(mine, give_up); });
+  } catch (const std::exception& error) {
+    exchange.fail(error.what());
+    cuda_->break_off(nullptr, error);
+    throw;
+  }
 }
 
 void GpuCalls::make_chooser() {

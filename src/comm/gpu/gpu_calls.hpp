@@ -37,6 +37,7 @@ struct GpuSharedPage {
   alignas(4096) std::byte host[cuda::kHostFlagsBytes];  ///< HostFlags: barriers of GPUs and cores
   cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
   cuda::LazyArenaPage lazy_arena;
+  cuda::PageExchange::ExchangePage resumes;  ///< exchanges of resume(), an attempt each
   /// Slots for the host share of long messages between two ranks, if any.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
   static std::size_t bytes(bool with_slots) {
@@ -87,6 +88,11 @@ class GpuCalls {
   /// has reserved the arena (CudaRank::reserve_large_arena). Does not check the memory. Returns the
   /// engine's index in cuda::engines(); -1 = a plan.
   int enqueue_taken(const Request& request, const void* input, void* output, cuda::Stream stream);
+
+  /// CudaRank::suspend() and resume(). give_up: called while this rank waits for peers; throws if
+  /// waiting is pointless. After an error of resume() no call is possible any more.
+  void suspend() noexcept { cuda_->suspend(); }
+  void resume(const std::function<void()>& give_up);
 
   bool on_device(const void* pointer) const;
   /// Throws Error(invalid_argument) unless this is memory of this GPU for the request's rank.
@@ -187,6 +193,7 @@ class GpuCalls {
   LruCache<RequestKey, Offer> offers_{kMostCalls};
   mutable std::mutex plan_us_guard_;
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
+  std::uint32_t resumes_ = 0;
   RequestKey last_key_;
   Offer* last_offer_ = nullptr;
   /// Calls dropped lately, not yet counted by path.

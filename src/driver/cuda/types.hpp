@@ -18,6 +18,7 @@ using Function = struct FunctionTag*;
 using Graph = struct GraphTag*;
 using GraphNode = struct GraphNodeTag*;
 using GraphExec = struct GraphExecTag*;
+using PhysicalMemory = unsigned long long;  ///< CUmemGenericAllocationHandle
 
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kNoBinaryForGpu = 209;
@@ -42,6 +43,8 @@ inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
 inline constexpr int kAttributeMostSharedBytes = 97;  ///< maximum of a block with opt-in
+inline constexpr int kAttributeMapsMemory = 102;      ///< virtual memory management
+inline constexpr int kAttributeSharesFiles = 103;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerBufferId = 7;
 inline constexpr int kPointerDeviceOrdinal = 9;
@@ -52,6 +55,26 @@ inline constexpr unsigned kMemoryOnDevice = 2;  ///< value of kPointerMemoryType
 struct IpcHandle {
   char bytes[64];
 };
+
+/// CUmemAllocationProp: physical memory of a GPU.
+struct MemoryProperties {
+  int type;
+  int handle_types;
+  int location[2];  ///< kind, number of the device
+  void* windows;
+  unsigned char flags[8];
+};
+inline constexpr int kPinnedMemory = 1;
+inline constexpr int kShownByFile = 1;  ///< value of handle_types: a POSIX file descriptor
+inline constexpr int kOnDevice = 1;     ///< kind of a location
+inline constexpr int kLeastGranularity = 0;
+
+/// CUmemAccessDesc.
+struct MemoryAccess {
+  int location[2];
+  int flags;
+};
+inline constexpr int kReadAndWrite = 3;
 
 /// CUmemcpyAttributes, for copies in a batch. Locations are hints for managed memory.
 struct CopyAttributes {

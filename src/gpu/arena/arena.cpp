@@ -14,6 +14,7 @@
 #include "base/env.hpp"
 #include "base/error_reason.hpp"
 #include "base/hash.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "gpu/abi/path_args.hpp"
 #include "gpu/arena/pinned_memory.hpp"
@@ -21,6 +22,8 @@
 
 namespace plait::cuda {
 namespace {
+
+constexpr std::size_t kAddressBytes = 112;  // a path of a socket, with its end
 
 /// Equal on two ranks if the arenas are laid out alike.
 std::uint64_t layout_hash(const DeviceArenaSizes& sizes, const HeaderLayout& header) {
@@ -60,6 +63,30 @@ std::string refusal(Result result, const char* call, std::size_t rank) {
   return "";
 }
 
+/// Returns the reason why `step` fails; empty = it does not.
+std::string why_failed(const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    return reason_of(error);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Descriptors that close at the end.
+struct ClosedFiles {
+  ClosedFiles() = default;
+  ~ClosedFiles() {
+    for (const int file : all)
+      if (file >= 0) ::close(file);
+  }
+  ClosedFiles(const ClosedFiles&) = delete;
+  ClosedFiles& operator=(const ClosedFiles&) = delete;
+  std::vector<int> all;
+};
+
 }  // namespace
 
 /// Set-up record of a rank. If process and instance are equal, pointers are valid unchanged.
@@ -72,12 +99,19 @@ struct DeviceArena::ArenaRecord {
   DevicePointer base;
   Context context;
   IpcHandle handle;
-  std::int64_t handle_result;  ///< of the driver's call that made the handle
-  std::uint64_t sizes;         ///< Hash of DeviceArenaSizes::text() and of the header's size.
+  std::int64_t handle_result;   ///< of the driver's call that made the handle
+  std::uint64_t sizes;          ///< Hash of DeviceArenaSizes::text() and of the header's size.
+  char address[kAddressBytes];  ///< where the rank receives files; empty = its way is not by files
+};
+
+/// All ranks' records, and this rank's.
+struct DeviceArena::SharedRecords {
+  ArenaRecord mine{};
+  std::vector<ArenaRecord> all;
 };
 
 DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
-                         HostMemory host, std::vector<int> islands)
+                         HostMemory host, std::vector<int> islands, OpenFileExchange files)
     : rank_(rank),
       sizes_(sizes),
       parts_(host ? parts_of(contents.parts, false) : contents.parts),
@@ -85,9 +119,32 @@ DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaCon
       own_(sizes, parts_of(contents.parts, true), sizeof(DeviceState)),
       layout_(sizes, parts_, contents.flags.empty() ? 0 : header_.bytes()),
       host_(std::move(host)),
-      islands_(std::move(islands)) {
-  PLAIT_CUDA_CALL(memory_alloc, &mine_, host_ ? own_.total_bytes() : layout_.total_bytes());
+      islands_(std::move(islands)),
+      files_(host_ ? nullptr : std::move(files)) {
+  if (files_) make_fixed();
+  allocate();
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
+}
+
+/// Memory that runs out is an error and no refusal.
+void DeviceArena::make_fixed() {
+  Device device = 0;
+  PLAIT_CUDA_CALL(context_device, &device);
+  std::string why = FixedMemory::why_none(device);
+  try {
+    if (why.empty()) fixed_ = std::make_unique<FixedMemory>(device, layout_.total_bytes());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::driver_error) throw;
+    why = reason_of(error);
+  }
+  if (!why.empty()) log(LogLevel::info, rank_, text("arenas by CUDA IPC: {}", why));
+}
+
+void DeviceArena::allocate() {
+  if (fixed_ != nullptr)
+    mine_ = fixed_->base();
+  else
+    PLAIT_CUDA_CALL(memory_alloc, &mine_, gpu_bytes());
 }
 
 char* DeviceArena::at(const ArenaPart& part, int owner) const {
@@ -105,8 +162,48 @@ bool DeviceArena::is_of_my_island(std::size_t peer) const {
 
 void DeviceArena::share(Context context, int device, const Exchange& exchange, Stream stream) {
   if (host_) map_host(exchange);
-  fill(stream);
+  make_contents(stream);
+  if (files_ && map_fixed(context, device, exchange)) return;
+  if (fixed_ != nullptr) {  // A rank has no such memory.
+    fixed_.reset();
+    allocate();
+    fill(stream);
+  }
   map_peers(context, device, exchange);
+}
+
+void DeviceArena::make_contents(Stream stream) {
+  if (fixed_ != nullptr) fixed_->make();
+  if (has_contents_) return;
+  if (kept_.empty()) return fill(stream);
+  PLAIT_CUDA_CALL(memory_copy_async, mine_, reinterpret_cast<DevicePointer>(kept_.data()),
+                  kept_.size(), stream);
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+  kept_ = {};
+}
+
+void DeviceArena::give_up(Contents contents, Stream stream) noexcept {
+  if (fixed_ == nullptr || !fixed_->is_made()) return;
+  has_contents_ = false;
+  if (contents == Contents::kept && !keep(stream)) {
+    has_contents_ = true;
+    return fixed_->unmap_peers();
+  }
+  fixed_->give_up();
+}
+
+bool DeviceArena::keep(Stream stream) noexcept {
+  try {
+    kept_.resize(layout_.total_bytes());
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(kept_.data()), mine_,
+                    kept_.size(), stream);
+    PLAIT_CUDA_CALL(stream_synchronize, stream);
+    return true;
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, rank_, text("an arena stays in GPU memory: {}", error.what()));
+    kept_ = {};
+    return false;
+  }
 }
 
 /// Maps all ranks' memory. Pages are placed on the NUMA node of the thread that first writes them,
@@ -176,9 +273,13 @@ std::string DeviceArena::map_gpu_memory(DevicePointer& mapped, std::size_t peer,
   return "";
 }
 
-void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
+/// address: where this rank receives files; null = memory is shown by CUDA IPC.
+DeviceArena::SharedRecords DeviceArena::exchange_records(Context context, int device,
+                                                         const Exchange& exchange,
+                                                         const char* address) {
   static const char instance_mark = 0;  // The address differs between processes that share a pid.
-  ArenaRecord record{};
+  SharedRecords records;
+  ArenaRecord& record = records.mine;
   record.process = ::getpid();
   record.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
   record.device = device;
@@ -187,20 +288,21 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   record.base = mine_;
   record.context = context;
   record.sizes = layout_hash(sizes_, header_);
-  if (!host_ || !islands_.empty()) record.handle_result = api().ipc_get(&record.handle, mine_);
-  const std::vector<std::string> shown =
-      exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record));
-  base_.assign(shown.size(), 0);
-  opened_.resize(shown.size(), 0);
-  own_base_.assign(shown.size(), 0);
-  std::string why_not;  // A peer's memory is not mapped.
+  if (address != nullptr)
+    std::string(address).copy(record.address, kAddressBytes - 1);
+  else if (!host_ || !islands_.empty())
+    record.handle_result = api().ipc_get(&record.handle, mine_);
   std::set<std::pair<std::int64_t, std::uint64_t>> processes;
-  for (std::size_t peer = 0; peer < shown.size(); ++peer) {
-    ArenaRecord other{};
-    if (shown[peer].size() != sizeof other)
+  nonce_ = 0;
+  for (const std::string& shown :
+       exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record))) {
+    const std::size_t peer = records.all.size();
+    ArenaRecord& other = records.all.emplace_back();
+    if (shown.size() != sizeof other)
       throw Error(ErrorCode::mismatch, text("arena record of rank {} has {} bytes, wanted {}", peer,
-                                            shown[peer].size(), sizeof other));
-    std::memcpy(&other, shown[peer].data(), sizeof other);
+                                            shown.size(), sizeof other));
+    std::memcpy(&other, shown.data(), sizeof other);
+    other.address[kAddressBytes - 1] = '\0';
     processes.insert({other.process, other.instance});
     connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
     nonce_ = path_mix(nonce_ ^ other.random);
@@ -209,9 +311,67 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
           ErrorCode::mismatch,
           text("device arenas of ranks {} and {} differ in size: use the same options on all ranks",
                peer, rank_));
-    if (const std::string why = map_peer(peer, other, record); why_not.empty()) why_not = why;
   }
-  in_processes_ = processes.size() == shown.size();
+  in_processes_ = processes.size() == records.all.size();
+  return records;
+}
+
+/// Hands this rank's file to all others, and maps theirs. Returns "", or why it cannot.
+std::string DeviceArena::map_files(FileExchange& files, const std::vector<std::string>& addresses,
+                                   int mine) {
+  ClosedFiles theirs;
+  return why_failed([&] {
+    theirs.all = files.swap(addresses, rank_, mine);
+    for (std::size_t peer = 0; peer < theirs.all.size(); ++peer)
+      base_[peer] =
+          static_cast<int>(peer) == rank_ ? mine_ : fixed_->map_peer(peer, theirs.all[peer]);
+  });
+}
+
+/// Shares memory at fixed addresses. Returns false on all ranks if a rank cannot; throws if
+/// addresses are already in use.
+bool DeviceArena::map_fixed(Context context, int device, const Exchange& exchange) {
+  std::unique_ptr<FileExchange> files;
+  ClosedFiles mine;
+  std::string why;
+  if (fixed_ != nullptr)
+    why = why_failed([&] {
+      files = files_();
+      mine.all.push_back(fixed_->show());
+    });
+  const SharedRecords records =
+      exchange_records(context, device, exchange, mine.all.empty() ? "" : files->address().c_str());
+  std::vector<std::string> addresses;
+  for (const ArenaRecord& one : records.all) addresses.emplace_back(one.address);
+  base_.assign(addresses.size(), 0);
+  if (!in_processes_)
+    why = "several ranks of one process";
+  else if (std::count(addresses.begin(), addresses.end(), "") == 0)
+    why = map_files(*files, addresses, mine.all.front());
+  else if (why.empty())
+    why = "a rank has no memory at fixed addresses";
+  // No rank writes into a peer before that peer has mapped all memory.
+  const std::vector<std::string> all = exchange(why);
+  const auto failed = std::find_if(all.begin(), all.end(),
+                                   [](const std::string& reason) { return !reason.empty(); });
+  if (failed == all.end()) return has_lasted_ = has_contents_ = true;
+  if (fixed_ != nullptr) fixed_->unmap_peers();
+  const std::string found = text("rank {}: {}", failed - all.begin(), *failed);
+  if (has_lasted_) throw Error(ErrorCode::driver_error, found);
+  log(LogLevel::info, rank_, text("arenas by CUDA IPC: {}", found));
+  return false;
+}
+
+void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
+  const SharedRecords records = exchange_records(context, device, exchange, nullptr);
+  const std::size_t ranks = records.all.size();
+  base_.assign(ranks, 0);
+  opened_.resize(ranks, 0);
+  own_base_.assign(ranks, 0);
+  std::string why_not;  // A peer's memory is not mapped.
+  for (std::size_t peer = 0; peer < ranks; ++peer)
+    if (const std::string why = map_peer(peer, records.all[peer], records.mine); why_not.empty())
+      why_not = why;
   // No rank writes into a peer before that peer has mapped all memory.
   const std::vector<std::string> all = exchange(why_not);
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
@@ -229,10 +389,11 @@ void DeviceArena::leave_peers(const Exchange& exchange) {
 DeviceArena::~DeviceArena() {
   unmap_peers();
   forget_host();
-  api().memory_free(mine_);
+  if (fixed_ == nullptr) api().memory_free(mine_);
 }
 
 void DeviceArena::unmap_peers() noexcept {
+  if (fixed_ != nullptr) fixed_->unmap_peers();
   for (const DevicePointer opened : opened_)
     if (opened != 0) api().ipc_close(opened);
   opened_.clear();

@@ -1,15 +1,18 @@
 // Arena of a rank and of the rank's peers, mapped for kernels and copies: in GPU memory, or in
-// pinned host memory if GPUs do not address each other. Ranks are processes (CUDA IPC) or threads
-// of a process (peer access); callers need not know which.
+// pinned host memory if GPUs do not address each other. Ranks are processes (memory at fixed
+// addresses, or CUDA IPC) or threads of a process (peer access); callers need not know which.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "driver/cuda/api.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "gpu/arena/arena_layout.hpp"
+#include "gpu/arena/file_exchange.hpp"
+#include "gpu/arena/fixed_memory.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -42,9 +45,11 @@ class DeviceArena {
   /// the header of the small one. host: allocates arenas in host memory; null = in GPU memory. A
   /// rank's own state is in GPU memory in both cases, since kernels update the state by atomics,
   /// and so are parts that no peer uses. islands: of arenas in host memory, by rank: ranks with
-  /// equal numbers map each other's memory of such parts; empty = no ranks do.
+  /// equal numbers map each other's memory of such parts; empty = no ranks do. files: hands the
+  /// files of memory at fixed addresses to ranks that are processes; null = CUDA IPC.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
-              HostMemory host = nullptr, std::vector<int> islands = {});
+              HostMemory host = nullptr, std::vector<int> islands = {},
+              OpenFileExchange files = nullptr);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -55,6 +60,18 @@ class DeviceArena {
   /// memory of a peer. Memory of a failed attempt is freed by the destructor only, because a free
   /// may wait for kernels that wait for a peer.
   void share(Context context, int device, const Exchange& exchange, Stream stream);
+
+  /// What becomes of the arena's contents.
+  enum class Contents { kept, dropped };
+  /// Gives memory at fixed addresses up until the next share(); other arenas stay. kept: share()
+  /// brings the contents back. Needs that no work of any rank uses the arena. If the contents
+  /// cannot be kept, this rank's memory stays.
+  void give_up(Contents contents, Stream stream) noexcept;
+  /// True if give_up() frees the memory: it is at fixed addresses. The same on all ranks after
+  /// share().
+  bool is_fixed() const { return fixed_ != nullptr; }
+  /// False after give_up(), until the next share().
+  bool is_made() const { return fixed_ == nullptr || fixed_->is_made(); }
 
   const DeviceArenaSizes& sizes() const { return sizes_; }
   /// True if every rank is a separate process; the same on all ranks. Within a process the driver
@@ -90,12 +107,21 @@ class DeviceArena {
 
  private:
   struct ArenaRecord;
+  struct SharedRecords;
   DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
   void fill(Stream stream);
   void map_host(const Exchange& exchange);
   void fill_host(std::byte* mine) const;
   void forget_host() noexcept;
+  void make_fixed();
+  void allocate();
+  void make_contents(Stream stream);
+  bool keep(Stream stream) noexcept;
+  SharedRecords exchange_records(Context context, int device, const Exchange& exchange,
+                                 const char* address);
   void map_peers(Context context, int device, const Exchange& exchange);
+  bool map_fixed(Context context, int device, const Exchange& exchange);
+  std::string map_files(FileExchange& files, const std::vector<std::string>& addresses, int mine);
   std::string map_peer(std::size_t peer, const ArenaRecord& other, const ArenaRecord& mine);
   std::string map_gpu_memory(DevicePointer& mapped, std::size_t peer, const ArenaRecord& other,
                              const ArenaRecord& mine);
@@ -112,7 +138,12 @@ class DeviceArena {
   ArenaLayout layout_;  // Of all other memory.
   HostMemory host_;
   std::vector<int> islands_;
-  std::vector<DevicePointer> base_;  // By rank, as mapped here.
+  OpenFileExchange files_;
+  std::unique_ptr<FixedMemory> fixed_;  // Of mine_; null = by cuMemAlloc.
+  bool has_lasted_ = false;             // Peers have mapped fixed_, so addresses are in use.
+  bool has_contents_ = false;           // fixed_ holds what an earlier share() made.
+  std::vector<char> kept_;              // Contents of memory that was given up.
+  std::vector<DevicePointer> base_;     // By rank, as mapped here.
   std::vector<DevicePointer>
       own_base_;                       // By rank: own parts of this island's ranks; 0 = not mapped.
   std::vector<DevicePointer> opened_;  // By rank; 0 = memory of this process, or not mapped.

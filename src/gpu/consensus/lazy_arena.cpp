@@ -43,7 +43,7 @@ LazyArena::~LazyArena() {
 /// True if an attempt should begin now.
 bool LazyArena::is_due(bool may_retry) const {
   const std::uint32_t attempt = attempt_.load();
-  if (stopping_.load() || runs_.load()) return false;
+  if (stopping_.load() || paused_.load() || runs_.load()) return false;
   if (attempt == 0 || page_.wanted.load() > attempt) return true;
   return may_retry && steady_ns() >= retry_ns_.load() && !failure().empty();
 }
@@ -71,6 +71,7 @@ void LazyArena::start(bool may_retry) {
 void LazyArena::run() noexcept {
   const auto give_up = [this] {
     if (stopping_.load()) throw Error(ErrorCode::aborted, "the communicator was closed");
+    if (paused_.load()) throw Error(ErrorCode::aborted, "the communicator was suspended");
   };
   try {
     make_([&](const std::string& mine) { return exchange_.exchange(mine, give_up); });
@@ -105,8 +106,17 @@ bool LazyArena::next(CallMode call) {
   return agreed_.next();
 }
 
+void LazyArena::pause() noexcept {
+  paused_.store(true);
+  join();
+}
+
 void LazyArena::stop() noexcept {
   cancel();
+  join();
+}
+
+void LazyArena::join() noexcept {
   const std::lock_guard<std::mutex> hold(guard_);
   if (thread_ != nullptr && thread_->joinable()) thread_->join();
 }

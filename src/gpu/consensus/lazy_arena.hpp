@@ -68,6 +68,14 @@ class LazyArena {
   void cancel_last() { agreed_.cancel_last(); }
   /// True once all later calls have the arena.
   bool is_on() const { return agreed_.is_on(); }
+  /// Ends the running attempt, and begins none until unpause(). Returns once no attempt runs.
+  void pause() noexcept;
+  void unpause() noexcept {
+    retry_ns_.store(0);
+    paused_.store(false);
+  }
+  /// True once the arena exists on all ranks. While all ranks pause, the same on all.
+  bool is_ready() const { return agreed_.all_ready(); }
   /// Begins nothing more and ends waits. Any thread; returns at once.
   void cancel() noexcept { stopping_.store(true); }
   /// cancel(), then waits for the running attempt to end.
@@ -81,6 +89,7 @@ class LazyArena {
   void run() noexcept;
   void end_attempt() noexcept;
   void wait_for_peers();
+  void join() noexcept;
 
   LazyArenaPage& page_;
   const std::function<void(const Exchange&)> make_;
@@ -93,6 +102,7 @@ class LazyArena {
   std::atomic<bool> runs_{false};          // An attempt runs in thread_.
   std::atomic<std::int64_t> retry_ns_{0};  // Earliest time of the next attempt.
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> paused_{false};
   std::mutex guard_;  // Guards thread_.
   std::unique_ptr<std::thread> thread_;
 };

@@ -104,10 +104,10 @@ void CudaRank::open(const Exchange& exchange) {
   marker_.open();
   map_stop_page();
   arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
-                                         options_.arenas_in_host, options_.islands);
-  held_.set(MemoryPart::small_arena, arena_->gpu_bytes());
-  held_.set(MemoryPart::host_arenas, arena_->host_bytes());
+                                         options_.arenas_in_host, options_.islands, options_.files);
+  count_memory();
   arena_->share(context_, options_.device, exchange, upload());
+  count_memory();
   full_group_.hardware_queues = arena_->least_connections();
   full_group_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
@@ -164,12 +164,12 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
   PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
   try {
     if (large_arena_ == nullptr)
-      large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large,
-                                                   ArenaContents{{}, arena_contents().parts},
-                                                   options_.arenas_in_host, options_.islands);
-    held_.set(MemoryPart::large_arena, large_arena_->gpu_bytes());
-    held_.set(MemoryPart::host_arenas, arena_->host_bytes() + large_arena_->host_bytes());
+      large_arena_ = std::make_unique<DeviceArena>(
+          options_.rank, full_group_.tiers.large, ArenaContents{{}, arena_contents().parts},
+          options_.arenas_in_host, options_.islands, arena_->is_fixed() ? options_.files : nullptr);
+    count_memory();
     large_arena_->share(context_, options_.device, exchange, stream);
+    count_memory();
     make_rings(exchange);
     make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
   } catch (...) {

@@ -36,6 +36,9 @@ struct CudaRankOptions {
   std::vector<std::string> names;  ///< Rank names for error messages; empty = print the number.
   DeviceArenaSizes sizes;          ///< Fixed sizes of arena parts; 0 = size by `memory`.
   ArenaOptions memory;             ///< The rank sets `two_tiers` if `lazy_arena` is given.
+  /// Hands files of GPU memory to ranks that are processes: arenas are at fixed addresses then.
+  /// Null = CUDA IPC.
+  OpenFileExchange files;
   /// Zeroed page mapped by all ranks, to agree on the first call with the large arena; null =
   /// allocate all memory at once.
   LazyArenaPage* lazy_arena = nullptr;
@@ -78,6 +81,11 @@ struct CudaRankOptions {
 /// inside graphs, because branches of a graph may not run concurrently.
 enum class CopiedBy { automatic, copy_engines, one_kernel };
 
+/// Bytes of GPU memory of a rank. suspendable: also while the memory is given up.
+struct GpuMemory {
+  std::uint64_t staying = 0, suspendable = 0;
+};
+
 class CudaRank : public EngineRank {
  public:
   /// Collective over all ranks. Error(no_device) without GPUs, unsupported without device code,
@@ -108,6 +116,17 @@ class CudaRank : public EngineRank {
   Context context() const { return context_; }
   /// The memory that this rank holds, by part. Any thread.
   const MemoryHeld& memory() const { return held_; }
+
+  /// GPU memory, by what suspend() frees. Arenas that are not at fixed addresses stay. Any thread.
+  GpuMemory gpu_memory() const noexcept {
+    return {held_.of(MemoryPart::streams) + staying_.load(), suspendable_.load()};
+  }
+  /// Frees the arenas' memory until resume(). Addresses stay, so prepared calls and captured graphs
+  /// do too. All ranks call this, and no work of any rank uses the arenas. Later calls throw.
+  void suspend() noexcept;
+  /// Brings the arenas back, with their flags and packets. All ranks call this together. After an
+  /// error the rank counts as broken off.
+  void resume(const Exchange& exchange);
 
   /// Returns true once no work of this rank is queued or running, so none of it stores into a
   /// peer's memory. Never blocks. knows_calls: if this rank does not order calls, whether the
@@ -216,6 +235,7 @@ class CudaRank : public EngineRank {
   template <class Work>
   void in_order(Stream stream, const Work& work) {
     if (has_broken_off()) throw_broken_off();
+    if (is_suspended_) throw_suspended();
     try {
       if (!options_.orders_calls) return work();
       const StreamPlace place = order_.before(marker_, stream);
@@ -227,6 +247,8 @@ class CudaRank : public EngineRank {
     }
   }
   [[noreturn]] void throw_broken_off() const;
+  [[noreturn]] void throw_suspended() const;
+  void count_memory() noexcept;
   std::string rank_name(std::size_t rank) const;
   void open_message_slots();
   void launch_messages(MessageArgs args, Stream stream);
@@ -235,7 +257,8 @@ class CudaRank : public EngineRank {
 
   CudaRankOptions options_;
   MemoryHeld held_;
-  std::atomic<std::uint64_t> streams_made_{0};
+  std::atomic<std::uint64_t> streams_made_{0}, staying_{0}, suspendable_{0};
+  bool is_suspended_ = false;
   Group full_group_, small_group_;
   ArenaTier tier_ = ArenaTier::full;          // Tier that prepare() works for.
   std::atomic<bool> has_large_arena_{false};  // Calls may use the large arena.

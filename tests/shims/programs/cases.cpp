@@ -623,6 +623,7 @@ const Cases kFurtherCases = {
     {"group_messages", group_streams}, {"launch_order", launch_order},
     {"always_nccls", always_nccls},    {"overhead", overhead},
     {"rank_order", rank_order},        {"churn", churn},
+    {"suspended", suspended},          {"resume_fails", resume_fails},
 };
 
 const Cases kCases = {
@@ -693,8 +694,7 @@ const Cases kCases = {
 
 std::string run_case(const TestJob& job, int rank) {
   if (job.name.starts_with("hang_")) return hang(job, rank);
-  const auto found = kFurtherCases.find(job.name);
-  return (found == kFurtherCases.end() ? kCases.at(job.name) : found->second)(job, rank);
+  return (kFurtherCases.contains(job.name) ? kFurtherCases : kCases).at(job.name)(job, rank);
 }
 
 }  // namespace program

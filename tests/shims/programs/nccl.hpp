@@ -27,6 +27,8 @@ using namespace plait::nccl;
   X(ncclCommGrow, (Comm comm, int n, const UniqueId* id, int rank, Comm* child, void* config),     \
     (comm, n, id, rank, child, config))                                                            \
   X(ncclCommGetUniqueId, (Comm comm, UniqueId * id), (comm, id))                                   \
+  X(ncclCommSuspend, (Comm comm, int flags), (comm, flags))                                        \
+  X(ncclCommResume, (Comm comm), (comm))                                                           \
   X(ncclCommMemStats, (Comm comm, int stat, std::uint64_t* value), (comm, stat, value))            \
   X(ncclCommCount, (Comm comm, int* n), (comm, n))                                                 \
   X(ncclCommUserRank, (Comm comm, int* rank), (comm, rank))                                        \

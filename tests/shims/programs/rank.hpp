@@ -131,6 +131,10 @@ std::string large_arena_crossed(const TestJob& job, int rank);
 std::string large_arena_of_one_thread(const TestJob& job, int rank);
 std::string large_arena_closed_early(const TestJob& job, int rank);
 
+/// Cases of suspended communicators (suspend_cases.cpp).
+std::string suspended(const TestJob& job, int rank);
+std::string resume_fails(const TestJob& job, int rank);
+
 /// Cases of sends and receives (message_cases.cpp).
 std::string messages(const TestJob& job, int rank);
 std::string random_messages(const TestJob& job, int rank);

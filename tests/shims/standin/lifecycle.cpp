@@ -228,10 +228,27 @@ STANDIN_API Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int ra
   });
 }
 
-/// Answers 1000, 0, 2000 and 3000 for ncclCommMemStat_t.
+/// Waits for all ranks, as NCCL does.
+STANDIN_API Result ncclCommSuspend(Comm comm, int flags) {
+  if (state_of(comm) != ncclSuccess || comm->suspended) return ncclInvalidUsage;
+  barrier(comm->segment->making, comm->rank, comm->ranks, [comm] { return comm->aborted.load(); });
+  comm->suspended = (flags & 1) != 0;
+  return ncclSuccess;
+}
+
+STANDIN_API Result ncclCommResume(Comm comm) {
+  if (state_of(comm) != ncclSuccess || !comm->suspended) return ncclInvalidUsage;
+  barrier(comm->segment->making, comm->rank, comm->ranks, [comm] { return comm->aborted.load(); });
+  comm->suspended = false;
+  return ncclSuccess;
+}
+
+/// Answers 1000, whether it is suspended, 2000 and 3000 for ncclCommMemStat_t.
 STANDIN_API Result ncclCommMemStats(Comm comm, int stat, std::uint64_t* value) {
   if (comm == nullptr || value == nullptr || stat < 0 || stat > 3) return ncclInvalidArgument;
-  *value = stat == 1 ? 0 : stat == 0 ? 1000 : static_cast<std::uint64_t>(stat) * 1000;
+  *value = stat == 1   ? (comm->suspended ? 1 : 0)
+           : stat == 0 ? 1000
+                       : static_cast<std::uint64_t>(stat) * 1000;
   return ncclSuccess;
 }
 

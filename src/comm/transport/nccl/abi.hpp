@@ -40,7 +40,10 @@ inline constexpr int kScalarDevice = 0;
 inline constexpr int kScalarHost = 1;
 inline constexpr int kSplitNoColor = -1;
 inline constexpr int kShrinkAbort = 1;
-/// ncclCommMemStat_t: memory that ncclCommSuspend leaves, and all memory.
+/// A flag of ncclCommSuspend: free GPU memory.
+inline constexpr int kSuspendMemory = 1;
+/// ncclCommMemStat_t: memory that ncclCommSuspend frees, that it leaves, and all memory.
+inline constexpr int kStatSuspendable = 0;
 inline constexpr int kStatPersistent = 2;
 inline constexpr int kStatTotal = 3;
 

@@ -1,0 +1,77 @@
+// Each rank connects to all others and sends its file before it accepts theirs: a connection waits
+// in the listener's queue, and a frame in the socket, so no rank waits for another's turn.
+#include "comm/shm/socket_files.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <random>
+#include <utility>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr double kSwapS = 10;  // ranks swap at once, behind an exchange of addresses
+constexpr int kMostRanks = 64;
+
+class SocketFiles : public cuda::FileExchange {
+ public:
+  SocketFiles() {
+    static std::atomic<unsigned> made{0};
+    std::random_device random;
+    address_ = text("{}/files-{}-{}-{}", rendezvous_folder(), ::getpid(), made++, random());
+    listener_ = listen_at(address_, kMostRanks);
+    if (!listener_.valid())
+      throw Error(ErrorCode::io_error, text("a process already listens at {}", address_));
+  }
+  ~SocketFiles() override { ::unlink(address_.c_str()); }
+
+  const std::string& address() const override { return address_; }
+
+  std::vector<int> swap(const std::vector<std::string>& addresses, int rank, int mine) override {
+    const Deadline deadline{deadline_in(kSwapS), nullptr};
+    std::vector<Fd> files(addresses.size());
+    for (std::size_t peer = 0; peer < addresses.size(); ++peer) {
+      if (static_cast<int>(peer) == rank) continue;
+      const Fd there = connect_to(addresses[peer], deadline);
+      check_peer_uid(there.get(), ::geteuid());
+      send_frame(there.get(), FrameKind::data, text("{}", rank), {mine}, deadline,
+                 text("rank {}", peer));
+    }
+    for (std::size_t got = 1; got < addresses.size(); ++got) take(files, deadline);
+    std::vector<int> all;
+    for (const Fd& file : files)
+      all.push_back(file.valid() ? ::fcntl(file.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    return all;
+  }
+
+ private:
+  void take(std::vector<Fd>& files, const Deadline& deadline) {
+    const Fd from = accept_from(listener_.get(), deadline);
+    if (!from.valid()) throw Error(ErrorCode::timeout, "a rank's file did not come");
+    check_peer_uid(from.get(), ::geteuid());
+    Frame frame = receive_frame(from.get(), 16, 1, deadline, "a rank");
+    const auto peer = static_cast<std::size_t>(
+        parse_integer("rank", frame.bytes, 0, static_cast<std::int64_t>(files.size()) - 1));
+    if (frame.fds.size() != 1 || files[peer].valid())
+      throw Error(ErrorCode::mismatch,
+                  text("rank {} sent {} files in a frame, wanted 1 once", peer, frame.fds.size()));
+    files[peer] = std::move(frame.fds[0]);
+  }
+
+  std::string address_;
+  Fd listener_;
+};
+
+}  // namespace
+
+std::unique_ptr<cuda::FileExchange> open_socket_files() { return std::make_unique<SocketFiles>(); }
+
+}  // namespace plait

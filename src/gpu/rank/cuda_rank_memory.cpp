@@ -1,0 +1,67 @@
+// Memory of a rank: what it holds by part, and how its arenas go and come back.
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "gpu/device/neighbours.hpp"
+#include "gpu/rank/cuda_rank.hpp"
+#include "gpu/select/all_resources.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+
+void CudaRank::count_memory() noexcept {
+  const auto gpu = [](const std::unique_ptr<DeviceArena>& arena) {
+    return arena != nullptr && arena->is_made() ? arena->gpu_bytes() : 0;
+  };
+  const auto host = [](const std::unique_ptr<DeviceArena>& arena) {
+    return arena != nullptr ? arena->host_bytes() : 0;
+  };
+  held_.set(MemoryPart::small_arena, gpu(arena_));
+  held_.set(MemoryPart::large_arena, gpu(large_arena_));
+  held_.set(MemoryPart::host_arenas, host(arena_) + host(large_arena_));
+  std::uint64_t bytes[2] = {};
+  for (const auto* const arena : {&arena_, &large_arena_})
+    if (*arena != nullptr) bytes[(*arena)->is_fixed() ? 1 : 0] += (*arena)->gpu_bytes();
+  staying_.store(bytes[0]);
+  suspendable_.store(bytes[1]);
+}
+
+void CudaRank::suspend() noexcept {
+  if (is_suspended_ || arena_ == nullptr || !arena_->is_fixed()) return;
+  if (lazy_arena_ != nullptr) lazy_arena_->pause();
+  const RelaxedCaptureMode relaxed;
+  if (api().context_push(context_) != kSuccess) return;
+  neighbours().remove(device_, arena_->state(), upload());
+  api().stream_synchronize(upload());
+  arena_->give_up(DeviceArena::Contents::kept, upload());
+  // Packets of a new arena are right at any number of calls: flags are in the small one.
+  if (large_arena_ != nullptr) large_arena_->give_up(DeviceArena::Contents::dropped, upload());
+  is_suspended_ = true;
+  count_memory();
+  Context popped = nullptr;
+  api().context_pop(&popped);
+}
+
+void CudaRank::resume(const Exchange& exchange) {
+  if (!is_suspended_) return;
+  const RelaxedCaptureMode relaxed;
+  const Current current(context_);
+  exchange("resumes");  // From here on no rank begins a large arena until all have resumed.
+  arena_->share(context_, options_.device, exchange, upload());
+  const bool has_large = lazy_arena_ == nullptr || lazy_arena_->is_ready();
+  if (large_arena_ != nullptr && has_large)
+    large_arena_->share(context_, options_.device, exchange, upload());
+  neighbours().add(device_, arena_->state(), upload());
+  PLAIT_CUDA_CALL(stream_synchronize, upload());
+  exchange("resumed");
+  is_suspended_ = false;
+  count_memory();
+  if (lazy_arena_ != nullptr) lazy_arena_->unpause();
+}
+
+void CudaRank::throw_suspended() const {
+  throw Error(ErrorCode::invalid_argument,
+              text("{} is suspended: resume the communicator before its next call",
+                   rank_name(static_cast<std::size_t>(options_.rank))));
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,208 @@
+// Arenas at fixed addresses: processes see each other's writes, suspend and resume keep addresses
+// and contents, and ranks that cannot have such memory go another way together. The fake driver
+// maps real memory: an access to memory that was given up ends the process.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "base/text.hpp"
+#include "comm/gpu/gpu_calls.hpp"
+#include "fake_cuda/fake_gpu.hpp"
+#include "gpu/ll/ll_memory.hpp"
+#include "gpu/tile/tile_memory.hpp"
+#include "plait/error.hpp"
+#include "tests/fake_gpu/h200_group.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait::cuda::CallMode;
+using plait_test::fake_cuda;
+
+namespace {
+
+/// Fails the test by an exception, because doctest's output does not reach the parent process.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+/// A rank of the test.
+struct FixedRank {
+  bench::Board* board;
+  GpuCalls& calls;
+  cuda::CudaRank& cuda() const { return calls.rank(); }
+  int rank() const { return cuda().rank(); }
+  int ranks() const { return cuda().ranks(); }
+  char* at(const cuda::ArenaPart& part, int owner) const {
+    return static_cast<const cuda::EngineRank&>(cuda()).at(part, owner);
+  }
+  std::uint64_t taken() const { return fake_cuda().memory.bytes; }
+  /// Each rank writes a value into its memory for each peer; all read all.
+  void exchange_values(const cuda::ArenaPart& part, int turn) const {
+    for (int owner = 0; owner < ranks(); ++owner) at(part, owner)[rank()] = value(rank(), turn);
+    board->barrier();
+    check_values(part, turn);
+  }
+  void check_values(const cuda::ArenaPart& part, int turn) const {
+    for (int owner = 0; owner < ranks(); ++owner)
+      for (int writer = 0; writer < ranks(); ++writer)
+        require(at(part, owner)[writer] == value(writer, turn),
+                text("rank {}'s memory lacks what rank {} wrote in turn {}", owner, writer, turn));
+    board->barrier();
+  }
+  void suspend() const {
+    board->barrier();  // as NCCL's own
+    calls.suspend();
+  }
+  void resume() const {
+    calls.resume([] {});
+  }
+
+ private:
+  static char value(int writer, int turn) {
+    return static_cast<char>(16 * (turn % 6) + writer + 1);
+  }
+};
+
+/// Runs `body` on each rank, a process each. has: whether a rank's GPU maps memory.
+void on_ranks(
+    int ranks, const std::function<void(const FixedRank&)>& body,
+    const std::function<bool(int rank)>& has = [](int) { return true; },
+    const std::function<void(int rank)>& before = [](int) {}) {
+  bench::Board* const board = bench::make_board(ranks);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          const cuda::Exchange exchange = [&](const std::string& mine) {
+            return board->exchange(rank, mine);
+          };
+          fake_cuda().gpu.maps_memory = has(rank);
+          {
+            GpuCallsOptions options;
+            options.rank.proves_paths = false;  // No kernel runs here.
+            options.rank.large_arena_wait_s = 60;
+            options.checks = load_topology("hgx-h200");
+            before(rank);
+            GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, ""), options, exchange);
+            body({board, calls});
+            board->barrier();
+            calls.rank().unmap_peers();
+            board->barrier();
+          }
+          require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
+          require(fake_cuda().opened == 0, "a peer's memory stayed open");
+        }) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("suspend frees the arenas, resume brings back addresses and contents") {
+  for (const int ranks : {2, 3})
+    on_ranks(ranks, [](const FixedRank& me) {
+      const cuda::GpuMemory memory = me.cuda().gpu_memory();
+      require(memory.suspendable == me.taken() && memory.suspendable > 8'000'000,
+              "wanted all arenas at fixed addresses");
+      const char* const before = me.at(cuda::kFlagPackets, 0);
+      require(me.at(cuda::kSentinelPackets, 1)[0] == static_cast<char>(0xff), "not filled");
+      for (int turn = 0; turn < 4; ++turn) {
+        me.exchange_values(cuda::kFlagPackets, turn);
+        me.suspend();
+        require(me.taken() == 0 && me.cuda().memory().of(MemoryPart::small_arena) == 0,
+                "suspended, and the arena is there");
+        require(me.cuda().gpu_memory().suspendable == memory.suspendable, "forgotten bytes");
+        me.resume();
+        require(me.at(cuda::kFlagPackets, 0) == before && me.taken() == memory.suspendable,
+                "not as before");
+        me.check_values(cuda::kFlagPackets, turn);
+      }
+    });
+}
+
+TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
+  for (unsigned seed = 0; seed < 6; ++seed)
+    on_ranks(2, [seed](const FixedRank& me) {
+      std::mt19937 random(seed), own(seed * 2 + static_cast<unsigned>(me.rank()));
+      const char* slots = nullptr;
+      for (int turn = 0; turn < 12; ++turn) {
+        const unsigned what = random() % 4;
+        if (what == 0) {  // Ranks may have begun, or not, when they suspend.
+          if (own() % 2 == 0) me.cuda().begin_large_arena();
+        } else if (what == 1) {
+          while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+          if (slots == nullptr) slots = me.at(cuda::kTileMemory, 1);
+          require(slots == me.at(cuda::kTileMemory, 1), "the large arena has moved");
+          me.exchange_values(cuda::kTileMemory, turn);
+        } else if (what == 2) {
+          me.suspend();
+          require(me.taken() == 0, "suspended, and memory is there");
+          me.resume();
+        }
+        me.exchange_values(cuda::kFlagPackets, turn);
+      }
+    });
+}
+
+TEST_CASE("a call of a suspended rank is refused, and breaks nothing off") {
+  on_ranks(2, [](const FixedRank& me) {
+    Request request;
+    request.ranks = 2;
+    request.count = 100;
+    const auto choice =
+        cuda::Selector(me.cuda().small_arena_group(), {}, true).best(request).value();
+    const auto ready =
+        me.cuda().prepare(*choice.engine, request, choice.tuning, cuda::CudaRank::ArenaTier::small);
+    me.suspend();
+    auto* const values = reinterpret_cast<void*>(1 << 20);
+    try {
+      me.cuda().run(*ready, request, {values, values, {}}, nullptr);
+      require(false, "a call of a suspended rank was enqueued");
+    } catch (const Error& error) {
+      require(error.code() == ErrorCode::invalid_argument, error.what());
+    }
+    me.resume();
+    me.cuda().run(*ready, request, {values, values, {}}, nullptr);
+  });
+}
+
+TEST_CASE("a rank whose GPU maps no memory takes all ranks to CUDA IPC") {
+  on_ranks(
+      3,
+      [](const FixedRank& me) {
+        require(me.cuda().gpu_memory().suspendable == 0, "memory at fixed addresses");
+        const std::uint64_t before = me.taken();
+        me.suspend();
+        require(me.taken() == before, "memory by CUDA IPC was freed");
+        me.resume();
+      },
+      [](int rank) { return rank != 1; });
+}
+
+TEST_CASE("a driver that opens no peer's file takes all ranks to CUDA IPC") {
+  for (const char* const call : {"physical_open", "physical_show", "memory_set_access"})
+    on_ranks(
+        2,
+        [](const FixedRank& me) {
+          require(me.cuda().gpu_memory().suspendable == 0, "memory at fixed addresses");
+        },
+        [](int) { return true; },
+        [call](int rank) {
+          if (rank == 1) fake_cuda().refuses.of(call, 1, 801);
+        });
+}
+
+TEST_CASE("a rank without memory at resume fails all ranks, and ends their calls") {
+  on_ranks(3, [](const FixedRank& me) {
+    me.suspend();
+    if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
+    try {
+      me.resume();
+      require(false, "resumed without memory");
+    } catch (const Error& error) {
+      require(std::string(error.what()).find(me.rank() == 1 ? "physical_create" : "rank 1: ") !=
+                  std::string::npos,
+              error.what());
+    }
+    require(me.cuda().has_broken_off(), "calls may follow");
+  });
+}

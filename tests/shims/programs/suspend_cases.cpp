@@ -1,0 +1,69 @@
+// Cases of ncclCommSuspend and ncclCommResume: calls of random sizes before, between and after, and
+// ranks that cannot resume.
+#include <dlfcn.h>
+
+#include <random>
+#include <stdexcept>
+
+#include "tests/shims/programs/rank.hpp"
+
+namespace program {
+namespace {
+
+std::uint64_t stat(Comm comm, int which) {
+  std::uint64_t bytes = 0;
+  MUST(nccl().ncclCommMemStats(comm, which, &bytes));
+  return bytes;
+}
+
+/// Returns the wrong elements of a call with values of this turn.
+std::uint64_t wrong_of(const TestRank& r, std::size_t count, int turn) {
+  std::vector<std::int32_t> values = filled<std::int32_t>(r.rank, count), sums(count, -1);
+  for (std::int32_t& value : values) value += turn;
+  MUST(nccl().ncclAllReduce(values.data(), sums.data(), count, kInt32, kSum, r.comm, r.stream));
+  r.wait();
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    wrong += sums[i] != expected<std::int32_t>(kSum, r.ranks, i) + r.ranks * turn;
+  return wrong;
+}
+
+}  // namespace
+
+/// Suspends and resumes at random amid calls, alike on all ranks; a call meanwhile is refused.
+std::string suspended(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::mt19937 random(7);
+  std::uint64_t wrong = 0, suspends = 0, refused = 0, stats_wrong = 0;
+  for (int turn = 0; turn < 60; ++turn) {
+    if (random() % 4 != 0) {
+      wrong += wrong_of(r, random() % 6 == 0 ? 300'000 : 1 + random() % 5000, turn);
+      continue;
+    }
+    const std::uint64_t staying = stat(r.comm, 2), all = stat(r.comm, 3);
+    MUST(nccl().ncclCommSuspend(r.comm, 1));
+    ++suspends;
+    std::int32_t value = 1;
+    refused += nccl().ncclAllReduce(&value, &value, 1, kInt32, kSum, r.comm, r.stream) != 0;
+    stats_wrong += stat(r.comm, 1) != 1 || stat(r.comm, 2) != staying || stat(r.comm, 3) != all;
+    MUST(nccl().ncclCommResume(r.comm));
+    stats_wrong += stat(r.comm, 1) != 0 || stat(r.comm, 3) != all;
+  }
+  return number("wrong", wrong) + ", " + number("suspends", suspends) + ", " +
+         number("refused", refused) + ", " + number("stats_wrong", stats_wrong) + ", " +
+         number("goes", stat(r.comm, 0)) + ", " + counted("all_reduce");
+}
+
+/// Suspends, then resumes in vain: a rank has no memory, or dies meanwhile.
+std::string resume_fails(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = wrong_of(r, 1000, 1);
+  MUST(nccl().ncclCommSuspend(r.comm, 1));
+  const Result resumed = nccl().ncclCommResume(r.comm);
+  std::int32_t value = 1;
+  const Result called = nccl().ncclAllReduce(&value, &value, 1, kInt32, kSum, r.comm, r.stream);
+  return number("wrong", wrong) + ", " + number("resumed", static_cast<std::uint64_t>(resumed)) +
+         ", " + number("called", static_cast<std::uint64_t>(called));
+}
+
+}  // namespace program
