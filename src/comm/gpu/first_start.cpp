@@ -287,7 +287,7 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   });
   if (group.rank == 0)
     log(LogLevel::info, 0,
-        text("measured {} sizes of calls in {:.2f} s, of which {:.2f} s to open the bench; {} are "
+        text("measured {} sizes of calls in {} s, of which {} s to open the bench; {} are "
              "left out",
              measurement.timed(), elapsed_s(), opened_s, measurement.left_out()));
   return table;

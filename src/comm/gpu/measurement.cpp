@@ -247,9 +247,9 @@ void Measurement::time_request(const Request& request, const std::function<std::
   took_s_[request.collective][message_bytes(request)] = ended_s - began_s;
   if (terms_.rank == 0)
     log(LogLevel::explain, 0,
-        text("timed {} ways of {} of {} bytes: {:.1f} ms to prepare, {:.1f} ms to run", ways.size(),
-             name_of(request.collective), message_bytes(request), (ready_s - began_s) * 1e3,
-             (ended_s - ready_s) * 1e3));
+        text("timed {} ways of {} of {} bytes: {} us to prepare, {} us to run", ways.size(),
+             name_of(request.collective), message_bytes(request),
+             std::llround((ready_s - began_s) * 1e6), std::llround((ended_s - ready_s) * 1e6)));
   const std::size_t then = terms_.rank == 0 ? next() : 0;
   std::vector<std::vector<std::string>> records;
   for (const std::string& record : agreed_step(exchange_, failure, pack_times(times, then))) {
