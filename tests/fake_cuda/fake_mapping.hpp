@@ -142,8 +142,8 @@ inline void emulate_addresses(plait::cuda::Api& api) {
     if (fake_mapping().mapped.erase(at) == 0) return kInvalid;
     return close_addresses(at, bytes, MAP_FIXED) ? kSuccess : kInvalid;
   };
-  api.memory_set_access = [](DevicePointer at, std::size_t bytes, const plait::cuda::MemoryAccess*,
-                             std::size_t) {
+  api.memory_set_access = [](DevicePointer at, std::size_t bytes,
+                             const plait::cuda::MemoryAccessRights*, std::size_t) {
     return ::mprotect(address(at), bytes, PROT_READ | PROT_WRITE) == 0 ? kSuccess : kInvalid;
   };
 }

@@ -77,7 +77,7 @@ STRUCTS = {
             "flags": "allocFlags",
         },
     ),
-    "MemoryAccess": ("CUmemAccessDesc", {"location": "location", "flags": "flags"}),
+    "MemoryAccessRights": ("CUmemAccessDesc", {"location": "location", "flags": "flags"}),
     "CopyAttributes": (
         "CUmemcpyAttributes",
         {

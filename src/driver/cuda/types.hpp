@@ -70,7 +70,7 @@ inline constexpr int kOnDevice = 1;     ///< kind of a location
 inline constexpr int kLeastGranularity = 0;
 
 /// CUmemAccessDesc.
-struct MemoryAccess {
+struct MemoryAccessRights {
   int location[2];
   int flags;
 };

@@ -95,7 +95,7 @@ void FixedMemory::reserve(FixedBlock& block) const {
 /// Takes the memory over, also if it cannot be mapped.
 void FixedMemory::map(FixedBlock& block, PhysicalMemory memory) const {
   const Result mapped = api().memory_map(block.address, bytes_, 0, memory, 0);
-  const MemoryAccess access{{kOnDevice, device_}, kReadAndWrite};
+  const MemoryAccessRights access{{kOnDevice, device_}, kReadAndWrite};
   const Result allowed =
       mapped == kSuccess ? api().memory_set_access(block.address, bytes_, &access, 1) : kSuccess;
   if (mapped == kSuccess && allowed == kSuccess) {
