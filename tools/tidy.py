@@ -43,12 +43,13 @@ gpu/lanes:       base plan gpu/abi gpu/device gpu/arena gpu/engine
 gpu/tile:        base plan gpu/abi gpu/device gpu/engine
 gpu/ll:          base plan gpu/abi gpu/device gpu/engine gpu/lanes gpu/tile
 gpu/chunk:       base plan gpu/abi gpu/device gpu/engine gpu/ll
+gpu/norm:        base driver plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/copy:        base topo plan cpu gpu/abi gpu/device gpu/consensus gpu/engine gpu/tile
 gpu/host_path:   base cpu gpu/abi gpu/consensus gpu/engine gpu/tile gpu/copy
 gpu/p2p:         base topo plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/copy_pair:   base driver plan gpu/device
 gpu/select:      base topo plan gpu/engine gpu/path_check gpu/lanes gpu/tile gpu/ll gpu/chunk
-                 gpu/copy gpu/host_path gpu/p2p
+                 gpu/norm gpu/copy gpu/host_path gpu/p2p
 gpu/rank:        base plan gpu/*
 comm/bootstrap:  base driver topo plan
 comm/trace:      base driver plan gpu/select comm/bootstrap

@@ -13,6 +13,7 @@
 
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "plait/rms_norm.hpp"
 #include "plait/timeline.hpp"
 
 namespace plait {
@@ -152,6 +153,18 @@ class Communicator {
   /// The same with own counts: ranks first exchange counts on the host, as in run().
   void enqueue(const Request& request, const OwnCounts& mine, const void* input, void* output,
                void* stream, const CallOptions& options = {});
+  /// Sums rows over all ranks, adds the residual and normalises each row (plait/rms_norm.hpp), on
+  /// host memory; returns when this rank's output is complete. The bits equal run() of the
+  /// all_reduce and the norm behind it. Errors as run().
+  void all_reduce_rms_norm(const RmsNorm& norm, const RmsNormBuffers& buffers,
+                           const CallOptions& options = {});
+  /// The same on this rank's GPU, in stream order, as enqueue(): by one kernel up to 32 MiB, else
+  /// by an all_reduce and the norm. The same bits. options: strategy one_shot or two_shot of the
+  /// one kernel, with params units, blocks and ahead; unfused, or a strategy of the all_reduce.
+  /// Error(unsupported) over several nodes, and for fp8 output where one kernel does not serve the
+  /// call.
+  void enqueue_all_reduce_rms_norm(const RmsNorm& norm, const RmsNormBuffers& buffers, void* stream,
+                                   const CallOptions& options = {});
   /// Gives this communicator a GPU, so that enqueue() works from now on; for programs that learn
   /// of their GPUs late. `device` is the CUDA ordinal of this rank's GPU, or kDeviceByLauncher. A
   /// call like the others: all ranks make it together, each with its own device, between the same

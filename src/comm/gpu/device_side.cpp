@@ -9,6 +9,17 @@ std::unique_ptr<DeviceSide> DeviceSide::far_pair(int peer, const HostSide&) {
   throw Error(ErrorCode::internal, text("rank {} is in no node of this communicator", peer));
 }
 
+void DeviceSide::enqueue(const RmsNorm&, const RmsNormBuffers&, void*, const CallOptions&) {
+  throw Error(
+      ErrorCode::unsupported,
+      "all_reduce_rms_norm is served on the GPUs of one host: between hosts call all_reduce, "
+      "and normalise behind it");
+}
+
+void NoDevice::enqueue(const RmsNorm&, const RmsNormBuffers&, void*, const CallOptions&) {
+  require();
+}
+
 void NoDevice::require() const {
   throw Error(ErrorCode::no_device,
               why_.empty()

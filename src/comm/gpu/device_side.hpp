@@ -10,6 +10,7 @@
 #include "comm/liveness/peer_watch.hpp"
 #include "comm/node/host_side.hpp"
 #include "plait/communicator.hpp"
+#include "plait/rms_norm.hpp"
 
 namespace plait {
 
@@ -22,6 +23,9 @@ class DeviceSide {
   /// Like Communicator::enqueue and check.
   virtual void enqueue(const Request& request, const void* input, void* output, void* stream,
                        const CallOptions& options) = 0;
+  /// Like Communicator::enqueue_all_reduce_rms_norm. Error(unsupported) over several nodes.
+  virtual void enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, void* stream,
+                       const CallOptions& options);
   virtual void check() = 0;
   /// Throws Error(no_device) without GPUs.
   virtual void require() const {}
@@ -55,6 +59,7 @@ class NoDevice : public DeviceSide {
   /// why: for messages; empty = no GPU was asked for.
   explicit NoDevice(std::string why) : DeviceSide(kNoDevice), why_(std::move(why)) {}
   void enqueue(const Request&, const void*, void*, void*, const CallOptions&) override;
+  void enqueue(const RmsNorm&, const RmsNormBuffers&, void*, const CallOptions&) override;
   void check() override;
   void require() const override;
   std::unique_ptr<DeviceSide> far_pair(int peer, const HostSide& host) override;

@@ -523,6 +523,10 @@ void GpuCalls::add_to(Counters& counters) const {
       calls->for_each([&](const GpuCall& call) { counted.push_back(call.counted); });
   }
   for (const std::shared_ptr<CallRecord>& call : counted) count(*call, counters);
+  if (const std::uint64_t calls = fused_norms_.load(); calls != 0) {
+    counters.calls += calls;
+    counters.calls_of["all_reduce_rms_norm/fused"] += calls;
+  }
 }
 
 void GpuCalls::count(CallRecord& call, Counters& counters) const {

@@ -22,6 +22,7 @@
 #include "gpu/rank/cuda_rank.hpp"
 #include "gpu/select/select.hpp"
 #include "plait/communicator.hpp"
+#include "plait/rms_norm.hpp"
 #include "plait/timeline.hpp"
 
 namespace plait {
@@ -77,6 +78,10 @@ class GpuCalls {
 
   /// Like Communicator::enqueue. A call that needs the large arena counts as a call of all ranks.
   void enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,
+               const CallOptions& options);
+
+  /// Like Communicator::enqueue_all_reduce_rms_norm, with checked arguments.
+  void enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda::Stream stream,
                const CallOptions& options);
 
   /// True if GpuCalls serves the request. The same on all ranks, since the result depends on the
@@ -143,6 +148,14 @@ class GpuCalls {
     bool wants_large_arena = false;
   };
   const Offer& offer(const Request& request);
+  /// Calls of all_reduce_rms_norm: the key, and the prepared call.
+  using NormKey = std::tuple<std::uint64_t, std::uint64_t, int, int, std::uint32_t, std::string,
+                             std::map<std::string, std::int64_t>, CallTier, bool>;
+  void check_memory(const RmsNorm& norm, const RmsNormBuffers& buffers) const;
+  void enqueue_fused(const RmsNorm& norm, const cuda::NormTuning& tuning, NormKey key,
+                     const RmsNormBuffers& buffers, cuda::Stream stream);
+  cuda::NormCall& prepared(const RmsNorm& norm, const cuda::NormTuning& tuning, const NormKey& key,
+                           ArenaTier tier);
 
   bool wants_rings() const;
   void make_rank(const cuda::Exchange& exchange);
@@ -191,6 +204,8 @@ class GpuCalls {
   Calls calls_{kMostCalls};  ///< calls by engines, and empty calls
   Calls planned_calls_{kMostPlans};
   LruCache<RequestKey, Offer> offers_{kMostCalls};
+  LruCache<NormKey, std::unique_ptr<cuda::NormCall>> norms_{kMostCalls};
+  std::atomic<std::uint64_t> fused_norms_{0};  ///< calls of all_reduce_rms_norm by one kernel
   mutable std::mutex plan_us_guard_;
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   std::uint32_t resumes_ = 0;

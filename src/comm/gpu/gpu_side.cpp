@@ -162,13 +162,12 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   return made;
 }
 
-void GpuSide::enqueue(const Request& request, const void* input, void* output, void* stream,
-                      const CallOptions& options) {
+/// Throws the error that ended this side, if any.
+void GpuSide::check_running() const {
   if (failed_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::aborted,
                 text("this communicator's GPU side ended earlier: {}", cause()->what()));
   calls_->rank().check();
-  enqueue_recorded(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
 
 /// Stores the first failure and reports to the peers. Kernels that wait for a lost rank fail their

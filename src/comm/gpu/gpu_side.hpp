@@ -33,6 +33,8 @@ class GpuSide : public DeviceSide, private PeerObserver {
 
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options) override;
+  void enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, void* stream,
+               const CallOptions& options) override;
   void check() override;
   const Topology& topology() const { return calls_->group().topology; }
   const Topology& topology_or(const Topology&) const override { return topology(); }
@@ -60,8 +62,10 @@ class GpuSide : public DeviceSide, private PeerObserver {
   void lost(int rank, int process, Loss how) override;
   void look() override;
   void query() override;
-  void enqueue_recorded(const Request& request, const void* input, void* output,
-                        cuda::Stream stream, const CallOptions& options);
+  void check_running() const;
+  /// Enqueues by `body`, with the request in the recorder of calls.
+  template <class Body>
+  void record(const Request& request, const Body& body);
   void watch_peers();
   void end_flight();
   void fail_streams() noexcept override { calls_->rank().fail(); }

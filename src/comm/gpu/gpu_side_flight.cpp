@@ -17,18 +17,32 @@ void GpuSide::watch_peers() {
   watch(peers_, *this, ObserverCalls::look);
 }
 
-void GpuSide::enqueue_recorded(const Request& request, const void* input, void* output,
-                               cuda::Stream stream, const CallOptions& options) {
+template <class Body>
+void GpuSide::record(const Request& request, const Body& body) {
+  check_running();
   FlightRing* const ring = flight_ == nullptr ? nullptr : flight_->info().mine;
   const RecordedCall recorded(ring, flight_call(request));
   try {
-    calls_->enqueue(request, input, output, stream, options);
+    body();
     recorded.enqueued();
   } catch (const Error& error) {  // other errors end the communicator, with the call as its last
     if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported)
       recorded.refused();
     throw;
   }
+}
+
+void GpuSide::enqueue(const Request& request, const void* input, void* output, void* stream,
+                      const CallOptions& options) {
+  record(request, [&] {
+    calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
+  });
+}
+
+void GpuSide::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, void* stream,
+                      const CallOptions& options) {
+  record(all_reduce_of(norm, options_.ranks),
+         [&] { calls_->enqueue(norm, buffers, static_cast<cuda::Stream>(stream), options); });
 }
 
 /// `plait status` reads the memory of calls_, which leaves next.

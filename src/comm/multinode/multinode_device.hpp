@@ -18,6 +18,7 @@ class MultinodeDevice : public DeviceSide {
                                             MultinodeHostSide& host);
   ~MultinodeDevice() override;
 
+  using DeviceSide::enqueue;
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options) override {
     rails_->enqueue(request, input, output, stream, options);
@@ -57,6 +58,7 @@ class FarPairDevice : public DeviceSide {
   /// host: the pair's host side. Both outlive this object.
   FarPairDevice(MultinodeDevice& whole, int peer, const HostSide& host)
       : DeviceSide(whole.ordinal()), whole_(whole), peer_(peer), host_(host) {}
+  using DeviceSide::enqueue;
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options) override;
   void check() override { whole_.check(); }

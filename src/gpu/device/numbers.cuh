@@ -66,6 +66,11 @@ __device__ inline float widen(unsigned code) {
   return bits_to_float(sign | __float_as_uint(bits_to_float(size << (23 - kMantissa)) * scale));
 }
 
+/// fp8e4m3 of a value, with 448 for values above the range.
+__device__ inline unsigned saturated_e4m3(float value) {
+  return narrow<4, 3, false>(value > 448.0f ? 448.0f : value < -448.0f ? -448.0f : value);
+}
+
 /// Conversion instructions for 16-bit floats, defined in ptx.cuh. A pair holds two fp32 values, the
 /// first in the lower half. Results equal narrow() and widen() except for NaN: 0x7fff as half of a
 /// pair, and any NaN when widened.

@@ -56,6 +56,23 @@ __device__ inline float from_fp16(std::uint16_t code) {
   return value;
 }
 
+/// Two floats as fp8e4m3, the first in the lower byte. Values above the range become 448, as in
+/// PyTorch's and vLLM's quantisation.
+__device__ inline unsigned pair_of_e4m3(float first, float second) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+  return pair;
+#else
+  return saturated_e4m3(first) | saturated_e4m3(second) << 8;
+#endif
+}
+
+/// The value of the lane whose number differs in `mask`. All threads of the block call it.
+__device__ inline float from_lane(float value, unsigned mask) {
+  return __shfl_xor_sync(~0u, value, static_cast<int>(mask));
+}
+
 /// Programmatic dependent launch: wait for the previous kernel (no effect on ordinary launches),
 /// and let the next kernel be placed meanwhile.
 __device__ inline void wait_for_grid_before() {

@@ -21,6 +21,7 @@
 #include "gpu/host_path/host_gather.hpp"
 #include "gpu/host_path/host_reducer.hpp"
 #include "gpu/lanes/bound_plan.hpp"
+#include "gpu/norm/norm_call.hpp"
 #include "gpu/p2p/message_memory.hpp"
 #include "gpu/p2p/messages.hpp"
 #include "gpu/select/usual_group.hpp"
@@ -155,6 +156,10 @@ class CudaRank : public EngineRank {
                                         ArenaTier tier = ArenaTier::full);
   /// Enqueues a prepared call, in the same stream order as run() of a plan.
   void run(PreparedCall& ready, const Request& request, const CallBuffers& buffers, Stream stream);
+  /// Prepares a call of all_reduce_rms_norm that one kernel serves, or the norm `alone`.
+  std::unique_ptr<NormCall> prepare(const RmsNorm& norm, const NormTuning& tuning, bool alone,
+                                    ArenaTier tier);
+  void run(NormCall& call, const RmsNormBuffers& buffers, Stream stream);
 
   const Group& group() const override {
     return tier_ == ArenaTier::full ? full_group_ : small_group_;

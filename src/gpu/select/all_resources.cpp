@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gpu/lanes/plan_memory.hpp"
+#include "gpu/norm/norm_call.hpp"
 #include "gpu/p2p/message_memory.hpp"
 #include "gpu/path_check/path_check.hpp"
 #include "gpu/select/engines.hpp"
@@ -41,7 +42,7 @@ const std::vector<const Resources*>& all_resources() {
     };
     for (const Engine* const engine : engines()) add(engine->resources());
     for (const Resources* const room :
-         {&message_resources(), &lane_resources(), &path_check_resources()})
+         {&message_resources(), &lane_resources(), &path_check_resources(), &norm_resources()})
       add(*room);
     return rooms;
   }();

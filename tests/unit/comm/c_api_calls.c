@@ -1,6 +1,7 @@
 /* plait.h as a C99 program uses it: one rank's calls, from making to destroying. */
 #include "c_api_calls.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +54,18 @@ static int collectives(plaitComm_t comm, int rank, char* sentence, size_t senten
   DO(plaitCopy(rank == 0 ? in : NULL, rank == 1 ? out : NULL, kCount, plait_fp32, 0, 1, comm,
                NULL));
   for (int i = 0; i < kCount && rank == 1; ++i) WANT(out[i] == (float)i);
+  enum { kOne = 0x3f80, kTwo = 0x4000, kThree = 0x4040 }; /* bf16 */
+  static const struct {
+    uint16_t ones[8], twos[8];
+  } values __attribute__((aligned(16))) = {{kOne, kOne, kOne, kOne, kOne, kOne, kOne, kOne},
+                                           {kTwo, kTwo, kTwo, kTwo, kTwo, kTwo, kTwo, kTwo}};
+  struct {
+    uint16_t residual[8], normed[8];
+  } rows __attribute__((aligned(16)));
+  memcpy(rows.residual, values.ones, sizeof rows.residual);
+  DO(plaitAllReduceRmsNorm(values.ones, rows.residual, values.twos, rows.normed, 1, 8, plait_bf16,
+                           plait_bf16, 0.0f, NULL, comm, NULL));
+  for (int i = 0; i < 8; ++i) WANT(rows.residual[i] == kThree && rows.normed[i] == kTwo);
   const double thirds[kRanks] = {3.0, 3.0};
   DO(plaitCommSetScalars(comm, thirds, kRanks)); /* means nothing to sends */
   DO(rank == 0 ? plaitSend(in, kCount, plait_fp32, 1, comm, NULL)
@@ -115,6 +128,8 @@ static int refusals(plaitComm_t comm, int rank, char* sentence, size_t sentence_
   WANT(plaitAllReduce(data, data, odd_count, plait_fp32, plait_sum, comm, NULL) ==
        plait_invalid_argument);
   const plaitDataType_t odd_type = rank == 1 ? (plaitDataType_t)77 : plait_fp32;
+  WANT(plaitAllReduceRmsNorm(data, data, data, data, 1, rank == 1 ? 7 : 8, plait_bf16, plait_bf16,
+                             0.0f, NULL, comm, NULL) == plait_invalid_argument);
   WANT(plaitAllReduce(data, data, 8, odd_type, plait_sum, comm, NULL) == plait_invalid_argument);
   WANT(strstr(plaitGetLastError(comm), "77") != NULL);
   WANT(plaitAllReduce(data, data, rank == 1 ? 8 : 7, plait_fp32, plait_sum, comm, NULL) ==

@@ -1,0 +1,191 @@
+// Chooses between one_shot and two_shot, cuts rows into launches that fit into half an inbox, and
+// enqueues them.
+#include "gpu/norm/norm_call.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/text.hpp"
+#include "gpu/engine/kernel_types.hpp"
+#include "gpu/ll/ll_cut.hpp"
+#include "gpu/ll/ll_memory.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// Most bytes that a rank of more than two sends in a one_shot. Two ranks send as much in a
+/// two_shot, one step later.
+constexpr std::uint64_t kOneShotBytes = 768 << 10;
+/// Most bytes of a message that one kernel serves faster than an all_reduce and the norm.
+constexpr std::uint64_t kFusedBytes = 32 << 20;
+
+std::string kernel_name(const char* kernel, DataType type, int ranks, int units) {
+  return text("plait_{}_{}_{}_{}", kernel, name_of(type), is_common_number(ranks) ? ranks : 0,
+              units);
+}
+
+const char* sum_kernel(bool is_two_shot) {
+  return is_two_shot ? "sum_norm_two_shot" : "sum_norm_one_shot";
+}
+
+KernelUses norm_uses(int ranks) {
+  KernelUses uses;
+  for (const DataType type : {DataType::bf16, DataType::fp16})
+    for (int units = 2; units <= kMostNormUnits; units *= 2) {
+      const KernelUse use{static_cast<unsigned>(norm_threads(units)), 0};
+      uses[kernel_name("norm_alone", type, 0, units)] = use;
+      for (const bool is_two_shot : {false, true})
+        uses[kernel_name(sum_kernel(is_two_shot), type, ranks, units)] = use;
+    }
+  return uses;
+}
+
+unsigned row_units(const RmsNorm& norm) {
+  return static_cast<unsigned>(norm.hidden * bytes_of(norm.type) / 16);
+}
+
+/// Threads of a block that holds a row, in whole warps.
+unsigned threads_of(const RmsNorm& norm, int units) {
+  const auto held = static_cast<unsigned>(units);
+  return ((row_units(norm) + held - 1) / held + 31) / 32 * 32;
+}
+
+bool holds_row(const RmsNorm& norm, int units) {
+  return threads_of(norm, units) <= static_cast<unsigned>(norm_threads(units));
+}
+
+/// Fewest units a thread whose block holds a row. Sums over more than two ranks hold more packets:
+/// blocks of fewer threads have registers for these.
+int units_of(const RmsNorm& norm, const NormTuning& tuning, int ranks) {
+  if (tuning.units != 0 && holds_row(norm, tuning.units)) return tuning.units;
+  int units = ranks == 2 ? 2 : 4;
+  while (!holds_row(norm, units)) units *= 2;
+  return units;
+}
+
+/// Fills in blocks and threads for `rows` rows of a launch. Two blocks share half an SM if they
+/// fit, so that one loads while the other waits.
+void set_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tuning,
+                const Group& group, std::uint64_t rows) {
+  launch.config.threads = threads_of(norm, launch.units);
+  launch.config.programmatic = true;
+  const bool two_an_sm =
+      group.most_blocks == 0 &&
+      2 * launch.config.threads <= static_cast<unsigned>(norm_threads(launch.units));
+  unsigned most = group.blocks() * (two_an_sm ? 2 : 1);
+  if (tuning.blocks != 0) most = std::min(most, static_cast<unsigned>(tuning.blocks));
+  launch.config.blocks = static_cast<unsigned>(std::min<std::uint64_t>(rows, most));
+}
+
+}  // namespace
+
+const KernelFamily kNormKernels{"all_reduce_rms_norm", norm_uses};
+
+const Resources& norm_resources() {
+  static const Resources resources{{}, {}, nullptr, {&kNormKernels}, {}};
+  return resources;
+}
+
+bool is_fused_strategy(const std::string& strategy) {
+  return strategy == "one_shot" || strategy == "two_shot";
+}
+
+NormTuning norm_tuning_from(const std::string& strategy,
+                            const std::map<std::string, std::int64_t>& params) {
+  NormTuning tuning;
+  tuning.strategy = strategy;
+  for (const auto& [name, value] : params) {
+    const bool is_units = name == "units" && (value == 2 || value == 4 || value == 8);
+    if (!is_units && !(name == "blocks" && value >= 1 && value <= 1024) &&
+        !(name == "ahead" && value >= 0 && value <= 1024))
+      throw Error(ErrorCode::invalid_argument,
+                  text("parameter of all_reduce_rms_norm: wanted units (2, 4, 8), blocks (1 to "
+                       "1024) or ahead (0 to 1024), found {}={}",
+                       name, value));
+    (name == "units"    ? tuning.units
+     : name == "blocks" ? tuning.blocks
+                        : tuning.ahead) = static_cast<int>(value);
+  }
+  return tuning;
+}
+
+NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  NormLaunch launch;
+  const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
+  const std::uint64_t sent = peers * input_bytes(norm);
+  launch.is_two_shot = tuning.strategy.empty() ? group.ranks > 2 && sent > kOneShotBytes
+                                               : tuning.strategy == "two_shot";
+  launch.units = units_of(norm, tuning, group.ranks);
+  const std::uint64_t packets =
+      std::min(bytes_of_call(group, kSentinelPackets) / kSentinelPacketBytes, kMostPackets);
+  const std::uint64_t slot_rows =
+      packets / (peers * row_units(norm) * (launch.is_two_shot ? 2 : 1));
+  const std::uint64_t most =
+      launch.is_two_shot ? slot_rows * static_cast<std::uint64_t>(group.ranks) : slot_rows;
+  launch.piece_rows = std::min(norm.rows, most);
+  set_config(launch, norm, tuning, group, launch.piece_rows);
+  const bool has_one_row = launch.piece_rows <= launch.config.blocks;
+  launch.ahead = tuning.ahead >= 0 ? tuning.ahead : has_one_row ? 0 : 1;
+  return launch;
+}
+
+NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  NormLaunch launch;
+  launch.units = units_of(norm, tuning, 2);
+  launch.piece_rows = norm.rows;
+  set_config(launch, norm, tuning, group, norm.rows);
+  return launch;
+}
+
+std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  if (group.ranks == 1) return "one rank sums nothing";
+  if (!group.runs(kNormKernels)) return group.lacks(kNormKernels);
+  if (norm_launch(norm, tuning, group).piece_rows == 0)
+    return text(
+        "half an inbox of {} bytes is too small for a row of each rank (raise PLAIT_DEVICE_MEMORY)",
+        bytes_of_call(group, kSentinelPackets));
+  return "";
+}
+
+bool is_faster_fused(const RmsNorm& norm) { return input_bytes(norm) <= kFusedBytes; }
+
+NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& rank, bool alone)
+    : rank_(rank), norm_(norm) {
+  const Group& group = rank.group();
+  launch_ = alone ? norm_launch_alone(norm, tuning, group) : norm_launch(norm, tuning, group);
+  kernel_ = rank.kernels().find(
+      alone ? kernel_name("norm_alone", norm.type, 0, launch_.units)
+            : kernel_name(sum_kernel(launch_.is_two_shot), norm.type, group.ranks, launch_.units));
+  rank.fill_call(args_, all_reduce_of(norm, group.ranks));
+  for (int peer = 0; !alone && peer < group.ranks; ++peer)
+    args_.inbox[peer] = rank.at(kSentinelPackets, peer);
+  args_.half_bytes = bytes_of_call(group, kSentinelPackets);
+  args_.ahead = launch_.ahead;
+  args_.row_units = row_units(norm);
+  const unsigned groups = (args_.row_units + kGroupUnits - 1) / kGroupUnits;
+  args_.lanes = std::bit_ceil((groups + 1) / 2);
+  args_.is_fp8 = norm.output == DataType::fp8e4m3 ? 1 : 0;
+  args_.inverse_length = 1.0f / static_cast<float>(norm.hidden);
+  args_.epsilon = norm.epsilon;
+}
+
+void NormCall::enqueue(const RmsNormBuffers& buffers, Stream stream) {
+  NormArgs args = args_;
+  args.weight = buffers.weight;
+  args.scale = buffers.scale;
+  for (std::uint64_t row = 0; row < norm_.rows; row += launch_.piece_rows) {
+    const std::uint64_t rows = std::min(launch_.piece_rows, norm_.rows - row);
+    const std::uint64_t at = row * norm_.hidden;
+    args.input = static_cast<const char*>(buffers.input) + at * bytes_of(norm_.type);
+    args.residual = static_cast<char*>(buffers.residual) + at * bytes_of(norm_.type);
+    args.output = static_cast<char*>(buffers.output) + at * bytes_of(norm_.output);
+    args.rows = static_cast<std::uint32_t>(rows);
+    args.count = rows * norm_.hidden;
+    KernelLaunchConfig config = launch_.config;
+    config.blocks = static_cast<unsigned>(std::min<std::uint64_t>(config.blocks, rows));
+    rank_.kernels().launch(kernel_, config, stream, {&args});
+  }
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,67 @@
+// A call of all_reduce_rms_norm on a rank: choice of the kernel, cut into launches, enqueueing.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "driver/cuda/api.hpp"
+#include "gpu/abi/norm_args.hpp"
+#include "gpu/device/kernels.hpp"
+#include "gpu/engine/engine_rank.hpp"
+#include "gpu/engine/group.hpp"
+#include "gpu/engine/resources.hpp"
+#include "plait/rms_norm.hpp"
+
+namespace plait::cuda {
+
+extern const KernelFamily kNormKernels;
+const Resources& norm_resources();
+
+/// True for the strategies by which one kernel sums and normalises: one_shot and two_shot.
+bool is_fused_strategy(const std::string& strategy);
+
+/// How a caller wants the kernel; equal on all ranks. 0 or "" = plait chooses.
+struct NormTuning {
+  std::string strategy;  ///< one_shot or two_shot
+  int units = 0;         ///< 16-byte units of a row that a thread holds: 2, 4 or 8
+  int blocks = 0;        ///< most blocks
+  int ahead = -1;        ///< rows of a block that pushing runs ahead of summing; -1 = plait chooses
+};
+/// Throws Error(invalid_argument) for an unknown parameter or a value out of range.
+NormTuning norm_tuning_from(const std::string& strategy,
+                            const std::map<std::string, std::int64_t>& params);
+
+/// Launches of a call.
+struct NormLaunch {
+  bool is_two_shot = false;
+  int units = 2;
+  int ahead = 0;
+  std::uint64_t piece_rows = 0;  ///< rows of a launch; 0 = half an inbox holds no row of each rank
+  KernelLaunchConfig config;
+};
+NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
+/// Launch of the norm alone.
+NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
+
+/// Returns "" if one kernel sums and normalises; otherwise the reason.
+std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
+/// True if one kernel is faster than an all_reduce and the norm behind it.
+bool is_faster_fused(const RmsNorm& norm);
+
+/// A call prepared on a rank; only addresses are missing. alone: the norm without the sum.
+class NormCall {
+ public:
+  NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& rank, bool alone);
+  /// Enqueues the call in stream order in the rank's context. May be captured.
+  void enqueue(const RmsNormBuffers& buffers, Stream stream);
+
+ private:
+  EngineRank& rank_;
+  const RmsNorm norm_;
+  NormLaunch launch_;
+  NormArgs args_{};
+  Function kernel_;
+};
+
+}  // namespace plait::cuda

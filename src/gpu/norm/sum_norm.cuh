@@ -1,0 +1,151 @@
+// Kernels of all_reduce_rms_norm: rows travel as LL packets with sentinels, a block sums a row,
+// adds the residual and normalises the row. sum_norm_one_shot: every rank gets all ranks' rows.
+// sum_norm_two_shot: row i is summed by rank i % ranks, which sends the sum to all ranks. In both
+// every rank adds the residual itself, so the sum is all that travels.
+#pragma once
+#include "gpu/ll/fused.cuh"
+#include "gpu/norm/row_norm.cuh"
+
+namespace plait::cuda {
+
+template <DataType kType, int kRanks, int kUnits>
+struct SumNorm {
+  using Packet = NanSentinelPacket;
+  using Call = FusedCall<kType, static_cast<int>(ReduceOp::sum), kRanks, Packet>;
+  static constexpr int kTogether = Call::kTogether;
+  /// Packets that a thread holds at once: eight would not fit in 64 registers.
+  static constexpr int kMostHeld = is_lean_norm(kUnits) ? 4 : 8;
+
+  const NormArgs& args;
+  Call call;
+  RowNorm<kType, kUnits> norm;
+  unsigned slot_units;  ///< packets of a slot
+
+  __device__ SumNorm(const NormArgs& given, GroupSums& sums, unsigned slot)
+      : args(given), call(given), norm(given, sums), slot_units(slot) {}
+
+  /// Sends this rank's row to the ranks after it, from `first` to before `last` in the rotation.
+  __device__ void push(unsigned row, unsigned slot_row, int first, int last) const {
+    Unit mine[kUnits];
+#pragma unroll
+    for (int k = 0; k < kUnits; ++k)
+      if (norm.has(k)) mine[k] = call.own(row * args.row_units + norm.at(k));
+    for (int next = first; next < last; ++next)
+      send(mine, Call::kParts, rank_after(args.rank, next, call.ranks()), slot_row);
+  }
+  __device__ void send(const Unit (&units)[kUnits], typename Call::Payload kind, int to,
+                       unsigned slot_row) const {
+#pragma unroll
+    for (int k = 0; k < kUnits; ++k)
+      if (norm.has(k))
+        Packet::template send<kType>(packet(to, kind, args.rank, slot_row, k), units[k],
+                                     call.flag());
+  }
+  __device__ char* packet(int owner, typename Call::Payload kind, int from, unsigned slot_row,
+                          int k) const {
+    return call.packet(owner, kind, from, slot_units, slot_row * args.row_units + norm.at(k));
+  }
+  /// Waits for all parts of a row, and sums them in the ranks' order.
+  __device__ void reduce(unsigned row, unsigned slot_row, Unit (&sum)[kUnits]) {
+#pragma unroll
+    for (int k = 0; k < kUnits; k += kTogether) {
+      const int valid = norm.valid(k, kTogether);
+      if (valid == 0) continue;
+      call.template reduce<kMostHeld>(
+          valid,
+          [&](int u, int from) { return packet(args.rank, Call::kParts, from, slot_row, k + u); },
+          [&](int u) { return call.own(row * args.row_units + norm.at(k + u)); },
+          [&](int u, const Unit& unit) { sum[k + u] = unit; });
+    }
+  }
+  /// Waits for the sum of a row from its owner.
+  __device__ void gather(int from, unsigned slot_row, Unit (&sum)[kUnits]) {
+    typename Packet::LoadedPacket got[kUnits];
+    const auto slot = [&](int k) {
+      return typename Call::ExpectedPacket{norm.has(k), from,
+                                           packet(args.rank, Call::kResults, from, slot_row, k)};
+    };
+    if (!call.await_packets(got, slot)) return;
+#pragma unroll
+    for (int k = 0; k < kUnits; ++k)
+      if (norm.has(k)) {
+        Packet::clear(packet(args.rank, Call::kResults, from, slot_row, k));
+        sum[k] = Packet::unit_of(got[k]);
+      }
+  }
+  __device__ void end() {
+    if (call.broken) fail_stream_at_end(args.state);
+    end_fused_call(args.state, call.number);
+  }
+};
+
+template <DataType kType, int kRanks, int kUnits>
+__device__ void sum_norm_one_shot(const NormArgs& args) {
+  wait_for_grid_before();
+  PLAIT_SHARED(GroupSums, sums);
+  SumNorm<kType, kRanks, kUnits> rows(args, sums, args.rows * args.row_units);
+  const int mine = static_cast<int>((args.rows + gridDim.x - 1 - blockIdx.x) / gridDim.x);
+  const auto row_of = [&](int i) { return blockIdx.x + static_cast<unsigned>(i) * gridDim.x; };
+  for (int i = -args.ahead; i < mine; ++i) {
+    if (i + args.ahead < mine) {
+      const unsigned row = row_of(i + args.ahead);
+      rows.push(row, row, 1, rows.call.ranks());
+    }
+    if (i < 0) continue;
+    if (i == 0) fence_earlier_clears(args, rows.call.number);
+    const unsigned row = row_of(i);
+    Unit sum[kUnits];
+    rows.norm.begin(row);
+    rows.reduce(row, row, sum);
+    if (!rows.norm.finish(row, sum, rows.call.broken)) break;
+  }
+  rows.end();
+}
+
+template <DataType kType, int kRanks, int kUnits>
+__device__ void sum_norm_two_shot(const NormArgs& args) {
+  wait_for_grid_before();
+  PLAIT_SHARED(GroupSums, sums);
+  const auto ranks = static_cast<unsigned>(kRanks == 0 ? args.ranks : kRanks);
+  const auto rank = static_cast<unsigned>(args.rank);
+  const unsigned slot_rows = (args.rows + ranks - 1) / ranks;
+  SumNorm<kType, kRanks, kUnits> rows(args, sums, slot_rows * args.row_units);
+  // Row i % others of turn i / others, without this rank's own rows.
+  const unsigned others = ranks - 1;
+  const auto each_of_others = [&](const auto& body) {
+    for (unsigned i = blockIdx.x; i < slot_rows * others; i += gridDim.x) {
+      const unsigned next = 1 + i % others;
+      const auto owner = static_cast<unsigned>(
+          rank_after(args.rank, static_cast<int>(next), static_cast<int>(ranks)));
+      const unsigned row = i / others * ranks + owner;
+      if (row < args.rows && !body(row, static_cast<int>(next), static_cast<int>(owner))) return;
+    }
+  };
+  each_of_others([&](unsigned row, int next, int) {
+    rows.push(row, row / ranks, next, next + 1);
+    return true;
+  });
+  fence_earlier_clears(args, rows.call.number);
+  bool goes_on = true;
+  for (unsigned row = rank + blockIdx.x * ranks; goes_on && row < args.rows;
+       row += gridDim.x * ranks) {
+    Unit sum[kUnits];
+    rows.norm.begin(row);
+    rows.reduce(row, row / ranks, sum);
+    if (!rows.call.broken)
+      for (int next = 1; next < static_cast<int>(ranks); ++next)
+        rows.send(sum, decltype(rows)::Call::kResults,
+                  rank_after(args.rank, next, static_cast<int>(ranks)), row / ranks);
+    goes_on = rows.norm.finish(row, sum, rows.call.broken);
+  }
+  if (goes_on)
+    each_of_others([&](unsigned row, int, int owner) {
+      Unit sum[kUnits];
+      rows.norm.begin(row);
+      rows.gather(owner, row / ranks, sum);
+      return rows.norm.finish(row, sum, rows.call.broken);
+    });
+  rows.end();
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,31 @@
+// Prepares and enqueues calls of all_reduce_rms_norm in the order of the rank's other calls.
+#include "base/text.hpp"
+#include "gpu/rank/cuda_rank.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+
+std::unique_ptr<NormCall> CudaRank::prepare(const RmsNorm& norm, const NormTuning& tuning,
+                                            bool alone, ArenaTier tier) {
+  struct TierScope {
+    TierScope(ArenaTier& now, ArenaTier then) : now_(now) { now_ = then; }
+    ~TierScope() { now_ = ArenaTier::full; }
+    ArenaTier& now_;
+  } const scope(tier_, tier);
+  if (tier == ArenaTier::full && !has_large_arena_)
+    throw Error(ErrorCode::internal, "large-message arena used before it was allocated");
+  const std::string why =
+      alone ? group().lacks(kNormKernels) : why_not_fused(norm, tuning, group());
+  if (!why.empty())
+    throw Error(ErrorCode::unsupported,
+                text("all_reduce_rms_norm of {} rows of {}: {}", norm.rows, norm.hidden, why));
+  const Current current(context_);
+  return std::make_unique<NormCall>(norm, tuning, *this, alone);
+}
+
+void CudaRank::run(NormCall& call, const RmsNormBuffers& buffers, Stream stream) {
+  const Current current(context_);
+  in_order(stream, [&] { call.enqueue(buffers, stream); });
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,332 @@
+// Kernels of all_reduce_rms_norm on host threads: several calls in a row on the same inboxes, with
+// no barrier between ranks but the packets. Results equal, bit for bit, the reference's all_reduce
+// with the norm of CPU ranks behind it. Packets are cleared when a call has ended. If a rank comes
+// after the deadline, no other rank ends a call with a wrong result unless that rank's stream has
+// failed.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "conformance/device_on_host.hpp"
+// Needs device_on_host.hpp first, for the definitions of a device.
+#include "base/text.hpp"
+#include "conformance/executors.hpp"
+#include "conformance/lanes_on_host.hpp"
+#include "cpu/numbers.hpp"
+#include "cpu/rms_norm.hpp"
+#include "gpu/ll/ll_cut.hpp"
+#include "gpu/norm/sum_norm.cuh"
+#include "plait/topology.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+using namespace plait_test;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr std::uint32_t kCalls = 0u - 3;  // calls wrap around
+constexpr std::uint64_t kHalfPackets = 4096;
+using Buffer = std::vector<ulonglong2>;  // aligned
+
+Buffer buffer_of(std::uint64_t bytes, unsigned long long word = 0) {
+  return Buffer(bytes / 16 + 1, ulonglong2{word, word});
+}
+char* bytes_in(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
+
+struct NormGpu {
+  NormGpu() { state.fused_calls = kCalls; }
+  DeviceState state{};
+  StopPage stop_page{};
+  std::atomic<bool> stream_failed{false};
+  std::vector<bool> failed_after;  // by call
+  Buffer inbox = buffer_of(2 * kHalfPackets * 16, ~0ull);
+};
+using NormGpus = std::vector<std::unique_ptr<NormGpu>>;
+
+/// A rank's memory of a call, and the memory that the call must leave.
+struct NormMemory {
+  Buffer input, residual, weight, output;
+  Buffer residual_wanted, output_wanted;
+};
+
+struct NormRun {
+  RmsNorm norm;
+  bool is_two_shot = false, in_place = false;
+  int units = 2, ahead = 0;
+  unsigned blocks = 1;
+  float scale = 0.5f;
+  int late = -1;  // rank that comes to this call after the deadline
+  std::vector<NormMemory> memory;
+
+  unsigned row_units() const { return static_cast<unsigned>(norm.hidden / 8); }
+  char* output(std::size_t rank) {
+    return bytes_in(in_place ? memory[rank].input : memory[rank].output);
+  }
+  bool is_right(std::size_t rank) {
+    NormMemory& mine = memory[rank];
+    return std::memcmp(bytes_in(mine.residual), bytes_in(mine.residual_wanted),
+                       input_bytes(norm)) == 0 &&
+           std::memcmp(output(rank), bytes_in(mine.output_wanted), output_bytes(norm)) == 0;
+  }
+  std::string print() const {
+    return text("{} rows of {} {} to {}, {}, {} units, {} blocks, ahead {}{}, late rank {}",
+                norm.rows, norm.hidden, name_of(norm.type), name_of(norm.output),
+                is_two_shot ? "two_shot" : "one_shot", units, blocks, ahead,
+                in_place ? ", in place" : "", late);
+  }
+};
+
+template <DataType kType, int kRanks, int kUnits>
+void run_kernel(bool is_two_shot, const NormArgs& args) {
+  if (is_two_shot)
+    sum_norm_two_shot<kType, kRanks, kUnits>(args);
+  else
+    sum_norm_one_shot<kType, kRanks, kUnits>(args);
+}
+template <DataType kType, int kUnits>
+void run_ranks(bool is_two_shot, const NormArgs& args) {
+  if (args.ranks == 2) return run_kernel<kType, 2, kUnits>(is_two_shot, args);
+  if (args.ranks == 4) return run_kernel<kType, 4, kUnits>(is_two_shot, args);
+  run_kernel<kType, 0, kUnits>(is_two_shot, args);
+}
+void run_any(const NormRun& run, const NormArgs& args) {
+  const bool is_bf16 = run.norm.type == DataType::bf16;
+  if (run.units == 2 && is_bf16) return run_ranks<DataType::bf16, 2>(run.is_two_shot, args);
+  if (run.units == 2) return run_ranks<DataType::fp16, 2>(run.is_two_shot, args);
+  if (is_bf16) return run_ranks<DataType::bf16, 4>(run.is_two_shot, args);
+  run_ranks<DataType::fp16, 4>(run.is_two_shot, args);
+}
+
+void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s) {
+  NormGpu& mine = *gpus[rank];
+  NormMemory& memory = run.memory[rank];
+  NormArgs args{};
+  args.rank = static_cast<int>(rank);
+  args.ranks = static_cast<int>(gpus.size());
+  args.op = static_cast<std::int32_t>(ReduceOp::sum);
+  for (double& scalar : args.scalars) scalar = 1;
+  args.state = &mine.state;
+  args.stop_page = &mine.stop_page;
+  args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
+  for (std::size_t peer = 0; peer < gpus.size(); ++peer)
+    args.inbox[peer] = bytes_in(gpus[peer]->inbox);
+  args.half_bytes = kHalfPackets * 16;
+  args.input = bytes_in(memory.input);
+  args.output = run.output(rank);
+  args.residual = bytes_in(memory.residual);
+  args.weight = bytes_in(memory.weight);
+  args.scale = &run.scale;
+  args.count = run.norm.rows * run.norm.hidden;
+  args.rows = static_cast<std::uint32_t>(run.norm.rows);
+  args.row_units = run.row_units();
+  args.lanes = std::bit_ceil(((args.row_units + kGroupUnits - 1) / kGroupUnits + 1) / 2);
+  args.ahead = run.ahead;
+  args.is_fp8 = run.norm.output == DataType::fp8e4m3 ? 1 : 0;
+  args.inverse_length = 1.0f / static_cast<float>(run.norm.hidden);
+  args.epsilon = run.norm.epsilon;
+  const unsigned held = static_cast<unsigned>(run.units);
+  const unsigned threads = ((args.row_units + held - 1) / held + 31) / 32 * 32;
+  launch({run.blocks, threads, {}, &mine.stream_failed}, [&] { run_any(run, args); });
+}
+
+/// Runs every rank through the calls in order; ranks synchronise only in kernels.
+void run_all(std::vector<NormRun>& runs, NormGpus& gpus, double wait_s) {
+  std::vector<std::thread> ranks;
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank)
+    ranks.emplace_back([&, rank] {
+      for (NormRun& run : runs) {
+        if (run.late == static_cast<int>(rank))
+          std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
+        run_rank(run, gpus, rank, wait_s);
+        gpus[rank]->failed_after.push_back(gpus[rank]->stream_failed);
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+/// Values of both signs, some far from 1, now and then an infinity or a NaN in the input.
+void fill(Buffer& buffer, std::uint64_t count, DataType type, bool has_nan, std::mt19937& random) {
+  auto* const codes = reinterpret_cast<std::uint16_t*>(buffer.data());
+  std::normal_distribution<float> normal;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const float value = normal(random) * (random() % 64 == 0 ? 40.0f : 1.0f);
+    codes[i] = type == DataType::bf16 ? Number<DataType::bf16>::down(value)
+                                      : Number<DataType::fp16>::down(value);
+    if (has_nan && random() % 4096 == 0) codes[i] = 0xffff;
+  }
+}
+
+void fill(NormRun& run, int ranks, std::mt19937& random) {
+  const RmsNorm& norm = run.norm;
+  const Request request = checked(all_reduce_of(norm, ranks), load_topology("hgx-h200"));
+  const std::uint64_t count = norm.rows * norm.hidden;
+  Inputs inputs = random_inputs(request, random());
+  for (int rank = 0; rank < ranks; ++rank) {
+    NormMemory& mine = run.memory.emplace_back();
+    for (Buffer* one : {&mine.input, &mine.residual}) {
+      *one = buffer_of(count * 2);
+      fill(*one, count, norm.type, one == &mine.input && random() % 4 == 0, random);
+    }
+    mine.weight = buffer_of(norm.hidden * 2);
+    fill(mine.weight, norm.hidden, norm.type, false, random);
+    mine.output = buffer_of(count * 2, 0x7fc17fc17fc17fc1ull);
+    std::memcpy(inputs.bytes[static_cast<std::size_t>(rank)].data(), bytes_in(mine.input),
+                count * 2);
+  }
+  const auto sums =
+      ReferenceExecutor(propose_one(load_topology("hgx-h200"), request, "direct")).run(inputs);
+  for (std::size_t rank = 0; rank < run.memory.size(); ++rank) {
+    NormMemory& mine = run.memory[rank];
+    mine.residual_wanted = mine.residual;
+    mine.output_wanted = buffer_of(count * 2);
+    rms_norm(norm, sums[rank].data(),
+             {nullptr, bytes_in(mine.residual_wanted), bytes_in(mine.weight),
+              bytes_in(mine.output_wanted), norm.output == norm.type ? nullptr : &run.scale});
+  }
+}
+
+NormRun random_run(int ranks, std::mt19937& random) {
+  NormRun run;
+  run.units = random() % 3 == 0 ? 4 : 2;
+  run.norm.hidden = 8 * (1 + random() % (ranks == 2 ? 100 : 60));
+  run.norm.rows = 1 + random() % 7;
+  run.norm.type = random() % 2 == 0 ? DataType::bf16 : DataType::fp16;
+  run.norm.output = random() % 3 == 0 ? DataType::fp8e4m3 : run.norm.type;
+  run.norm.epsilon = 1e-5f;
+  run.is_two_shot = random() % 2 == 0;
+  run.in_place = run.norm.output == run.norm.type && random() % 2 == 0;
+  run.blocks = 1 + static_cast<unsigned>(random() % std::min<std::uint64_t>(run.norm.rows, 3));
+  run.ahead = static_cast<int>(random() % 3);
+  fill(run, ranks, random);
+  return run;
+}
+
+NormGpus gpus_of(int ranks) {
+  NormGpus gpus;
+  for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<NormGpu>());
+  return gpus;
+}
+
+}  // namespace
+
+TEST_CASE("kernels of all_reduce_rms_norm give the bits of the calls one behind the other") {
+  for (const int ranks : {2, 3, 4})
+    for (int seed = 1; seed <= rounds(ranks == 2 ? 6 : 3); ++seed) {
+      std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
+      std::vector<NormRun> runs;
+      for (int call = 0; call < 5; ++call) runs.push_back(random_run(ranks, random));
+      NormGpus gpus = gpus_of(ranks);
+      run_all(runs, gpus, 30);
+      for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+        for (std::size_t at = 0; at < runs.size(); ++at) {
+          CAPTURE(text("{} ranks, seed {}, call {}: {}, rank {}", ranks, seed, at, runs[at].print(),
+                       rank));
+          CHECK(runs[at].is_right(rank));
+        }
+        CHECK(gpus[rank]->state.failed == kNoFault);
+        CHECK(gpus[rank]->state.fused_calls == static_cast<std::uint32_t>(kCalls + runs.size()));
+        CHECK(std::all_of(
+            gpus[rank]->inbox.begin(), gpus[rank]->inbox.end(),
+            [](const ulonglong2& packet) { return packet.x == ~0ull && packet.y == ~0ull; }));
+      }
+    }
+}
+
+TEST_CASE("a row of several warps, and of the most units that a thread holds") {
+  for (const int units : {2, 4}) {
+    std::mt19937 random(static_cast<unsigned>(units));
+    NormRun run;
+    run.units = units;
+    run.norm.hidden = 8 * (64 * static_cast<unsigned>(units) + 33 * static_cast<unsigned>(units));
+    run.norm.rows = 2;
+    fill(run, 2, random);
+    std::vector<NormRun> runs;
+    runs.push_back(std::move(run));
+    NormGpus gpus = gpus_of(2);
+    run_all(runs, gpus, 30);
+    for (std::size_t rank = 0; rank < 2; ++rank) CHECK(runs[0].is_right(rank));
+  }
+}
+
+/// Runs the norm alone on rank 0's memory.
+void run_alone(NormRun& run) {
+  NormMemory& memory = run.memory[0];
+  NormArgs args{};
+  args.input = bytes_in(memory.input);
+  args.output = run.output(0);
+  args.residual = bytes_in(memory.residual);
+  args.weight = bytes_in(memory.weight);
+  args.scale = &run.scale;
+  args.rows = static_cast<std::uint32_t>(run.norm.rows);
+  args.row_units = run.row_units();
+  args.lanes = std::bit_ceil(((args.row_units + kGroupUnits - 1) / kGroupUnits + 1) / 2);
+  args.is_fp8 = run.norm.output == DataType::fp8e4m3 ? 1 : 0;
+  args.inverse_length = 1.0f / static_cast<float>(run.norm.hidden);
+  args.epsilon = run.norm.epsilon;
+  launch({run.blocks, (args.row_units / 4 + 32) / 32 * 32, {}, nullptr}, [&] {
+    run.norm.type == DataType::bf16 ? cuda::rms_norm<DataType::bf16, 4>(args)
+                                    : cuda::rms_norm<DataType::fp16, 4>(args);
+  });
+}
+
+TEST_CASE("the norm alone gives the bits of CPU ranks, also in place") {
+  for (int seed = 1; seed <= rounds(8); ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    NormRun run = random_run(1, random);
+    run_alone(run);
+    CAPTURE(run.print());
+    CHECK(run.is_right(0));
+  }
+}
+
+TEST_CASE("the kernel sums the squares of a row in the stated order") {
+  // Beside a square of 1, squares of 2^-24 are lost one by one and count in pairs. Rows differ, so
+  // that some results lie near enough to a rounding to show.
+  std::mt19937 random(7);
+  for (const std::size_t every : {8, 256, 2048}) {
+    NormRun run;
+    run.norm.type = run.norm.output = DataType::fp16;
+    run.norm.rows = 16, run.norm.hidden = 4096;
+    fill(run, 1, random);
+    NormMemory& memory = run.memory[0];
+    auto* const sums = reinterpret_cast<std::uint16_t*>(memory.input.data());
+    auto* const residual = reinterpret_cast<std::uint16_t*>(memory.residual.data());
+    for (std::size_t i = 0; i < run.norm.rows * run.norm.hidden; ++i) {
+      const float one = 1.0f + static_cast<float>(i / run.norm.hidden) / 16;
+      sums[i] = 0;
+      residual[i] = Number<DataType::fp16>::down(i % every == 0 ? one : std::ldexp(one, -12));
+    }
+    memory.residual_wanted = memory.residual;
+    plait::rms_norm(run.norm, sums,
+                    {nullptr, bytes_in(memory.residual_wanted), bytes_in(memory.weight),
+                     bytes_in(memory.output_wanted), nullptr});
+    run_alone(run);
+    CAPTURE(every);
+    CHECK(run.is_right(0));
+  }
+}
+
+TEST_CASE("a rank that comes too late leaves no wrong result of all_reduce_rms_norm behind") {
+  for (const int ranks : {2, 3})
+    for (int late = 0; late < ranks; ++late) {
+      std::mt19937 random(static_cast<unsigned>(ranks * 8 + late));
+      std::vector<NormRun> runs;
+      for (int call = 0; call < 3; ++call) runs.push_back(random_run(ranks, random));
+      runs[1].late = late;
+      NormGpus gpus = gpus_of(ranks);
+      run_all(runs, gpus, 0.3);
+      bool any_failed = false;
+      for (std::size_t at = 0; at < runs.size(); ++at)
+        for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+          CAPTURE(text("{} ranks, call {}: {}, rank {}", ranks, at, runs[at].print(), rank));
+          const bool failed = gpus[rank]->failed_after[at];
+          CHECK((failed || runs[at].is_right(rank)));
+          if (at < 1) CHECK(!failed);
+          any_failed = any_failed || failed;
+        }
+      CHECK(any_failed);
+    }
+}

@@ -1,0 +1,179 @@
+// Launches of all_reduce_rms_norm over a fake driver: one kernel in the arena of small calls,
+// pieces and the large arena for more rows, an all_reduce and the norm behind it for many, and
+// refusals.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "base/text.hpp"
+#include "comm/gpu/gpu_calls.hpp"
+#include "fake_cuda/fake_gpu.hpp"
+#include "gpu/ll/ll_memory.hpp"
+#include "plait/error.hpp"
+#include "tests/fake_gpu/h200_group.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait_test::fake_cuda;
+
+namespace {
+
+constexpr std::uint64_t kMib = 1 << 20;
+
+/// Fails the test by an exception, because doctest's output does not reach the parent process.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+/// Runs `body` with the calls of each rank. why: reason for arenas in host memory.
+void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_lazy_arena = true,
+              const std::string& why = "") {
+  bench::Board* const board = bench::make_board(ranks);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          const cuda::Exchange exchange = [&](const std::string& mine) {
+            return board->exchange(rank, mine);
+          };
+          GpuCallsOptions options;
+          options.rank.proves_paths = false;  // No kernel runs here.
+          options.rank.large_arena_wait_s = 30;
+          options.has_lazy_arena = has_lazy_arena;
+          options.checks = load_topology("hgx-h200");
+          options.rank.memory.plans = true;
+          GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, why), options, exchange);
+          body(calls);
+          board->barrier();
+        }) == 0);
+}
+
+void* place(std::uint64_t at) { return reinterpret_cast<void*>(std::uintptr_t{at * 1024 * kMib}); }
+
+/// Options of a call by name.
+CallOptions by(const std::string& strategy, std::map<std::string, std::int64_t> params = {}) {
+  CallOptions options;
+  options.strategy = strategy;
+  options.params = std::move(params);
+  return options;
+}
+
+RmsNormBuffers buffers() { return {place(1), place(2), place(3), place(4), nullptr}; }
+
+/// Makes the call; returns the kernels launched: "name blocks x threads".
+std::string launched(GpuCalls& calls, const RmsNorm& norm, const CallOptions& options = {},
+                     const RmsNormBuffers& given = buffers()) {
+  fake_cuda().launches.clear();
+  calls.enqueue(norm, given, nullptr, options);
+  std::string all;
+  for (const plait_test::FakeLaunch& one : fake_cuda().launches)
+    all += text("{}{} {}x{}", all.empty() ? "" : ", ", one.kernel, one.blocks, one.threads);
+  return all;
+}
+
+void expect(const std::string& found, const std::string& wanted) {
+  require(found == wanted, text("wanted {}, found {}", wanted, found));
+}
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("few rows are one launch in the arena of small calls") {
+  on_ranks(2, [](GpuCalls& calls) {
+    RmsNorm norm{.rows = 1, .hidden = 8192};
+    expect(launched(calls, norm), "plait_sum_norm_one_shot_bf16_2_2 1x512");
+    norm.rows = 64, norm.hidden = 4096, norm.type = norm.output = DataType::fp16;
+    expect(launched(calls, norm), "plait_sum_norm_one_shot_fp16_2_2 64x256");
+    norm.output = DataType::fp8e4m3, norm.hidden = 16384, norm.rows = 8;
+    expect(launched(calls, norm), "plait_sum_norm_one_shot_fp16_2_8 8x256");
+    require(calls.rank().engine_path().rings.empty(), "the large arena was allocated");
+    Counters counters;
+    calls.add_to(counters);
+    require(counters.calls_of["all_reduce_rms_norm/fused"] == 3, "counted calls");
+    expect(launched(calls, {.rows = 0, .hidden = 8}), "");
+  });
+}
+
+TEST_CASE("more than two ranks divide larger messages by rows") {
+  on_ranks(4, [](GpuCalls& calls) {
+    expect(launched(calls, {.rows = 4, .hidden = 8192}), "plait_sum_norm_one_shot_bf16_4_4 4x256");
+    expect(launched(calls, {.rows = 64, .hidden = 8192}),
+           "plait_sum_norm_two_shot_bf16_4_4 64x256");
+  });
+  on_ranks(3, [](GpuCalls& calls) {
+    expect(launched(calls, {.rows = 1, .hidden = 64}), "plait_sum_norm_one_shot_bf16_0_4 1x32");
+  });
+}
+
+TEST_CASE("rows that do not fit into the small arena wait for the large arena") {
+  on_ranks(2, [](GpuCalls& calls) {
+    const std::string all = "plait_sum_norm_one_shot_bf16_2_2 132x512";
+    expect(launched(calls, {.rows = 512, .hidden = 8192}), all);
+    require(calls.rank().engine_path().rings.size() == 2, "no large arena");
+  });
+}
+
+TEST_CASE("without memory for all rows a call is several launches") {
+  on_ranks(2, [](GpuCalls& calls) {
+    fake_cuda().memory.most = fake_cuda().memory.bytes;
+    const std::uint64_t half = calls.rank().small_arena_group().sizes[cuda::kSentinelPackets];
+    const std::uint64_t rows = half / 16384;
+    const std::string first = text("plait_sum_norm_one_shot_bf16_2_2 {}x512", rows);
+    expect(launched(calls, {.rows = rows + 2, .hidden = 8192}),
+           text("{}, plait_sum_norm_one_shot_bf16_2_2 2x512", first));
+    fake_cuda().memory.most = ~std::size_t{0};
+  });
+}
+
+TEST_CASE("strategies: the kernel's two, an all_reduce and the norm, or an engine and the norm") {
+  on_ranks(2, [](GpuCalls& calls) {
+    const RmsNorm norm{.rows = 4, .hidden = 1024};
+    expect(launched(calls, norm, by("two_shot", {{"units", 4}, {"blocks", 2}})),
+           "plait_sum_norm_two_shot_bf16_2_4 2x32");
+    const std::string alone = "plait_norm_alone_bf16_0_2 4x64";
+    const std::string both = launched(calls, norm, by("unfused"));
+    require(both.find("plait_one_shot_bf16_sum_2") == 0 && both.find(alone) != both.npos, both);
+    const std::string tiled = launched(calls, norm, by("tiled"));
+    require(tiled.find("tiled") != tiled.npos && tiled.find(alone) != tiled.npos, tiled);
+    const std::string many = launched(calls, {.rows = 1 << 13, .hidden = 8192});
+    require(many.find("norm_alone") != many.npos, many);
+    const auto says = [&](const RmsNorm& given, const CallOptions& options,
+                          const std::string& words) {
+      const std::string found = refusal([&] { launched(calls, given, options); });
+      require(found.find(words) != found.npos, text("wanted {}, found {}", words, found));
+    };
+    says(norm, by("one_shot", {{"units", 3}}), "found units=3");
+    says(norm, by("", {{"window", 2}}), "found window=2");
+    RmsNorm fp8 = norm;
+    fp8.output = DataType::fp8e4m3;
+    says(fp8, by("unfused"), "is one kernel, and the strategy is unfused");
+    RmsNormBuffers host = buffers();
+    host.weight = &host;
+    const std::string found = refusal([&] { launched(calls, norm, {}, host); });
+    require(found.find("found host memory") != found.npos, found);
+  });
+}
+
+TEST_CASE("one rank normalises its own rows, and arenas may lie in host memory") {
+  on_ranks(1, [](GpuCalls& calls) {
+    RmsNorm norm{.rows = 2, .hidden = 4096};
+    expect(launched(calls, norm), "plait_norm_alone_bf16_0_2 2x256");
+    norm.output = DataType::fp8e4m3;
+    expect(launched(calls, norm), "plait_norm_alone_bf16_0_2 2x256");
+  });
+  on_ranks(
+      2,
+      [](GpuCalls& calls) {
+        expect(launched(calls, {.rows = 2, .hidden = 4096}),
+               "plait_sum_norm_one_shot_bf16_2_2 2x256");
+      },
+      true, "the driver grants none");
+}
