@@ -45,6 +45,11 @@ class BySize:
     ranks: int
     ways: dict[int, Ways]
 
+    @property
+    def would_run(self) -> bool:
+        """Whether the GPUs run no kernel of plait."""
+        return bool(next(iter(self.ways.values())).runs.why_not)
+
     def lines(self) -> dict[str, dict[int, Way]]:
         """Returns each engine and strategy at its best parameters; the fastest at the end first."""
         found: dict[str, dict[int, Way]] = {}
@@ -137,7 +142,7 @@ def plot(found: BySize, file: str) -> None:
         alpha=0.28,
         linewidth=10,
         solid_capstyle="round",
-        label="what a call runs",
+        label="what a call would run" if found.would_run else "what a call runs",
     )
     for number, (name, points) in enumerate(found.lines().items()):
         look = style(number)
@@ -170,7 +175,8 @@ def plot(found: BySize, file: str) -> None:
 
 def _draw_band(band: Any, found: BySize) -> None:
     """Draws what runs and the fastest of all as named spans of sizes."""
-    rows = (("runs", found.spans(lambda one: one.running)), ("fastest", found.spans(fastest)))
+    runs = "would run" if found.would_run else "runs"
+    rows = ((runs, found.spans(lambda one: one.running)), ("fastest", found.spans(fastest)))
     for row, (_, spans) in enumerate(rows):
         for number, (first, last, name) in enumerate(spans):
             left, right = first / 2**0.9, last * 2**0.9
@@ -183,8 +189,7 @@ def _draw_band(band: Any, found: BySize) -> None:
                 name.replace(" ", "\n"),
                 ha="center",
                 va="center",
-                fontsize=8,
-                rotation=0 if last > 4 * first else 20,
+                fontsize=8 if last > first else 6.5,
             )
     band.set_yticks(range(len(rows)), [name for name, _ in rows])
     band.set_ylim(len(rows) - 0.5, -0.5)

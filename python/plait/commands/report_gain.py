@@ -65,7 +65,7 @@ def section(found: BySize, rows: list[Gain]) -> str:
     kinds = {row.kind for row in rows}
     cells = []
     for row in rows:
-        other = f"{line_name(row.fastest)}: {time_text(row.fastest.us)}" if row.speedup else ""
+        other = f"{row.fastest.name}: {time_text(row.fastest.us)}" if row.speedup else ""
         of = f" {row.kind.split()[0]}" if len(kinds) > 1 else ""
         cells.append(
             (

@@ -274,8 +274,9 @@ def _band(
             f'<rect class="band b{number % 2}" x="{left:.1f}" y="{y}" '
             f'width="{max(1.0, right - left - 1.5):.1f}" height="{BAND}" data-tip="{text(tip)}"/>'
         )
-        short = name.removeprefix("engine ")
-        if 6.4 * len(short) < right - left:
+        words = (name, name.partition(" ")[2])  # without its kind where that is too long
+        short = next((one for one in words if 6.4 * len(one) < right - left), "")
+        if short:
             yield (
                 f'<text x="{(left + right) / 2:.1f}" y="{y + 15}" text-anchor="middle">'
                 f"{text(short)}</text>"
