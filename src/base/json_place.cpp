@@ -27,6 +27,13 @@ std::string shown(const Json& value) {
                                            place.empty() ? "the document" : place, wanted, found));
 }
 
+/// Returns the parser's text without "[json.exception.parse_error.101] ".
+std::string without_number(const nlohmann::json::exception& error) {
+  const std::string whole = error.what();
+  const std::size_t end = whole.rfind('[', 0) == 0 ? whole.find("] ") : std::string::npos;
+  return end == std::string::npos ? whole : whole.substr(end + 2);
+}
+
 }  // namespace
 
 Json parse_json(std::string_view json, const char* document) {
@@ -51,9 +58,9 @@ Json parse_json(std::string_view json, const char* document) {
     const std::size_t at = std::min(json.size(), static_cast<std::size_t>(error.byte));
     const auto line =
         1 + std::count(json.begin(), json.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    refuse_json(document, text("line {}", line), "well-formed JSON", error.what());
+    refuse_json(document, text("line {}", line), "well-formed JSON", without_number(error));
   } catch (const nlohmann::json::exception& error) {
-    refuse_json(document, "", "well-formed JSON", error.what());
+    refuse_json(document, "", "well-formed JSON", without_number(error));
   }
 }
 

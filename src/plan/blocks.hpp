@@ -19,6 +19,12 @@ Range part_of(Range block, Range range);
 /// Bytes that `rank` sends to peers, or (with `gets`) receives from peers.
 std::uint64_t outside_bytes(const Request& request, int rank, bool gets);
 
+/// Returns whether one rank of the collective has a part of its own.
+inline bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce ||
+         collective == Collective::gather || collective == Collective::scatter;
+}
+
 /// Returns the fault of the request's counts; empty = valid and normal().
 std::string counts_fault(const Request& request);
 

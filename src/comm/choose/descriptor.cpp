@@ -7,6 +7,7 @@
 
 #include "base/error_reason.hpp"
 #include "base/text.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 namespace {
@@ -131,10 +132,11 @@ std::string print(const CallDescriptor& d) {
   if (d.kind == CallKind::barrier || d.kind == CallKind::exchange ||
       d.kind == CallKind::adopt_device)
     return kind_name(d.kind);
-  std::string line =
-      text("{}{}{} {}, {}, root {}", name_in(d.collective, Collective::copy),
-           d.counts_hash == 0 ? " of " : "_v of ", amount(d), name_in(d.type, DataType::fp8e5m2),
-           name_in(d.op, ReduceOp::bit_xor), d.root);
+  std::string line = text("{}{}{} {}, {}", name_in(d.collective, Collective::copy),
+                          d.counts_hash == 0 ? " of " : "_v of ", amount(d),
+                          name_in(d.type, DataType::fp8e5m2), name_in(d.op, ReduceOp::bit_xor));
+  if (d.root != 0 || has_root(static_cast<Collective>(d.collective)))
+    line += text(", root {}", d.root);
   if (!get(d.strategy).empty()) line += text(", by {}", get(d.strategy));
   return line;
 }

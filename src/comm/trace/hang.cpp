@@ -11,6 +11,7 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/wait_warning.hpp"
 #include "plait/plan.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 namespace {
@@ -19,11 +20,6 @@ template <class Enum>
 std::string name_in(std::uint8_t value, Enum last) {
   if (value > static_cast<std::uint8_t>(last)) return text("?{}", int{value});
   return name_of(static_cast<Enum>(value));
-}
-
-bool has_root(Collective collective) {
-  return collective == Collective::broadcast || collective == Collective::reduce ||
-         collective == Collective::gather || collective == Collective::scatter;
 }
 
 std::string collective_text(const FlightCall& call) {
