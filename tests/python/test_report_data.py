@@ -259,8 +259,7 @@ def test_ways_of_the_simulator_alone_are_no_gain_between_nodes() -> None:
     small, large = gain.gains(found, timelines, nccl.compare(found))
     assert by_size.fastest(found.ways[1 << 10]).may == SIMULATED
     assert small.fastest.name == "library"
-    text = gain.section(found, [small, large])
-    assert large.us < large.floor_us and "lies below the least time" in text
+    assert large.fastest.name == "library" and large.us > large.floor_us
     said = report_sizes.left_out(found, report_sizes.lines(found))
     assert "recursive_doubling" in said.split("In simulation alone")[1]
 

@@ -14,7 +14,6 @@ from plait.outputs import human_bytes
 from plait.ways import SIMULATED, Way
 
 SET_BY_BYTES, SET_BY_LATENCY = 0.5, 0.1  # parts of the time that the bytes need
-BELOW = 0.99  # of the least time
 WORTH = 1.02  # a way must be faster by this to count
 
 
@@ -114,13 +113,6 @@ def _words(found: BySize, rows: list[Gain]) -> list[str]:
         left = f"{time_text(most.us - most.floor_us)} of {time_text(most.us)}"
         bound = f"in simulation the call is bound by {resource(most.bound_by)}"
         said.append(f"{which.format(human_bytes(most.size), left)}; {bound}.")
-    predicted = [row for row in rows if row.kind == PREDICTED]
-    below = [human_bytes(row.size) for row in predicted if row.us < BELOW * row.floor_us]
-    if below:
-        said.append(
-            f"At {in_words(below)} the predicted time lies below the least time: there the price "
-            "of NCCL between nodes, by NCCL's own tables, is too low."
-        )
     faster: dict[str, float] = {}
     for row in rows:
         if row.speedup:
