@@ -209,6 +209,7 @@ void bind_device(nb::class_<Communicator>& type) {
 
 }  // namespace
 
+void bind_rms_norm(nb::module_& module, nb::class_<Communicator>& type);
 void bind_transport(nb::module_& module);
 
 void bind_communicator(nb::module_& module) {
@@ -276,4 +277,5 @@ void bind_communicator(nb::module_& module) {
           },
           nb::arg("mine"));
   bind_looks(type);
+  bind_rms_norm(module, type);
 }

@@ -36,6 +36,7 @@ from plait.blocks import (
     scattered,
 )
 from plait.options import set_options
+from plait.rms_norm import RmsNormCalls
 
 Params = Mapping[str, int]
 
@@ -63,7 +64,7 @@ _MOST_KINDS = 4096
 _USUAL = _How()
 
 
-class Communicator:
+class Communicator(RmsNormCalls):
     """Ranks that run collectives together. Make one with `plait.init()`, or directly:
 
     rank, ranks: this rank's number and the number of ranks; without both, the launcher's.
