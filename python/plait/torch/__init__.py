@@ -5,8 +5,9 @@ entry points of torch.backends are switched off.
 """
 
 from plait.torch.group import PlaitGroup, create
+from plait.torch.rms_norm import all_reduce_rms_norm
 from plait_torch import register
 
-__all__ = ["PlaitGroup", "create", "register"]
+__all__ = ["PlaitGroup", "all_reduce_rms_norm", "create", "register"]
 
 register()

@@ -38,6 +38,13 @@ class GpuBackend:
         scalars = [] if scalar == 1.0 else [scalar] * self.ranks
         core.enqueue(request, source, out, stream, "", {}, scalars)
 
+    def launch_rms_norm(self, norm: Any, places: list[int]) -> None:
+        """Enqueues all_reduce_rms_norm on the current stream. Only inside do()."""
+        core = self._core if self._core is not None else self._bootstrap()
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        scale = places[4] if len(places) > 4 else 0
+        core.enqueue_all_reduce_rms_norm(norm, *places[:4], scale, stream)
+
     @property
     def index(self) -> int:
         """Device index of the tensors."""

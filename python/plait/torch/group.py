@@ -180,6 +180,14 @@ class Group(CollectiveCalls):
             self._batch.append(work)
         return work
 
+    def run_rms_norm(self, tensor: Tensor, call: Any, result: Any, opts: Any) -> None:
+        """Runs a call of all_reduce_rms_norm (rms_norm.py). A single rank has a norm to compute."""
+        if self._ranks > 1 or tensor.is_cpu:
+            self._do("all_reduce_rms_norm", tensor, call, result, opts, result)
+            return
+        where = tensor.device
+        self._gpu(where).do("all_reduce_rms_norm", call, result, False, result, where)
+
     def _gpu(self, device: torch.device) -> GpuBackend:
         if device.type != "cuda":
             raise dist.DistBackendError(

@@ -59,6 +59,11 @@ class HostBackend:
         core = self._core if self._core is not None else self._bootstrap()
         core.run_by_own_counts(sends, gets, request, source, out)
 
+    def launch_rms_norm(self, norm: Any, places: list[int]) -> None:
+        """Runs all_reduce_rms_norm. Only inside do()."""
+        core = self._core if self._core is not None else self._bootstrap()
+        core.all_reduce_rms_norm(norm, *places)
+
     def barrier(self) -> None:
         """Waits for all ranks. Only inside do()."""
         if self.ranks > 1:
