@@ -171,10 +171,32 @@ class HookRegistry:
 
     @staticmethod
     def register(path, hook, kind):
-        assert path == "sglang.srt.distributed.parallel_state.GroupCoordinator.all_reduce"
         assert kind == "around"
-        original = GroupCoordinator.all_reduce
-        GroupCoordinator.all_reduce = lambda self, *words: hook(original, self, *words)
+        places = {
+            "sglang.srt.distributed.parallel_state.GroupCoordinator.all_reduce": GroupCoordinator,
+            "sglang.srt.layers.layernorm.RMSNorm.forward_with_allreduce_fusion": RMSNorm,
+        }
+        owner, name = places[path], path.rsplit(".", 1)[1]
+        original = getattr(owner, name)
+        wrapped = lambda self, *words, **named: hook(original, self, *words, **named)  # noqa: E731
+        setattr(owner, name, wrapped)
+
+
+class RMSNorm(torch.nn.Module):
+    """SGLang's norm, as far as the hook uses it; counts the calls that stay its own."""
+
+    def __init__(self, weight, **facts):
+        super().__init__()
+        self.weight, self.variance_epsilon = torch.nn.Parameter(weight), 1e-5
+        self.own_calls = 0
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def forward_with_allreduce_fusion(
+        self, x, residual=None, post_residual_addition=None, use_attn_tp_group=True
+    ):
+        self.own_calls += 1
+        return x, residual
 
 
 def sglang_rank(rank, ranks):
@@ -199,6 +221,62 @@ def sglang_rank(rank, ranks):
 
 def test_sglangs_hook_sums_in_rank_order():
     assert on_ranks(sglang_rank, 3, backend="gloo") == [True] * 3
+
+
+def stand_in_sglangs_groups(group, **sizes):
+    """Installs sglang.srt.distributed. sizes: ranks of attention and of experts."""
+    module = types.ModuleType("sglang.srt.distributed")
+    ranks = dist.get_world_size()
+    module.get_tp_group = lambda: group
+    for name in ("tensor_model_parallel", "attn_tensor_model_parallel", "moe_tensor_parallel"):
+        setattr(module, f"get_{name}_world_size", lambda: ranks)
+    module.get_moe_expert_parallel_world_size = lambda: 1
+    for name, size in sizes.items():
+        setattr(module, f"get_{name}_world_size", lambda size=size: size)
+    sys.modules["sglang.srt"].distributed = sys.modules[module.__name__] = module
+
+
+def sglangs_norm_rank(rank, ranks):
+    os.environ["PLAIT_SGLANG"] = "1"
+    registry = types.ModuleType("sglang.srt.plugins.hook_registry")
+    registry.HookRegistry, registry.HookType = HookRegistry, types.SimpleNamespace(AROUND="around")
+    for name in ("sglang", "sglang.srt", "sglang.srt.plugins"):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules[registry.__name__] = registry
+    entry.register_sglang()
+    group = GroupCoordinator(dist.group.WORLD)
+    stand_in_sglangs_groups(group)
+    weight = inputs(1, (128,), torch.bfloat16)[0]
+    norm = RMSNorm(weight)
+    given, before = inputs(ranks, (6, 128), torch.bfloat16), inputs(1, (6, 128), torch.bfloat16)[0]
+    mine, residual = given[rank].clone(), before.clone()
+    out, new = norm.forward_with_allreduce_fusion(mine, residual, use_attn_tp_group=False)
+    total = group.all_reduce(given[rank].clone())
+    alone, its = plait.Communicator(0, 1), before.clone()
+    wanted = alone.all_reduce_rms_norm(total, its, weight, 1e-5)
+    assert torch.equal(out, wanted) and torch.equal(new, its) and norm.own_calls == 0
+    rest = [
+        (norm, (mine, None), {}),
+        (norm, (mine, residual, residual), {}),
+        (norm, (mine.float(), residual.float()), {}),
+        (norm, (mine[:, :64], residual[:, :64]), {}),
+        (RMSNorm(weight, cast_x_before_out_mul=True), (mine, residual), {}),
+        (RMSNorm(weight, variance_size_override=64), (mine, residual), {}),
+    ]
+    for own, words, named in rest:
+        before = own.own_calls
+        own.forward_with_allreduce_fusion(*words, **named)
+        assert own.own_calls == before + 1
+    stand_in_sglangs_groups(group, attn_tensor_model_parallel=1, moe_expert_parallel=ranks)
+    for used in (True, False):  # sums over a part of the ranks, and over two axes
+        before = norm.own_calls
+        norm.forward_with_allreduce_fusion(mine, residual, use_attn_tp_group=used)
+        assert norm.own_calls == before + 1
+    return True
+
+
+def test_sglangs_fused_norms_are_one_call():
+    assert on_ranks(sglangs_norm_rank, 2, backend="gloo") == [True] * 2
 
 
 def deterministic_rank(rank, ranks):

@@ -18,8 +18,11 @@ import torch
 import torch.distributed as dist
 
 import plait
+from plait.torch.rms_norm import all_reduce_rms_norm, register
+from plait.torch.vllm_fusion import into_pass_manager
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+MOST_HIDDEN = plait._core.MOST_HIDDEN
 
 
 def is_ours(tensor: Any) -> bool:
@@ -59,11 +62,19 @@ def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
 
 
 def into_vllm() -> None:
-    """Replaces vLLM's CudaCommunicator by a subclass; vLLM's groups look the class up by name."""
+    """Replaces vLLM's CudaCommunicator by a subclass; vLLM's groups look the class up by name.
+
+    Where vLLM fuses sums and norms, its graphs get plait's operator.
+    """
     from vllm.distributed.device_communicators import cuda_communicator as module
 
     if not hasattr(module.CudaCommunicator, "plait"):
         module.CudaCommunicator = over_vllm(module.CudaCommunicator)
+    try:
+        from vllm.compilation.passes import inductor_pass, pass_manager
+    except ImportError:  # a vLLM without this pass manager
+        return
+    into_pass_manager(pass_manager, inductor_pass.InductorPass)
 
 
 def over_vllm(base: Any) -> Any:
@@ -84,6 +95,8 @@ def over_vllm(base: Any) -> Any:
             name = rest[0] if rest else named.get("unique_name", "")
             if self.world_size > 1 and str(name).split(":")[0] == "tp":
                 self.plait = join(cpu_group, torch.device(self.device))
+            if self.plait is not None:
+                register(str(name), self.plait)
 
         def all_reduce(self, input_: Any) -> Any:
             if self.plait is None or not is_ours(input_):
@@ -111,25 +124,82 @@ _of_group: WeakKeyDictionary[Any, plait.Communicator | None] = WeakKeyDictionary
 
 
 def into_sglang() -> None:
-    """Wraps the all_reduce of SGLang's groups by SGLang's hooks."""
+    """Wraps, by SGLang's hooks, the all_reduce of its groups and the step of its norms that
+    FlashInfer's fused kernel would make."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    HookRegistry.register(
-        "sglang.srt.distributed.parallel_state.GroupCoordinator.all_reduce",
-        around_sglang,
-        HookType.AROUND,
-    )
+    hooks = {
+        "distributed.parallel_state.GroupCoordinator.all_reduce": around_sglang,
+        "layers.layernorm.RMSNorm.forward_with_allreduce_fusion": around_sglangs_norm,
+    }
+    for path, hook in hooks.items():
+        HookRegistry.register(f"sglang.srt.{path}", hook, HookType.AROUND)
+
+
+def _joined(group: Any, device: torch.device) -> plait.Communicator | None:
+    """Returns the communicator of a group of SGLang. A group's first call, before any graph, makes
+    the communicator."""
+    if group not in _of_group:
+        _of_group[group] = join(group.cpu_group, device)
+    return _of_group[group]
 
 
 def around_sglang(original: Any, self: Any, input_: Any, *rest: Any, **named: Any) -> Any:
-    """Sums in place, as SGLang does. A group's first call, before any graph, makes the
-    communicator."""
+    """Sums in place, as SGLang does."""
     if self.world_size == 1 or not is_ours(input_) or not input_.is_contiguous():
         return original(self, input_, *rest, **named)
-    if self not in _of_group:
-        _of_group[self] = join(self.cpu_group, input_.device)
-    comm = _of_group[self]
+    comm = _joined(self, input_.device)
     if comm is None:
         return original(self, input_, *rest, **named)
     comm.all_reduce(input_, out=input_)
     return input_
+
+
+def around_sglangs_norm(
+    original: Any, self: Any, x: Any, residual: Any = None, *rest: Any, **named: Any
+) -> Any:
+    """Sums the layer's rows, adds the residual and normalises by one kernel. SGLang asks for the
+    step where its all-reduce fusion is on, and has left out the sum before."""
+    addition = rest[0] if rest else named.get("post_residual_addition")
+    of_attention = rest[1] if len(rest) > 1 else named.get("use_attn_tp_group", True)
+    comm = None
+    if residual is not None and addition is None and _is_usual(self, x, residual):
+        from sglang.srt import distributed
+
+        if _sums_all_ranks(distributed, of_attention):
+            comm = _joined(distributed.get_tp_group(), x.device)
+    if comm is None:
+        return original(self, x, residual, *rest, **named)
+    out = all_reduce_rms_norm(x, residual, self.weight.data, self.variance_epsilon, comm)
+    return out, residual
+
+
+def _is_usual(norm: Any, x: Any, residual: Any) -> bool:
+    """Whether all_reduce_rms_norm serves a norm of SGLang and its rows."""
+    weight = norm.weight
+    one_type = x.dtype == residual.dtype == weight.dtype
+    return (
+        x.dtype in (torch.bfloat16, torch.float16)
+        and one_type
+        and x.is_contiguous()
+        and residual.is_contiguous()
+        and x.shape == residual.shape
+        and x.shape[-1] == weight.numel()
+        and x.shape[-1] % 8 == 0
+        and x.shape[-1] <= MOST_HIDDEN
+        and x.numel() > 0
+        and not any(
+            getattr(norm, name, None)
+            for name in ("cast_x_before_out_mul", "fp32_residual", "variance_size_override")
+        )
+    )
+
+
+def _sums_all_ranks(distributed: Any, use_attn_tp_group: bool) -> bool:
+    """Whether the sum of the step is over all tensor-parallel ranks, not over a part of them."""
+    ranks = distributed.get_tensor_model_parallel_world_size()
+    if use_attn_tp_group:
+        return ranks > 1 and distributed.get_attn_tensor_model_parallel_world_size() == ranks
+    experts = distributed.get_moe_expert_parallel_world_size()
+    tensors = distributed.get_moe_tensor_parallel_world_size()
+    return ranks > 1 and sorted((experts, tensors)) == [1, ranks]
