@@ -418,6 +418,67 @@ def torch_arrays(task: dict[str, Any], emit: Emit) -> None:
     comm.barrier()
 
 
+def rms_norms(task: dict[str, Any], emit: Emit) -> None:
+    """Compares all_reduce_rms_norm on GPUs, eager and in graphs, with the call on host memory."""
+    import torch
+
+    del task
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    comm = plait.init(device=rank)
+    wrong, checked = [], 0
+
+    def rows(seed: int, *shape: int) -> Any:
+        return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+    kernels = [("", {})]
+    for strategy in ("one_shot", "two_shot"):
+        kernels += [
+            (strategy, {"units": units, "ahead": ahead})
+            for units, ahead in ((2, 0), (4, 1), (8, 2))
+        ]
+    for tokens, hidden, dtype in (
+        (1, 4096, torch.bfloat16),
+        (7, 8192, torch.float16),
+        (33, 2880, torch.bfloat16),
+        (300, 16384, torch.bfloat16),
+    ):
+        x, weight = rows(rank, tokens, hidden).to(dtype), rows(50, hidden).to(dtype)
+        for strategy, params in (*kernels, ("unfused", {})):
+            for kind in (dtype, torch.float8_e4m3fn):
+                if strategy == "unfused" and kind is not dtype:
+                    continue
+                scale = None if kind is dtype else torch.tensor([0.02])
+                residual, wanted = (
+                    rows(51, tokens, hidden).to(dtype),
+                    torch.empty_like(x, dtype=kind),
+                )
+                its, out = residual.cuda(), torch.full_like(x, float("nan"), device="cuda").to(kind)
+                comm.all_reduce_rms_norm(x, residual, weight, out=wanted, scale=scale)
+                on_gpu = None if scale is None else scale.cuda()
+                call = (x.cuda(), its, weight.cuda(), 1e-6, out, on_gpu)
+                comm.all_reduce_rms_norm(*call, strategy=strategy, params=params)
+                torch.cuda.synchronize()
+                same = torch.equal(out.cpu().view(torch.uint8), wanted.view(torch.uint8))
+                checked += 1
+                if not same or not torch.equal(its.cpu(), residual):
+                    wrong.append([tokens, hidden, str(kind), strategy, params])
+    mine, its, out = x.cuda(), torch.zeros_like(x).cuda(), torch.empty_like(x).cuda()
+    graph, on_gpu = torch.cuda.CUDAGraph(), weight.cuda()
+    with torch.cuda.graph(graph):
+        comm.all_reduce_rms_norm(mine, its, on_gpu, out=out)
+    residual = torch.zeros_like(x)
+    for _ in range(3):
+        graph.replay()
+        wanted = comm.all_reduce_rms_norm(x, residual, weight)
+    torch.cuda.synchronize()
+    if not torch.equal(out.cpu(), wanted) or not torch.equal(its.cpu(), residual):
+        wrong.append("graph")
+    comm.check()
+    emit({"rank": rank, "wrong": wrong, "checked": checked})
+    comm.barrier()
+
+
 MISTAKES = ("host output", "other GPU", "strided", "type", "small output", "host stream")
 
 

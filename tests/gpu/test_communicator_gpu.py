@@ -241,6 +241,12 @@ def test_torch_tensors_streams_and_mistakes():
         assert "stream" in host_stream, row
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_sums_with_norms_give_the_bits_of_host_memory():
+    for row in run("rms_norms", {}):
+        assert row["wrong"] == [] and row["checked"] == 60, row
+
+
 def test_the_c_api_on_device_memory(tmp_path):
     tmp_path.chmod(0o700)
     for row in run("c_api", {"count": 5003, "gpu": True, "folder": str(tmp_path)}):
