@@ -61,6 +61,11 @@ class CommEngine {
   virtual std::vector<FlightMemory> held() const { return {}; }
   /// Returns the GPU memory that the engine has, by what suspend() frees. Any thread.
   virtual cuda::GpuMemory gpu_memory() const noexcept { return {}; }
+  /// True if trim() has something to do. Any thread; takes no lock.
+  virtual bool wants_trim() const noexcept { return false; }
+  /// Gives memory up that no call has used for PLAIT_TRIM_S. have_ended: whether all calls have
+  /// ended on the GPU. The thread that watches peers.
+  virtual void trim(const std::function<bool()>& have_ended) { static_cast<void>(have_ended); }
   /// Frees memory until resume(). Called by all ranks, once no work of any rank runs. Later calls
   /// fail until then.
   virtual void suspend() noexcept {}

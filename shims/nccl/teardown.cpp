@@ -59,14 +59,17 @@ CallsEnded CommState::calls_ended() {
 void CommState::look() {
   const HangWatch* const hang = flight == nullptr ? nullptr : flight->hang();
   const bool serves = phase.load() == AttachPhase::attached && !has_lost.load();
-  if (hang != nullptr && serves && hang->is_due()) query_once();
+  const bool is_due = hang != nullptr && hang->is_due();
+  if (serves && (is_due || engine->wants_trim())) query_once();
 }
 
 /// Writes and asks the driver, since look() and lost() must not.
 void CommState::query() {
   report_losses();
+  if (phase.load() != AttachPhase::attached || has_lost.load()) return;
+  if (engine->wants_trim()) engine->trim([this] { return calls_ended() == CallsEnded::yes; });
   HangWatch* const hang = flight == nullptr ? nullptr : flight->hang();
-  if (hang == nullptr || phase.load() != AttachPhase::attached || has_lost.load()) return;
+  if (hang == nullptr) return;
   if (!hang->is_due()) return;
   const std::string line = hang->look([this] { return calls_ended(); });
   if (!line.empty()) warn_unasked(rank, line);

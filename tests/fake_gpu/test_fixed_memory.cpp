@@ -3,6 +3,7 @@
 // maps real memory: an access to memory that was given up ends the process.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <functional>
 #include <random>
 #include <stdexcept>
@@ -71,7 +72,7 @@ struct FixedRank {
 void on_ranks(
     int ranks, const std::function<void(const FixedRank&)>& body,
     const std::function<bool(int rank)>& has = [](int) { return true; },
-    const std::function<void(int rank)>& before = [](int) {}) {
+    const std::function<void(int rank)>& before = [](int) {}, double trim_s = 0) {
   bench::Board* const board = bench::make_board(ranks);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -82,6 +83,7 @@ void on_ranks(
             GpuCallsOptions options;
             options.rank.proves_paths = false;  // No kernel runs here.
             options.rank.large_arena_wait_s = 60;
+            options.rank.trim_s = trim_s;
             options.checks = load_topology("hgx-h200");
             before(rank);
             GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, ""), options, exchange);
@@ -125,7 +127,7 @@ TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
       std::mt19937 random(seed), own(seed * 2 + static_cast<unsigned>(me.rank()));
       const char* slots = nullptr;
       for (int turn = 0; turn < 12; ++turn) {
-        const unsigned what = random() % 4;
+        const auto what = random() % 4;
         if (what == 0) {  // Ranks may have begun, or not, when they suspend.
           if (own() % 2 == 0) me.cuda().begin_large_arena();
         } else if (what == 1) {
@@ -141,6 +143,43 @@ TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
         me.exchange_values(cuda::kFlagPackets, turn);
       }
     });
+}
+
+TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay, values arrive") {
+  for (unsigned seed = 0; seed < 4; ++seed)
+    on_ranks(
+        2 + static_cast<int>(seed % 2),
+        [seed](const FixedRank& me) {
+          std::mt19937 random(seed), own(seed * 4 + static_cast<unsigned>(me.rank()));
+          const char* slots = nullptr;
+          const auto look = [&] {
+            if (me.cuda().wants_trim()) me.cuda().trim([&] { return own() % 4 != 0; });
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          };
+          for (int turn = 0; turn < 24; ++turn) {
+            const auto what = random() % 5;
+            if (what == 0) {
+              me.suspend();
+              require(me.taken() == 0, "suspended, and memory is there");
+              me.resume();
+            } else if (what == 1) {
+              for (int i = 0; i < 20; ++i) look();
+            } else if (what < 4 && me.cuda().reserve_large_arena(CallMode::alone)) {
+              if (slots == nullptr) slots = me.at(cuda::kTileMemory, 1);
+              require(slots == me.at(cuda::kTileMemory, 1), "the large arena has moved");
+              me.exchange_values(cuda::kTileMemory, turn);
+              me.cuda().end_large_call();
+            }
+            if (own() % 3 == 0) look();
+            me.exchange_values(cuda::kFlagPackets, turn);
+          }
+          while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+          me.exchange_values(cuda::kTileMemory, 5);
+          me.cuda().end_large_call();
+          while (me.cuda().memory().of(MemoryPart::large_arena) != 0) look();
+          me.board->barrier();
+        },
+        [](int) { return true; }, [](int) {}, 0.004);
 }
 
 TEST_CASE("a call of a suspended rank is refused, and breaks nothing off") {

@@ -98,6 +98,24 @@ void give_back(const Asked& asked) {
   api().memory_free(asked.memory);
 }
 
+/// Maps and unmaps memory at fixed addresses; returns the times of both in ms.
+std::pair<double, double> map_and_unmap(Context context) {
+  const RelaxedCaptureMode relaxed;
+  const Current current(context);
+  cuda::Device device = 0;
+  PLAIT_CUDA_CALL(context_device, &device);
+  if (!FixedMemory::why_none(device).empty()) return {0, 0};
+  auto began = std::chrono::steady_clock::now();
+  const auto passed = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::milli>(now - std::exchange(began, now)).count();
+  };
+  FixedMemory memory(device, 168ull << 20);
+  const double mapped = passed();
+  memory.give_up();
+  return {mapped, passed()};
+}
+
 /// Rank 0's kernel waits for rank 1's. Rank 1's kernel is launched once the driver has answered
 /// rank 0's requests, or a second later. In the second case the driver waits, which LazyArena does
 /// not expect.
@@ -114,11 +132,16 @@ void query_alongside_a_waiting_kernel(GpuFixture& gpu, GpuFindings& findings) {
   gpu.finish();
   gpu.board->barrier();
   std::future<Asked> asked;
+  std::future<std::pair<double, double>> mapped;
   if (gpu.rank == 0) {
     call();
     asked = std::async(std::launch::async, ask_for_memory, gpu.cuda->context());
     if (asked.wait_for(std::chrono::seconds(1)) != std::future_status::ready)
       findings.add(0, "the driver waits for a kernel that waits for a peer");
+    mapped = std::async(std::launch::async, map_and_unmap, gpu.cuda->context());
+    const bool waits = mapped.wait_for(std::chrono::seconds(1)) != std::future_status::ready;
+    std::printf("memory at fixed addresses: the driver %s a kernel that waits for a peer\n",
+                waits ? "waits for" : "does not wait for");
   }
   gpu.board->barrier();
   if (gpu.rank == 1) call();
@@ -128,6 +151,8 @@ void query_alongside_a_waiting_kernel(GpuFixture& gpu, GpuFindings& findings) {
   const Asked given = asked.get();
   std::printf("ms: allocate %.2f, fill %.2f, show %.2f, register %.2f\n", given.allocated,
               given.filled, given.shown, given.registered);
+  const auto [map_ms, unmap_ms] = mapped.get();
+  std::printf("ms: map %.2f, unmap %.2f\n", map_ms, unmap_ms);
   give_back(given);
 }
 

@@ -450,6 +450,8 @@ void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, 
   } else {
     cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
+  if (call.counted->tier == ArenaTier::full && (call.ready != nullptr || call.bound != nullptr))
+    cuda_->end_large_call();  // It has a reservation if there is a lazy arena.
   // Smaller calls move the same bytes in a graph: the capture state does not matter.
   const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
   const Launch launch = captured ? Launch::graph : Launch::eager;

@@ -155,6 +155,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   }
   rank.large_arena_wait_s = std::min(kLargeArenaWaitS, options_.arrive_s);
   rank.wait_s = options_.arrive_s;
+  rank.trim_s = env.trim_s;
   rank.overlap_compute = options_.overlap_compute;
   rank.mixes_graphs = options_.graph_mixing;
   rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
@@ -216,7 +217,7 @@ void GpuSide::look() {
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   // A rank with kernels that fail because of a lost peer names that peer itself.
   if (caught && caught->code() != ErrorCode::peer_lost) return fail(*caught);
-  if (hang_->is_due()) query_once();
+  if (hang_->is_due() || calls_->rank().wants_trim()) query_once();
 }
 
 void GpuSide::check() {

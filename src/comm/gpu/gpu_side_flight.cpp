@@ -53,6 +53,8 @@ void GpuSide::end_flight() {
 
 /// Asks the driver, since look() must not.
 void GpuSide::query() {
+  cuda::CudaRank& rank = calls_->rank();
+  if (rank.wants_trim()) rank.trim([&] { return !rank.has_pending_calls(); });
   const std::string line = hang_->look(
       [&] { return calls_->rank().has_pending_calls() ? CallsEnded::no : CallsEnded::yes; });
   if (!line.empty()) warn_unasked(options_.rank, line);

@@ -1,5 +1,7 @@
-// A single 64-bit state: the last call begun without the resource, or kOn and the first call with
-// the resource. Once a rank has begun a call without, that call is without for all.
+// A single 64-bit state decides. Once a rank has begun a call without the resource, that call is
+// without for all. While all ranks offer to switch off, none has begun a call since, and the one
+// that finds all offers at the same number of calls switches: an offer taken back changes the
+// state.
 #include "gpu/consensus/agreed_switch.hpp"
 
 namespace plait::cuda {
@@ -8,23 +10,54 @@ bool AgreedSwitch::all_ready() const {
   const std::uint32_t attempt = page_.ready[0].load(std::memory_order_acquire);
   for (int rank = 1; rank < ranks_; ++rank)
     if (page_.ready[rank].load(std::memory_order_acquire) != attempt) return false;
-  return attempt != 0;
+  return attempt != 0 && !is_spent(attempt);
+}
+
+bool AgreedSwitch::is_spent(std::uint32_t attempt) const {
+  return (page_.state.load(std::memory_order_acquire) & kOn) == 0 &&
+         attempt <= page_.spent.load(std::memory_order_acquire);
 }
 
 bool AgreedSwitch::next() {
-  const std::uint64_t call = ++calls_;
-  std::uint64_t state = first_ != 0 ? kOn | first_ : page_.state.load(std::memory_order_acquire);
-  while ((state & kOn) == 0) {
-    if (call <= state) return false;
-    const std::uint64_t wanted = all_ready() ? kOn | call : call;
+  const std::uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed) + 1;
+  std::uint64_t state = page_.state.load(std::memory_order_acquire);
+  for (;;) {
+    const bool on = (state & kOn) != 0;
+    if (on && (state & offer()) == 0) break;
+    if (!on && call <= (state & kNumber)) return false;
+    const std::uint64_t wanted =
+        on ? counted(state & ~offer()) : (state & kTakenBack) | call | (all_ready() ? kOn : 0);
     if (page_.state.compare_exchange_weak(state, wanted)) state = wanted;
   }
-  first_ = state & ~kOn;
   // The rank that switched the state saw all ranks ready, so this rank sees the work of its own
   // thread. The load of this rank's own flag shows that to ThreadSanitizer, which does not see
   // other processes.
   static_cast<void>(page_.ready[rank_].load(std::memory_order_acquire));
-  return call >= first_;
+  return call >= (state & kNumber);
+}
+
+bool AgreedSwitch::cancel_last() {
+  const std::uint64_t state = page_.state.load(std::memory_order_acquire);
+  return calls_.fetch_sub(1, std::memory_order_relaxed) >= (state & kNumber) && (state & kOn) != 0;
+}
+
+bool AgreedSwitch::is_on() const {
+  const std::uint64_t state = page_.state.load(std::memory_order_acquire);
+  return (state & kOn) != 0 && calls() + 1 >= (state & kNumber);
+}
+
+bool AgreedSwitch::offer_off() {
+  std::uint64_t state = page_.state.load(std::memory_order_acquire);
+  if ((state & offer()) == 0) page_.begun[rank_].store(calls(), std::memory_order_relaxed);
+  while ((state & kOn) != 0 && (state & offer()) == 0)
+    if (page_.state.compare_exchange_weak(state, state | offer())) state |= offer();
+  const std::uint64_t all = ((1ull << ranks_) - 1) << kOffersAt;
+  if ((state & kOn) == 0 || (state & kOffers) != all) return false;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (page_.begun[rank].load(std::memory_order_relaxed) != calls()) return false;
+  // In vain if a rank takes its offer back now: `spent` means something only while off.
+  page_.spent.store(page_.ready[rank_].load(std::memory_order_acquire), std::memory_order_release);
+  return page_.state.compare_exchange_strong(state, (counted(state) & kTakenBack) | calls());
 }
 
 }  // namespace plait::cuda

@@ -30,6 +30,7 @@ LazyArena::LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
       owner_(::getpid()),
       agreed_(page.switched, rank, ranks),
       exchange_(page.exchange, rank, ranks),
+      wait_s_(wait_s),
       wait_budget_s_(wait_s),
       retry_s_(retry_s) {}
 
@@ -45,6 +46,7 @@ bool LazyArena::is_due(bool may_retry) const {
   const std::uint32_t attempt = attempt_.load();
   if (stopping_.load() || paused_.load() || runs_.load()) return false;
   if (attempt == 0 || page_.wanted.load() > attempt) return true;
+  if (may_retry && agreed_.is_spent(attempt)) return true;
   return may_retry && steady_ns() >= retry_ns_.load() && !failure().empty();
 }
 
@@ -75,6 +77,7 @@ void LazyArena::run() noexcept {
   };
   try {
     make_([&](const std::string& mine) { return exchange_.exchange(mine, give_up); });
+    memory_of_.store(attempt_.load());
     agreed_.set_ready(attempt_.load());
   } catch (const std::exception& error) {
     exchange_.fail(error.what());
@@ -94,6 +97,7 @@ void LazyArena::wait_for_peers() {
   std::chrono::duration<double> waited(0);
   while (waited.count() < wait_budget_s_ && !stopping_.load() && !agreed_.all_ready() &&
          failure().empty()) {
+    start(true);  // In vain before, if the thread was giving memory up.
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     waited = std::chrono::steady_clock::now() - began;
   }
@@ -103,11 +107,76 @@ void LazyArena::wait_for_peers() {
 bool LazyArena::next(CallMode call) {
   if (call != CallMode::captured && !agreed_.is_on()) start(true);
   if (call == CallMode::alone && !agreed_.is_on()) wait_for_peers();
-  return agreed_.next();
+  const std::lock_guard<std::mutex> hold(calls_);
+  last_call_ns_.store(steady_ns());
+  if (!agreed_.next()) return false;
+  open_calls_.fetch_add(1);
+  wait_budget_s_ = wait_s_;
+  if (call == CallMode::captured) is_captured_.store(true);
+  return true;
+}
+
+void LazyArena::cancel_last() {
+  const std::lock_guard<std::mutex> hold(calls_);
+  if (agreed_.cancel_last()) open_calls_.fetch_sub(1);
+}
+
+void LazyArena::allow_trim(double idle_s, std::function<void()> give_up) {
+  idle_s_ = idle_s;
+  give_up_ = std::move(give_up);
+}
+
+bool LazyArena::is_idle() const noexcept {
+  return open_calls_.load() == 0 && !is_captured_.load() &&
+         static_cast<double>(steady_ns() - last_call_ns_.load()) >= idle_s_ * 1e9;
+}
+
+bool LazyArena::wants_trim() const noexcept {
+  const std::uint32_t made = memory_of_.load();
+  if (!give_up_ || made == 0 || stopping_.load() || paused_.load() || runs_.load()) return false;
+  if (agreed_.is_spent(made)) return true;
+  return agreed_.is_on() && is_idle() && steady_ns() >= next_trim_ns_.load();
+}
+
+/// Asks whether calls have ended without the lock: the answer counts if no call has come meanwhile.
+bool LazyArena::offer_off(const std::function<bool()>& have_ended) {
+  std::unique_lock<std::mutex> hold(calls_);
+  if (!is_idle() || !agreed_.is_on()) return false;
+  const std::uint64_t calls = agreed_.calls();
+  hold.unlock();
+  const bool ended = have_ended();
+  hold.lock();
+  return ended && !paused_.load() && agreed_.calls() == calls && is_idle() && agreed_.offer_off();
+}
+
+void LazyArena::trim(const std::function<bool()>& have_ended) {
+  if (!wants_trim()) return;
+  next_trim_ns_.store(steady_ns() + static_cast<std::int64_t>(std::min(idle_s_, 1.0) * 0.25e9));
+  if (agreed_.is_spent(memory_of_.load()) || offer_off(have_ended)) start_give_up();
+}
+
+void LazyArena::start_give_up() {
+  const std::lock_guard<std::mutex> hold(guard_);
+  if (stopping_.load() || paused_.load() || runs_.load()) return;
+  if (!agreed_.is_spent(memory_of_.load())) return;  // A call has made the memory again.
+  if (thread_ != nullptr && thread_->joinable()) thread_->join();  // The thread has ended.
+  runs_.store(true);
+  try {
+    thread_ = std::make_unique<std::thread>(quiet_thread([this] {
+      give_up_();
+      memory_of_.store(0);
+      runs_.store(false);
+    }));
+  } catch (const std::system_error&) {  // The next look tries again.
+    runs_.store(false);
+  }
 }
 
 void LazyArena::pause() noexcept {
-  paused_.store(true);
+  {
+    const std::lock_guard<std::mutex> hold(calls_);  // Once all ranks pause, none switches off.
+    paused_.store(true);
+  }
   join();
 }
 

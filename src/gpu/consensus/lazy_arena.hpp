@@ -7,6 +7,10 @@
 // An attempt that fails on a single rank (a GPU out of memory) fails on all. A later call begins
 // the next attempt: after one second, then after twice the last interval, at most a minute.
 //
+// An arena that no call has used for a while can be given up (trim()): all ranks offer it, and the
+// last to offer switches off for all. The next large call begins the next attempt. Not once a
+// capture has got the arena, since a graph may be replayed at any time.
+//
 // Each rank must be a separate process. An allocation or a free may wait in the driver for the
 // kernels of the process, and launches wait for the allocation. If all ranks make calls in the same
 // order, the running kernels have been launched by every other process too, or wait for no process
@@ -65,9 +69,22 @@ class LazyArena {
   /// same calls.
   bool next(CallMode call);
   /// Rolls back the last next(): the call was not made.
-  void cancel_last() { agreed_.cancel_last(); }
-  /// True once all later calls have the arena.
+  void cancel_last();
+  /// A call that got the arena from next() has been enqueued.
+  void end_call() { open_calls_.fetch_sub(1); }
+  /// True once all later calls have the arena, until it is given up.
   bool is_on() const { return agreed_.is_on(); }
+
+  /// Lets trim() give the arena up after that many seconds without a call that wants it. give_up:
+  /// frees this rank's part; runs in the arena's thread; `make` makes it again. Before the first
+  /// call.
+  void allow_trim(double idle_s, std::function<void()> give_up);
+  /// True if trim() has something to do. Any thread; takes no lock.
+  bool wants_trim() const noexcept;
+  /// Offers to give the arena up, or frees this rank's part if all have offered. have_ended:
+  /// whether all calls of this rank have ended on the GPU. One thread at a time, beside that of the
+  /// calls.
+  void trim(const std::function<bool()>& have_ended);
   /// Ends the running attempt, and begins none until unpause(). Returns once no attempt runs.
   void pause() noexcept;
   void unpause() noexcept {
@@ -90,20 +107,31 @@ class LazyArena {
   void end_attempt() noexcept;
   void wait_for_peers();
   void join() noexcept;
+  bool is_idle() const noexcept;
+  bool offer_off(const std::function<bool()>& have_ended);
+  void start_give_up();
 
   LazyArenaPage& page_;
   const std::function<void(const Exchange&)> make_;
   const pid_t owner_;
   AgreedSwitch agreed_;
   PageExchange exchange_;
-  double wait_budget_s_;
+  const double wait_s_;
+  double wait_budget_s_;                   // Of wait_s_, since a call last had the arena.
   double retry_s_;                         // Until this rank's next attempt.
   std::atomic<std::uint32_t> attempt_{0};  // Last attempt begun; 0 = none.
   std::atomic<bool> runs_{false};          // An attempt runs in thread_.
   std::atomic<std::int64_t> retry_ns_{0};  // Earliest time of the next attempt.
   std::atomic<bool> stopping_{false};
   std::atomic<bool> paused_{false};
-  std::mutex guard_;  // Guards thread_.
+  double idle_s_ = 0;  // 0 = the arena stays
+  std::function<void()> give_up_;
+  std::atomic<std::uint32_t> memory_of_{0};  // Attempt that made this rank's memory; 0 = none.
+  std::atomic<int> open_calls_{0};           // Calls that have got the arena and are not enqueued.
+  std::atomic<std::int64_t> last_call_ns_{0}, next_trim_ns_{0};
+  std::atomic<bool> is_captured_{false};  // A graph may use the arena.
+  mutable std::mutex calls_;              // Guards agreed_ between calls and trim().
+  std::mutex guard_;                      // Guards thread_.
   std::unique_ptr<std::thread> thread_;
 };
 

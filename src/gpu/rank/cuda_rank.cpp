@@ -125,6 +125,8 @@ void CudaRank::open(const Exchange& exchange) {
   lazy_arena_ = std::make_unique<LazyArena>(
       *options_.lazy_arena, options_.rank, options_.ranks, options_.large_arena_wait_s,
       [this](const Exchange& exchange_in_memory) { allocate_large_arena(exchange_in_memory); });
+  if (options_.trim_s > 0 && arena_->is_fixed())
+    lazy_arena_->allow_trim(options_.trim_s, [this] { give_up_large_arena(); });
 }
 
 /// Creates the missing streams consecutively, so that no two share a hardware queue. Streams are
@@ -170,8 +172,10 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
     count_memory();
     large_arena_->share(context_, options_.device, exchange, stream);
     count_memory();
-    make_rings(exchange);
-    make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+    if (!has_large_arena_) {  // Else calls have rings and streams since before a trim.
+      make_rings(exchange);
+      make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+    }
   } catch (...) {
     api().stream_destroy(stream);
     throw;
@@ -322,24 +326,6 @@ void CudaRank::map_stop_page() {
   stop_page_ = static_cast<StopPage*>(page);
   PLAIT_CUDA_CALL(host_register, page, kStopPageBytes, kHostRegisterPortable | kHostRegisterMapped);
   PLAIT_CUDA_CALL(host_device_pointer, &device_stop_page_, page, 0);
-}
-
-void CudaRank::make_rings(const Exchange& exchange) {
-  if (!options_.rings) return;
-  forget_rings();  // Left by a failed attempt.
-  for (std::byte* ring : options_.rings(exchange)) {
-    register_pinned(ring, options_.ring_bytes + options_.exchange_ring_bytes);
-    host_rings_.push_back(ring);
-    rings_.push_back(pinned_on_device(ring));
-  }
-  held_.set(MemoryPart::host_rings, options_.ring_bytes + options_.exchange_ring_bytes);
-}
-
-void CudaRank::forget_rings() noexcept {
-  for (std::byte* ring : host_rings_) unregister_pinned(ring);
-  host_rings_.clear();
-  rings_.clear();
-  held_.set(MemoryPart::host_rings, 0);
 }
 
 /// Frees everything that open() has created so far. The GPU must be idle.

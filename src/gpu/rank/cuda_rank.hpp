@@ -63,6 +63,9 @@ struct CudaRankOptions {
   /// Zeroed page mapped by all ranks, to agree on the share of large calls that goes through host
   /// memory. Null = no share.
   AgreedNumber::NumberPage* share_page = nullptr;
+  /// Seconds without a large call after which the large arena at fixed addresses is given up, if no
+  /// capture has used it; 0 = never.
+  double trim_s = 0;
   bool orders_calls = true;  ///< false = the caller orders calls on different streams.
   bool mixes_graphs = true;  ///< Order graphs with eager calls and with each other.
   double wait_s = 600.0;     ///< Deadline of a kernel's wait for a peer.
@@ -112,6 +115,13 @@ class CudaRank : public EngineRank {
   /// True once some rank has begun to allocate the large arena, and this rank should begin too.
   bool should_allocate_large_arena() const { return has_lazy_arena() && lazy_arena_->is_wanted(); }
   void begin_large_arena() { lazy_arena_->begin(); }
+  /// A call with a reservation has been enqueued.
+  void end_large_call() {
+    if (lazy_arena_ != nullptr) lazy_arena_->end_call();
+  }
+  /// LazyArena::wants_trim() and trim().
+  bool wants_trim() const noexcept { return lazy_arena_ != nullptr && lazy_arena_->wants_trim(); }
+  void trim(const std::function<bool()>& have_ended) { lazy_arena_->trim(have_ended); }
   int rank() const override { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
@@ -212,6 +222,7 @@ class CudaRank : public EngineRank {
   void open_engine_path();
   void allocate_large_arena(const Exchange& exchange);
   void use_large_arena();
+  void give_up_large_arena() noexcept;
   const DeviceArena& whole_arena(const ArenaPart& part) const;
   void close() noexcept;
   void map_stop_page();

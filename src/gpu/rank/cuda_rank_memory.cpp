@@ -1,6 +1,7 @@
-// Memory of a rank: what it holds by part, and how its arenas go and come back.
+// Memory of a rank: what it holds by part, its rings, and how its arenas go and come back.
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "gpu/arena/pinned_memory.hpp"
 #include "gpu/device/neighbours.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "gpu/select/all_resources.hpp"
@@ -23,6 +24,36 @@ void CudaRank::count_memory() noexcept {
     if (*arena != nullptr) bytes[(*arena)->is_fixed() ? 1 : 0] += (*arena)->gpu_bytes();
   staying_.store(bytes[0]);
   suspendable_.store(bytes[1]);
+}
+
+void CudaRank::make_rings(const Exchange& exchange) {
+  if (!options_.rings) return;
+  forget_rings();  // Left by a failed attempt.
+  for (std::byte* ring : options_.rings(exchange)) {
+    register_pinned(ring, options_.ring_bytes + options_.exchange_ring_bytes);
+    host_rings_.push_back(ring);
+    rings_.push_back(pinned_on_device(ring));
+  }
+  held_.set(MemoryPart::host_rings, options_.ring_bytes + options_.exchange_ring_bytes);
+}
+
+void CudaRank::forget_rings() noexcept {
+  for (std::byte* ring : host_rings_) unregister_pinned(ring);
+  host_rings_.clear();
+  rings_.clear();
+  held_.set(MemoryPart::host_rings, 0);
+}
+
+/// Runs in LazyArena's thread, once no call of any rank uses the arena.
+void CudaRank::give_up_large_arena() noexcept {
+  const RelaxedCaptureMode relaxed;
+  if (api().context_push(context_) != kSuccess) return;
+  large_arena_->give_up(DeviceArena::Contents::dropped, nullptr);
+  count_memory();
+  Context popped = nullptr;
+  api().context_pop(&popped);
+  log(LogLevel::info, options_.rank,
+      text("arena for large calls given up after {} s without any", options_.trim_s));
 }
 
 void CudaRank::suspend() noexcept {

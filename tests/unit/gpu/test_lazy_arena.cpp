@@ -245,3 +245,123 @@ TEST_CASE("a communicator is closed while other ranks allocate") {
   });
   CHECK(std::chrono::steady_clock::now() - began < kDeadline);
 }
+
+namespace {
+
+/// A rank whose arena another thread trims while it makes calls.
+class TrimmedRank {
+ public:
+  TrimmedRank(LazyArenaPage& page, int rank, int ranks, std::vector<std::atomic<int>>& present,
+              std::atomic<int>& given_up)
+      : present_(present), lazy_(page, rank, ranks, 30, [=, &present](const auto& exchange) {
+          present[static_cast<std::size_t>(rank)] = 1;
+          allocate_arena(exchange, rank, ranks);
+        }) {
+    lazy_.allow_trim(0, [&present, &given_up, rank] {
+      present[static_cast<std::size_t>(rank)] = 0;
+      ++given_up;
+    });
+    watch_ = std::thread([this, seed = static_cast<unsigned>(rank)] {
+      std::mt19937 random(seed);
+      while (!ends_.load()) {
+        lazy_.trim([] { return true; });
+        pause_us(random() % 100);
+      }
+    });
+  }
+  ~TrimmedRank() {
+    ends_ = true;
+    watch_.join();
+  }
+  LazyArena& lazy() { return lazy_; }
+  /// Makes a call, which uses every rank's memory until its end.
+  bool call(CallMode mode, std::uint64_t takes_us) {
+    if (!lazy_.next(mode)) return false;
+    CHECK(all_present());
+    pause_us(takes_us);
+    CHECK(all_present());
+    lazy_.end_call();
+    return true;
+  }
+
+ private:
+  bool all_present() const {
+    return std::all_of(present_.begin(), present_.end(), [](const auto& one) { return one == 1; });
+  }
+  std::vector<std::atomic<int>>& present_;
+  LazyArena lazy_;
+  std::atomic<bool> ends_{false};
+  std::thread watch_;
+};
+
+}  // namespace
+
+TEST_CASE("ranks give the arena up together, and make it again for a later call") {
+  int given_up_in_all = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const int ranks = 2 + static_cast<int>(seed % 3);
+    const auto page = std::make_unique<LazyArenaPage>();
+    std::vector<std::atomic<int>> present(static_cast<std::size_t>(ranks));
+    std::vector<Answers> answers(static_cast<std::size_t>(ranks));
+    std::atomic<int> given_up{0};
+    on_ranks(ranks, [&](int rank) {
+      std::mt19937 common(seed), random(seed * 16 + static_cast<unsigned>(rank));
+      TrimmedRank one(*page, rank, ranks, present, given_up);
+      for (int call = 0; call < 60; ++call) {
+        if (common() % 4 == 0) pause_us(1000);  // long enough for all ranks to offer
+        const auto mode = common() % 3 == 0 ? CallMode::grouped : CallMode::alone;
+        if (random() % 8 == 0) pause_us(random() % 300);
+        answers[static_cast<std::size_t>(rank)].push_back(one.call(mode, random() % 100));
+      }
+    });
+    CAPTURE(seed);
+    for (const Answers& one : answers) CHECK(one == answers[0]);
+    CHECK(count_on(answers[0]) > 10);
+    given_up_in_all += given_up.load() / ranks;
+  }
+  CHECK(given_up_in_all > 20);
+}
+
+TEST_CASE("a call that is not enqueued yet, or was cancelled, keeps the count of open calls") {
+  const auto page = std::make_unique<LazyArenaPage>();
+  int given_up = 0;
+  LazyArena lazy(*page, 0, 1, 30, [](const auto&) {});
+  lazy.allow_trim(0, [&] { ++given_up; });
+  const auto look = [&] {
+    for (int i = 0; i < 5; ++i) lazy.trim([] { return true; });
+    lazy.pause();  // ends the thread
+    lazy.unpause();
+    return given_up;
+  };
+  CHECK(lazy.next(CallMode::alone));
+  CHECK(look() == 0);
+  lazy.cancel_last();
+  CHECK(lazy.next(CallMode::alone));
+  lazy.trim([] { return false; });  // runs on the GPU
+  CHECK(look() == 0);
+  lazy.end_call();
+  lazy.trim([] { return false; });
+  lazy.pause();
+  CHECK(given_up == 0);
+  lazy.unpause();
+  CHECK(look() == 1);
+  CHECK_FALSE(lazy.wants_trim());
+  CHECK(lazy.next(CallMode::alone));
+  lazy.end_call();
+  CHECK(look() == 2);
+}
+
+TEST_CASE("a captured call keeps the arena for good") {
+  const auto page = std::make_unique<LazyArenaPage>();
+  bool given_up = false;
+  LazyArena lazy(*page, 0, 1, 30, [](const auto&) {});
+  lazy.allow_trim(0, [&] { given_up = true; });
+  CHECK(lazy.next(CallMode::alone));
+  lazy.end_call();
+  CHECK(lazy.next(CallMode::captured));
+  lazy.end_call();
+  CHECK_FALSE(lazy.wants_trim());
+  lazy.trim([] { return true; });
+  lazy.stop();
+  CHECK_FALSE(given_up);
+}
