@@ -60,6 +60,7 @@ void GpuCalls::enqueue_fused(const RmsNorm& norm, const cuda::NormTuning& tuning
     throw;
   }
   cuda_->run(*call, buffers, stream);
+  if (is_reserved) cuda_->end_large_call();
   fused_norms_.fetch_add(1, std::memory_order_relaxed);
 }
 
