@@ -252,9 +252,10 @@ struct Accumulator {
   __device__ Unit result(int op, bool finish, int ranks) {
     const bool is_mean = finish && op == static_cast<int>(ReduceOp::avg);
     if constexpr (kOp == static_cast<int>(ReduceOp::sum) && N::kFloat) {
-      if (is_mean)  // a branch, since a factor of sums would take a register
+      // A factor of 1 keeps the bits of a sum. A branch instead takes 1 to 3 % longer (E-0468).
+      const float factor = is_mean ? reciprocal_of_power_of_two(ranks) : 1.0f;
 #pragma unroll
-        for (int i = 0; i < kPerUnit; ++i) wide[i] *= reciprocal_of_power_of_two(ranks);
+      for (int i = 0; i < kPerUnit; ++i) wide[i] *= factor;
     }
     if (kOp == kAnyOp && is_mean)
 #pragma unroll
