@@ -170,6 +170,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
 /// more, since peers may still read the same half of an inbox.
 template <class Call, class Parts>
 __device__ void direct_ll_call(Call& call, Parts move_parts) {
+  fence_earlier_clears(call.args, call.number);
   if (!call.broken) call.greet();
   if (!call.broken) move_parts();
   if (!call.broken) call.await_greetings();
@@ -340,13 +341,12 @@ __device__ void short_direct_ll(const ShortDirectLlArgs& args) {
   typename ShortDirectLl<kType, kOp, kHandling, kMostRanks>::LoadedInput held;
   if (is_whole) call.load(held);
   direct_ll_call(call, [&] {
-    const bool has_unit = call.unit < call.units;
+    if (call.unit >= call.units) return;
     if (is_whole) [[likely]]
       call.push(held);
-    else if (has_unit)
+    else
       call.push_by_one();
-    fence_earlier_clears(args, call.number);
-    if (!has_unit || !call.owns()) return;
+    if (!call.owns()) return;
     if (is_whole) [[likely]]
       call.take_all(held);
     else
@@ -370,7 +370,6 @@ __device__ void direct_ll(const DirectLlArgs& args) {
       if (pushed < call.units) call.push(first + pushed, stride);
       pushed += step;
       if (s < 0) continue;
-      if (s == 0) fence_earlier_clears(args, call.number);
       const unsigned at = static_cast<unsigned>(s) * step;
       if (at >= call.units) break;
       call.keep(first + at, stride);

@@ -85,8 +85,9 @@ __device__ inline unsigned long long part_of_call(const CallArgs& args, unsigned
   return (number & (args.behind_bus != 0 ? kPartsBehindBus - 1 : 1u)) * part_bytes;
 }
 /// Lands clears of earlier calls behind a bus, in every fourth call: a fence takes longer than a
-/// small call waits. Called between the first sends and the first wait. One thread fences for all:
-/// clears of earlier kernels are visible to this kernel, so the thread's fence orders these too.
+/// small call waits. Called as a call begins, since a test in the loop of steps takes registers.
+/// One thread fences for all: clears of earlier kernels are visible to this kernel, so the thread's
+/// fence orders these too.
 __device__ inline void fence_earlier_clears(const CallArgs& args, unsigned number) {
   if (args.behind_bus != 0 && number % (kPartsBehindBus / 2) == 0 && blockIdx.x == gridDim.x - 1 &&
       threadIdx.x == blockDim.x - 1)
@@ -281,6 +282,7 @@ __device__ void one_shot(const FusedArgs& args) {
   wait_for_grid_before();
   using Call = FusedCall<kType, kOp, kRanks, Packet>;
   Call call(args);
+  fence_earlier_clears(args, call.number);
   const unsigned stride = gridDim.x * blockDim.x;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned step = stride * Call::kTogether;
@@ -310,7 +312,6 @@ __device__ void one_shot(const FusedArgs& args) {
           }
     }
     if (s < 0) continue;
-    if (s == 0) fence_earlier_clears(args, call.number);
     const unsigned at = first + static_cast<unsigned>(s) * step;
     const int valid = valid_units(at, stride, call.units, Call::kTogether);
     if (valid == 0) continue;
@@ -351,10 +352,10 @@ struct TwoShot {
     // evenly over the SMs, which saves 3 %.
     if (args.state->has_neighbour == 0) let_next_grid_start();
     TwoShot shot(args, blockDim.x);
+    fence_earlier_clears(args, shot.call.number);
     const int ahead = args.ahead;
     for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
       if (s + 2 * ahead < shot.steps) shot.push(s + 2 * ahead);
-      if (s + ahead == 0) fence_earlier_clears(args, shot.call.number);
       if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
       if (s >= 0 && (!kToRoot || args.rank == args.root)) shot.gather(s);
     }
