@@ -216,6 +216,7 @@ class HostEngine : public CommEngine {
       const std::vector<char> all = inputs_of(*shared, request, input, stopped);
       compute(request, shared->options.rank.rank, all, output);
     });
+    if (wants_large_arena(request)) lazy_arena_->end_call();
     return kByPlait;
   }
   /// STANDIN_MESSAGES=1: also serves sends and receives that no table has measured.
@@ -240,9 +241,13 @@ class HostEngine : public CommEngine {
   }
   /// Memory of processes can go, that of threads stays, as CudaRank's.
   cuda::GpuMemory gpu_memory() const noexcept override {
-    const std::uint64_t bytes = kSmallBytes + (has_large_arena_.load() ? kLargeBytes : 0);
+    const std::uint64_t bytes = kSmallBytes + (has_made_large_arena_.load() ? kLargeBytes : 0);
     return group_.in_processes ? cuda::GpuMemory{0, bytes} : cuda::GpuMemory{bytes, 0};
   }
+  bool wants_trim() const noexcept override {
+    return lazy_arena_ != nullptr && lazy_arena_->wants_trim();
+  }
+  void trim(const std::function<bool()>& have_ended) override { lazy_arena_->trim(have_ended); }
   void suspend() noexcept override {
     if (page_.base() == nullptr || is_suspended_.exchange(true)) return;
     if (lazy_arena_ != nullptr) lazy_arena_->pause();
@@ -359,6 +364,12 @@ class HostEngine : public CommEngine {
           [this](const cuda::LazyArena::Exchange& growth_exchange) {
             allocate_arena(growth_exchange);
           });
+    if (lazy_arena_ != nullptr && options.rank.trim_s > 0)
+      lazy_arena_->allow_trim(options.rank.trim_s, [this] {
+        has_large_arena_.store(false);
+        held_.set(MemoryPart::large_arena, 0);
+        standin_count("large arena given up");
+      });
   }
   /// Allocates the large arena as CudaRank does: exchange of handles, then of "mapped".
   void allocate_arena(const cuda::LazyArena::Exchange& growth_exchange) {
@@ -372,6 +383,7 @@ class HostEngine : public CommEngine {
     growth_exchange("mapped");
     held_.set(MemoryPart::large_arena, kLargeBytes);
     has_large_arena_.store(true);
+    has_made_large_arena_.store(true);
     standin_count("large arena made");
   }
   /// STANDIN_ARENA_WAIT_S: how long calls wait for the large arena, in total.
@@ -401,7 +413,8 @@ class HostEngine : public CommEngine {
   std::unique_ptr<cuda::LazyArena> lazy_arena_;
   static constexpr std::uint64_t kSmallBytes = 1'000'000, kLargeBytes = 20'000'000;  // pretended
   MemoryHeld held_;
-  std::atomic<bool> has_large_arena_{false}, has_broken_off_{false}, is_suspended_{false};
+  std::atomic<bool> has_large_arena_{false}, has_made_large_arena_{false}, has_broken_off_{false},
+      is_suspended_{false};
   std::uint32_t resumes_ = 0;
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {

@@ -16,6 +16,13 @@ def test_memory_goes_and_comes_back_amid_calls(run_case, ranks):
         assert row["served"] > 20
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_large_arenas_are_given_up_and_made_again_amid_calls(run_case, ranks):
+    for row in run_case("suspended", ranks, env={"PLAIT_TRIM_S": "0.03"}):
+        assert row["wrong"] == 0 and row["stats_wrong"] == 0 and row["suspends"] > 5
+        assert row["given_up"] > 0
+
+
 def test_memory_of_threads_stays(run_case):
     for row in run_case("suspended", 2, "threads"):
         assert row["wrong"] == 0 and row["stats_wrong"] == 0 and row["goes"] == 1000

@@ -2,13 +2,18 @@
 // ranks that cannot resume.
 #include <dlfcn.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <random>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/shims/programs/rank.hpp"
 
 namespace program {
 namespace {
+
+void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 std::uint64_t stat(Comm comm, int which) {
   std::uint64_t bytes = 0;
@@ -30,12 +35,14 @@ std::uint64_t wrong_of(const TestRank& r, std::size_t count, int turn) {
 
 }  // namespace
 
-/// Suspends and resumes at random amid calls, alike on all ranks; a call meanwhile is refused.
+/// Suspends and resumes at random amid calls, alike on all ranks; a call meanwhile is refused. With
+/// PLAIT_TRIM_S ranks pause now and then, so that large arenas are given up.
 std::string suspended(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::mt19937 random(7);
   std::uint64_t wrong = 0, suspends = 0, refused = 0, stats_wrong = 0;
   for (int turn = 0; turn < 60; ++turn) {
+    if (std::getenv("PLAIT_TRIM_S") != nullptr && random() % 4 == 0) sleep_ms(150);
     if (random() % 4 != 0) {
       wrong += wrong_of(r, random() % 6 == 0 ? 300'000 : 1 + random() % 5000, turn);
       continue;
@@ -51,7 +58,8 @@ std::string suspended(const TestJob& job, int rank) {
   }
   return number("wrong", wrong) + ", " + number("suspends", suspends) + ", " +
          number("refused", refused) + ", " + number("stats_wrong", stats_wrong) + ", " +
-         number("goes", stat(r.comm, 0)) + ", " + counted("all_reduce");
+         number("goes", stat(r.comm, 0)) + ", " + counted("all_reduce") + ", " +
+         number("given_up", standin_calls("large arena given up"));
 }
 
 /// Suspends, then resumes in vain: a rank has no memory, or dies meanwhile.
