@@ -86,13 +86,13 @@ __device__ void sum_norm_one_shot(const NormArgs& args) {
   SumNorm<kType, kRanks, kUnits> rows(args, sums, args.rows * args.row_units);
   const int mine = static_cast<int>((args.rows + gridDim.x - 1 - blockIdx.x) / gridDim.x);
   const auto row_of = [&](int i) { return blockIdx.x + static_cast<unsigned>(i) * gridDim.x; };
+  fence_earlier_clears(args, rows.call.number);
   for (int i = -args.ahead; i < mine; ++i) {
     if (i + args.ahead < mine) {
       const unsigned row = row_of(i + args.ahead);
       rows.push(row, row, 1, rows.call.ranks());
     }
     if (i < 0) continue;
-    if (i == 0) fence_earlier_clears(args, rows.call.number);
     const unsigned row = row_of(i);
     Unit sum[kUnits];
     rows.norm.begin(row);
@@ -110,6 +110,7 @@ __device__ void sum_norm_two_shot(const NormArgs& args) {
   const auto rank = static_cast<unsigned>(args.rank);
   const unsigned slot_rows = (args.rows + ranks - 1) / ranks;
   SumNorm<kType, kRanks, kUnits> rows(args, sums, slot_rows * args.row_units);
+  fence_earlier_clears(args, rows.call.number);
   // Row i % others of turn i / others, without this rank's own rows.
   const unsigned others = ranks - 1;
   const auto each_of_others = [&](const auto& body) {
@@ -125,7 +126,6 @@ __device__ void sum_norm_two_shot(const NormArgs& args) {
     rows.push(row, row / ranks, next, next + 1);
     return true;
   });
-  fence_earlier_clears(args, rows.call.number);
   bool goes_on = true;
   for (unsigned row = rank + blockIdx.x * ranks; goes_on && row < args.rows;
        row += gridDim.x * ranks) {
