@@ -11,6 +11,7 @@
 #include "comm/multinode/under_nccl.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "plan/former_names.hpp"
+#include "plan/sum_order.hpp"
 
 namespace nb = nanobind;
 using namespace plait;
@@ -53,11 +54,12 @@ void bind_choices(nb::module_& module) {
   module.def(
       "taken_by_calls",
       [](const Topology& topology, const Request& request) {
-        return taken_by_calls(topology, request, read_env().bitwise);
+        const Env env = read_env();
+        return taken_by_calls(topology, request, env.bitwise, demanded_order(env));
       },
       nb::arg("topology"), nb::arg("request"), nb::call_guard<nb::gil_scoped_release>(),
-      "The plan by lanes of a call without a strategy, as PLAIT_BITWISE has it; raises "
-      "UnsupportedError without one.");
+      "The plan by lanes of a call without a strategy, as PLAIT_BITWISE and PLAIT_SUM_ORDER have "
+      "it; raises UnsupportedError without one.");
   module.def(
       "why_library_runs",
       [](const Topology& topology, const Request& request) {
@@ -157,7 +159,7 @@ void bind_engines(nb::module_& module) {
          std::uint64_t memory, int pair_of) {
         return what_would_run(topology, request, {engine, params},
                               eager ? Launch::eager : Launch::graph, cuda::TuningTable(table),
-                              memory, pair_of);
+                              memory, pair_of, demanded_order(read_env()));
       },
       nb::arg("topology"), nb::arg("request"), nb::arg("engine") = "",
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,

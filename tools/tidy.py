@@ -45,7 +45,7 @@ gpu/ll:          base plan gpu/abi gpu/device gpu/engine gpu/lanes gpu/tile
 gpu/chunk:       base plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/norm:        base driver plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/copy:        base topo plan cpu gpu/abi gpu/device gpu/consensus gpu/engine gpu/tile
-gpu/host_path:   base cpu gpu/abi gpu/consensus gpu/engine gpu/tile gpu/copy
+gpu/host_path:   base plan cpu gpu/abi gpu/consensus gpu/engine gpu/tile gpu/copy
 gpu/p2p:         base topo plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/copy_pair:   base driver plan gpu/device
 gpu/select:      base topo plan gpu/engine gpu/path_check gpu/lanes gpu/tile gpu/ll gpu/chunk

@@ -10,6 +10,7 @@
 #include "comm/multinode/node_program_runner.hpp"
 #include "comm/node/setup.hpp"
 #include "plait/error.hpp"
+#include "plan/sum_order.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/settings.hpp"
 
@@ -29,7 +30,8 @@ class NodeEngine : public CommEngine {
                 platform().side_stream(device),
                 std::make_unique<NcclTransport>(whole, false, across,
                                                 [] { return std::make_shared<InNative>(); }),
-                multinode_algo(settings().env.algo), settings().env.bitwise) {}
+                multinode_algo(settings().env.algo), settings().env.bitwise,
+                demanded_order(settings().env)) {}
   bool uses_nccl() const override { return true; }
   /// Forwards a request that NCCL would run alone. In strict mode, also forwards (to be refused) a
   /// floating-point sum that would not be in rank order.
@@ -39,8 +41,7 @@ class NodeEngine : public CommEngine {
     bool is_taken = false;
     const auto failure = attempt([&] {
       const auto program = runner_.program(request, {});
-      is_taken =
-          !program->is_library() && (program->rank_order || !has_order || !settings().strict);
+      is_taken = !program->is_library() && (program->in_order || !has_order || !settings().strict);
     });
     return is_taken && !failure;
   }
@@ -63,7 +64,8 @@ class NodeEngine : public CommEngine {
       why = program->why;
       if (why.empty())
         why = program->is_library() ? text("PLAIT_ALGO={} leaves it whole", settings().env.algo)
-                                    : "over nodes it is not summed in rank order";
+                                    : text("over nodes it is not summed in the order {}",
+                                           name_of(demanded_order(settings().env)));
     });
     return failure ? reason_of(*failure) : why;
   }

@@ -33,6 +33,11 @@ SumOrder parse_sum_order(std::string_view what, std::string_view name) {
               text("{}: wanted rank_order, tree or tree_rounded, found '{}'", what, name));
 }
 
+SumOrder demanded_order(const Env& env) {
+  return env.sum_order.empty() ? SumOrder::rank_order
+                               : parse_sum_order("environment: PLAIT_SUM_ORDER", env.sum_order);
+}
+
 bool has_one_order(const Request& request) {
   return !reduces(request.collective) || request.ranks <= 2 ||
          has_no_order(request.type, request.op);

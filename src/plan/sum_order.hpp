@@ -4,10 +4,13 @@
 #include <optional>
 #include <string>
 
+#include "base/env.hpp"
 #include "plait/plan.hpp"
 
 namespace plait {
 
+/// Returns the order that PLAIT_SUM_ORDER demands, else rank order.
+SumOrder demanded_order(const Env& env);
 /// Returns why sums of a request cannot take an order; empty = they can. A tree wants a power of
 /// two of ranks.
 std::string why_not_order(const Request& request, SumOrder order);

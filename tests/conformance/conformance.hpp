@@ -107,7 +107,8 @@ inline std::string emulate(const EngineRun& run, const Topology& topology) {
     Ranks all(emulated, run.group);
     std::vector<CopyCall> calls;
     for (const unsigned seed : {1u, 2u})
-      calls.push_back(call_of(topology, run.engine, run.request, run.tuning, seed));
+      calls.push_back(call_of(topology, run.engine, run.request, run.tuning, seed,
+                              run.group.sum_order));
     for (int rank = 0; rank < run.request.ranks; ++rank)
       for (CopyCall& call : calls) all.enqueue(call, rank);
     emulated.run(order, static_cast<unsigned>(run.request.count));

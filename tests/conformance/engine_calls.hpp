@@ -8,10 +8,12 @@
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
 #include "gpu/copy/copy_memory.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/host_path/with_host_part.hpp"
 #include "gpu/select/engine_cases.hpp"
 #include "gpu/select/engines.hpp"
 #include "plait/topology.hpp"
+#include "plan/sum_order.hpp"
 
 namespace plait_test::engine_calls {
 
@@ -53,6 +55,7 @@ class EmulatedRank : public EngineRank {
     args.rank = rank_;
     args.ranks = request.ranks;
     args.op = static_cast<std::int32_t>(request.op);
+    args.order = order_of(request, group_.sum_order);
   }
 
  private:
@@ -165,14 +168,15 @@ inline std::vector<const Engine*> emulated_engines(const Topology& topology, con
 }
 
 inline CopyCall call_of(const Topology& topology, const Engine& engine, const Request& request,
-                        const Tuning& tuning, unsigned seed) {
+                        const Tuning& tuning, unsigned seed,
+                        SumOrder order = SumOrder::rank_order) {
   CopyCall call;
   call.engine = &engine;
   call.request = request;
   call.tuning = tuning;
   call.inputs = random_inputs(request, seed);
   call.in_place = request.collective == Collective::all_reduce && seed % 2 == 1;
-  const Plan plan = propose_one(topology, request, "direct");
+  const Plan plan = in_order(propose_one(topology, request, "direct"), order).value();
   std::string tuned;
   for (const auto& [name, value] : params_of(tuning)) tuned += text(" {} {}", name, value);
   call.label =

@@ -264,6 +264,7 @@ class FakeQueue : public cuda::EngineQueue {
       plait::ReduceJob job;
       job.type = type;
       job.op = static_cast<plait::ReduceOp>(args.op);
+      job.order = static_cast<plait::SumOrder>(args.order);
       job.source_count = args.sources;
       job.count = args.bytes / plait::bytes_of(type);
       for (int s = 0; s < args.sources; ++s) job.sources[s] = args.source[s];

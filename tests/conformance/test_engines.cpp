@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "conformance/conformance.hpp"
+#include "plan/sum_order.hpp"
 
 using namespace plait_test;
 using namespace plait_test::conformance;
@@ -46,6 +47,45 @@ const Traced kScatterRing{"scatter_ring", trace_scatter_ring};
 
 TEST_CASE("every engine refuses a call with a reason, or does what its plan says") {
   for (const Engine* const engine : engines()) check_engine(*engine, traces());
+}
+
+TEST_CASE("engines sum in a tree of ranks, or refuse with a reason") {
+  int summed = 0, refused = 0;
+  for (const Engine* const engine : engines())
+    for (const int ranks : {4, 6, 8})
+      for (const SumOrder order : {SumOrder::tree, SumOrder::tree_rounded})
+        for (const Collective collective :
+             {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
+          Group group = group_of(ranks);
+          group.sum_order = order;
+          const Topology topology = linked_machine(ranks);
+          Request request;
+          request.collective = collective;
+          request.ranks = ranks;
+          request.count = 1009;
+          request.type = DataType::bf16;
+          request = checked(request, topology);
+          CAPTURE(engine->info().name);
+          CAPTURE(ranks);
+          const std::string why = why_not(*engine, request, {}, group);
+          if (!why.empty()) {
+            ++refused;
+            if (ranks == 6 && why.find("does not serve") == std::string::npos)
+              CHECK(why.find("power of two of ranks, found 6") != std::string::npos);
+            continue;
+          }
+          const Plan plan = plan_of(*engine, topology, request, {}, group);
+          CHECK(plan.sum_order == order);
+          CHECK(first_finding(verify(plan)) == "");
+          const Inputs inputs = random_inputs(request, 17);
+          const Plan direct = propose_one(topology, request, "direct");
+          CHECK(ReferenceExecutor(plan).run(inputs) ==
+                ReferenceExecutor(plait::in_order(direct, order).value()).run(inputs));
+          if (plan.kernel.empty()) CHECK(emulate({*engine, request, {}, group}, topology) == "");
+          ++summed;
+        }
+  CHECK(summed > 30);
+  CHECK(refused > 30);
 }
 
 TEST_CASE("a plan with a part beside the engine goes through JSON unchanged") {

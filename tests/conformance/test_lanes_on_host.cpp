@@ -15,10 +15,13 @@
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
+#include "conformance/sum_orders.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/lanes/bound_plan.hpp"
 #include "gpu/lanes/lane.cuh"
 #include "gpu/lanes/plan_memory.hpp"
 #include "plait/error.hpp"
+#include "plan/sum_order.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -132,6 +135,8 @@ class LaneEmulation {
     std::vector<Plan> plans = propose(topology_, checked(request, topology_));
     auto tables = std::make_unique<PlanTables>();
     tables->plan = plans[random_() % plans.size()];
+    const SumOrder order = some_order(request, random_);
+    if (const auto made = in_order(tables->plan, order)) tables->plan = *made;
     for (int rank = 0; rank < ranks; ++rank) {
       try {
         tables->ranks.push_back(std::make_unique<LaneTables>(
@@ -171,6 +176,7 @@ class LaneEmulation {
     args.ranks = static_cast<int>(gpus.size());
     for (std::size_t r = 0; r < gpus.size(); ++r) args.poisoned[r] = &gpus[r]->poisoned;
     args.op = static_cast<std::int32_t>(tables.plan.request.op);
+    args.order = order_of(tables.plan.request, tables.plan.sum_order);
     args.ends_call = ends_call ? 1 : 0;
     args.epochs = epochs_per_call(tables.plan);
     args.inbox_calls = mine.uses_inbox() ? 1 : 0;

@@ -6,10 +6,12 @@
 #include <array>
 #include <bit>
 #include <random>
+#include <vector>
 
 #include "conformance/device_on_host.hpp"
 #include "conformance/ptx_on_host.hpp"
 #include "cpu/numbers.hpp"
+#include "cpu/reference_reduce.hpp"
 
 using namespace plait;
 
@@ -59,6 +61,56 @@ void check_type() {
   }
 }
 
+/// Compares trees of `ranks` units as kernels sum them with the reference: the units loaded at
+/// once, and four at a time.
+template <DataType kType, int kRanks>
+void check_tree(SumOrder order, ReduceOp op, std::mt19937& random) {
+  using Sum = cuda::Accumulator<kType, cuda::kAnyOp>;
+  std::array<cuda::Unit, kRanks> units;
+  cuda::Unit all[kRanks];
+  std::vector<const void*> srcs;
+  double scales[16];
+  std::vector<double> factors;
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    for (unsigned long long* word : {&units[r].lo, &units[r].hi})
+      *word = static_cast<unsigned long long>(random()) << 32 | random();
+    if constexpr (kType == DataType::bf16 || kType == DataType::fp32) {  // not NaN, near each other
+      const unsigned long long sign_and_some = 0x83ff83ff83ff83ffull, one = 0x3f803f803f803f80ull;
+      for (unsigned long long* word : {&units[r].lo, &units[r].hi})
+        *word = (*word & sign_and_some) ^ one;
+    }
+    all[r] = units[r];
+    srcs.push_back(&units[r]);
+    scales[r] = 0.25 * static_cast<double>(r) - 1.0;
+    factors.push_back(scales[r]);
+  }
+  cuda::Unit wanted{};
+  reduce_reference(kType, op, &wanted, srcs, 16 / bytes_of(kType), kRanks, true,
+                   op == ReduceOp::premul_sum ? factors : std::vector<double>{}, order);
+  const int code = static_cast<int>(order), number = static_cast<int>(op);
+  Sum at_once, by_fours = cuda::sum_in_tree<Sum>(kRanks, number, code, scales, [&](int rank) {
+                 return units[static_cast<std::size_t>(rank)];
+               });
+  at_once.template sum_tree<0, kRanks>(all, number, scales, order == SumOrder::tree_rounded);
+  using Bits = std::array<std::uint64_t, 2>;
+  INFO(name_of(kType), " ", name_of(op), " ", name_of(order), " ", kRanks);
+  CHECK(std::bit_cast<Bits>(at_once.result(number, true, kRanks)) == std::bit_cast<Bits>(wanted));
+  CHECK(std::bit_cast<Bits>(by_fours.result(number, true, kRanks)) == std::bit_cast<Bits>(wanted));
+}
+
+template <DataType kType>
+void check_trees() {
+  std::mt19937 random(5);
+  for (int call = 0; call < 2000; ++call)
+    for (const SumOrder order : {SumOrder::tree, SumOrder::tree_rounded})
+      for (const ReduceOp op :
+           {ReduceOp::sum, ReduceOp::prod, ReduceOp::avg, ReduceOp::premul_sum}) {
+        check_tree<kType, 4>(order, op, random);
+        check_tree<kType, 8>(order, op, random);
+        check_tree<kType, 16>(order, op, random);
+      }
+}
+
 }  // namespace
 
 TEST_CASE("averages of fp32 in kernels of sums are exact quotients, subnormal ones too") {
@@ -87,4 +139,13 @@ TEST_CASE("averages of fp32 in kernels of sums are exact quotients, subnormal on
 TEST_CASE("sums of 16-bit floats in pairs, and their averages: every code, ties, NaN") {
   check_type<DataType::bf16>();
   check_type<DataType::fp16>();
+}
+
+TEST_CASE("kernels sum trees of 4, 8 and 16 ranks with the reference's bits, of every float") {
+  check_trees<DataType::fp32>();
+  check_trees<DataType::fp64>();
+  check_trees<DataType::bf16>();
+  check_trees<DataType::fp16>();
+  check_trees<DataType::fp8e4m3>();
+  check_trees<DataType::fp8e5m2>();
 }

@@ -112,7 +112,7 @@ std::string emulate_in(QueueOrder order, const EngineRun& run, bool works) {
   Ranks all(emulated, run.group);
   std::vector<CopyCall> calls;
   for (const unsigned seed : {1u, 2u})
-    calls.push_back(call_of(topology, whole, run.request, run.tuning, seed));
+    calls.push_back(call_of(topology, whole, run.request, run.tuning, seed, run.group.sum_order));
   for (int rank = 0; rank < run.request.ranks; ++rank)
     for (CopyCall& call : calls) all.enqueue(call, rank);
   emulated.run(order, static_cast<unsigned>(run.request.count));

@@ -17,11 +17,13 @@
 #include "base/text.hpp"
 #include "conformance/conformance.hpp"
 #include "conformance/executors.hpp"
+#include "conformance/sum_orders.hpp"
 #include "conformance/tile_threads.hpp"
 #include "gpu/engine/kernel_types.hpp"
 #include "gpu/tile/tile_plan.hpp"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/topology.hpp"
+#include "plan/sum_order.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -63,6 +65,7 @@ using TiledGpus = std::vector<std::unique_ptr<TiledGpu>>;
 struct TiledCall {
   Request request;
   TileWish wish;
+  SumOrder order = SumOrder::rank_order;
   bool aligned = true, in_place = false;
   int late = -1;                        // rank that comes to this call after the deadline
   std::vector<Buffer> inputs, outputs;  // by rank
@@ -151,8 +154,9 @@ void run_calls(std::vector<TiledCall>& calls, TiledGpus& gpus, double wait_s) {
       for (TiledCall& call : calls) {
         if (call.late == static_cast<int>(rank))
           std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
-        const TiledArgs args = args_of(
-            call.request, call.wish, {call.input(rank), call.output(rank), {}}, gpus, rank, wait_s);
+        TiledArgs args = args_of(call.request, call.wish, {call.input(rank), call.output(rank), {}},
+                                 gpus, rank, wait_s);
+        args.order = order_of(call.request, call.order);
         launch_on(*gpus[rank], args, [&] {
           Trace mine;
           trace = call.traces.empty() ? nullptr : &mine;
@@ -170,8 +174,8 @@ void run_calls(std::vector<TiledCall>& calls, TiledGpus& gpus, double wait_s) {
 
 void fill(TiledCall& call, std::uint64_t seed) {
   const Inputs inputs = random_inputs(call.request, seed);
-  const Plan plan = propose_one(load_topology("hgx-h200"), call.request, "direct");
-  call.expected = ReferenceExecutor(plan).run(inputs);
+  const Plan direct = propose_one(load_topology("hgx-h200"), call.request, "direct");
+  call.expected = ReferenceExecutor(in_order(direct, call.order).value()).run(inputs);
   for (std::size_t rank = 0; rank < inputs.bytes.size(); ++rank) {
     call.inputs.push_back(buffer_of(inputs.bytes[rank].size() + 16));
     call.outputs.push_back(buffer_of(call.expected[rank].size() + 16));
@@ -199,6 +203,7 @@ std::vector<TiledCall> random_calls(int ranks, std::mt19937& random, unsigned mo
     call.wish.most_blocks = 1 + static_cast<unsigned>(random() % kMostBlocks);
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
     lay_slots(call.wish, ranks);
+    call.order = some_order(request, random);
     if (random() % 3 == 0) call.wish.window = 1 + static_cast<std::uint32_t>(random() % 6);
     call.wish.order = random() % 2 == 0 ? kByRank : kQuadratic;
     call.wish.turns = random() % 2 == 0;

@@ -52,6 +52,16 @@ def test_why_results_differ():
     assert len(in_rank_order) == 1 and len(set(bits.values())) == 4
 
 
+def test_a_layer_has_the_same_bits_over_some_numbers_of_ranks():
+    said = run("09_tp_sizes.py")
+    lines = dict(re.findall(r"^  (\w+) .*  (the same bits|other bits)$", said, re.M))
+    assert lines == {
+        "rank_order": "other bits",
+        "tree": "the same bits",
+        "tree_rounded": "the same bits",
+    }
+
+
 def test_training_gives_the_same_weights_but_by_a_ring():
     said = run("08_train_same_bits.py")
     bits = dict(re.findall(r"^(\w[\w ]*?) {2,}([0-9a-f]{12})$", said, re.M))

@@ -1,6 +1,6 @@
 // Platform of the drop-in for tests without a GPU: an engine whose kernels are tasks on the
-// stand-in's streams. Tasks exchange data through a shared segment and reduce it in rank order by
-// the reference executor.
+// stand-in's streams. Tasks exchange data through a shared segment and reduce it by the reference
+// executor.
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,6 +22,7 @@
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
+#include "plan/sum_order.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/settings.hpp"
 #include "tests/shims/host_bench.hpp"
@@ -94,8 +95,9 @@ void reduce_slice(const Request& request, const std::vector<char>& all, std::uin
   std::vector<const void*> sources;
   for (std::uint64_t rank = 0; rank < static_cast<std::uint64_t>(request.ranks); ++rank)
     sources.push_back(all.data() + rank * stride + first);
+  const SumOrder order = has_one_order(request) ? SumOrder::rank_order : demanded_order(read_env());
   reduce_reference(request.type, request.op, output, sources, request.count, request.ranks, true,
-                   {});
+                   {}, order);
 }
 
 /// Computes this rank's output from all inputs.
@@ -193,6 +195,7 @@ class HostEngine : public CommEngine {
   void cancel_reservation() noexcept override { lazy_arena_->cancel_last(); }
   bool takes(const Request& request) const override {
     const cuda::TuningRow* const row = group_.tuning.find(request, cuda::RowUse::overlap_compute);
+    if (!why_not_order(request, shared_->options.sum_order).empty()) return false;
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->ahead_of_nccl != false;
     const GpuCallsOptions& options = shared_->options;

@@ -69,6 +69,23 @@ def test_over_two_nodes_sums_are_in_rank_order(run_case, ranks, size):
         assert row["whole"] == row["largest"] == 0
 
 
+@pytest.mark.parametrize("order", ["tree", "tree_rounded"])
+@pytest.mark.parametrize(("ranks", "size"), [(2, 0), (4, 0), (8, 0), (4, 2), (8, 4)])
+def test_a_tree_is_served_on_demand_and_goes_on_over_two_nodes(run_case, ranks, size, order):
+    env = STRICT | {"PLAIT_SUM_ORDER": order, "PLAIT_NODE_SIZE": str(size)}
+    for row in run_case("rank_order", ranks, env=env):
+        assert row["wrong"] == 0 and row["served"] + row["passed"] == 38
+        assert row["passed"] == 0 or ranks == 2
+
+
+def test_three_ranks_or_nodes_have_no_tree(run_case):
+    env = STRICT | {"PLAIT_SUM_ORDER": "tree"}
+    for row in run_case("strict", 3, env=env):
+        assert row["sum"] == INVALID_USAGE and row["largest"] == 0
+    for row in run_case("strict", 6, env=env | {"PLAIT_NODE_SIZE": "3"}):
+        assert row["sum"] == INVALID_USAGE and row["largest"] == 0
+
+
 def test_over_three_nodes_the_order_is_nccls(run_case):
     for row in run_case("strict", 6, env=STRICT | {"PLAIT_NODE_SIZE": "2"}):
         assert row["sum"] == row["average"] == INVALID_USAGE

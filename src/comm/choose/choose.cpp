@@ -158,8 +158,11 @@ bool Chooser::allowed(const Plan& plan) const { return refusal(plan).empty(); }
 /// Returns the plan in the communicator's order if its ops can sum in that order, else as it is.
 Plan Chooser::ordered(Plan plan) const {
   if (!is_tree(order_)) return plan;
-  std::optional<Plan> made = in_order(plan, order_);
-  return made ? std::move(*made) : std::move(plan);
+  if (std::optional<Plan> made = in_order(plan, order_)) return std::move(*made);
+  if (plan.strategy != "multi_node") return plan;
+  Plan tree = plan;  // a node's sum may be half of the tree
+  tree.sum_order = order_;
+  return verify(tree).proved() ? tree : plan;
 }
 
 /// Whether a plan keeps the order that plait's plans prefer.

@@ -48,14 +48,15 @@ Nodes described_nodes(const Topology& topology, const Request& request) {
   return nodes;
 }
 
-Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise) {
+Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise, SumOrder order) {
   const PlainFloats same_on_every_rank;
   const Request request = checked(given, topology);
   const Nodes nodes = described_nodes(topology, request);
   const bool multinode = nodes.count() > 1;
   CallOptions options;
-  if (multinode && on_gpus(topology, request)) options = multinode_options(nodes, request, bitwise);
-  return Chooser(topology, {}, bitwise, {}, multinode).pick(request, options);
+  if (multinode && on_gpus(topology, request))
+    options = options = multinode_options(nodes, request, bitwise, order);
+  return Chooser(topology, {}, bitwise, {}, multinode, order).pick(request, options);
 }
 
 std::string why_library_runs(const Topology& topology, const Request& given, bool bitwise) {

@@ -2,6 +2,7 @@
 #include "comm/choose/multinode_choice.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/text.hpp"
@@ -22,14 +23,33 @@ std::int64_t pieces_of(std::uint64_t bytes, bool over_sockets) {
 
 }  // namespace
 
-bool serves_node_order(const Nodes& nodes, const Request& request) {
+namespace {
+
+bool are_numbered_in_turn(const Nodes& nodes) {
   int next = 0;
   for (const std::vector<int>& members : nodes.members)
     for (const int rank : members)
       if (rank != next++) return false;
+  return true;
+}
+
+}  // namespace
+
+bool serves_node_order(const Nodes& nodes, const Request& request) {
+  if (!are_numbered_in_turn(nodes)) return false;
   return nodes.count() == 2 && nodes.members[0].size() == nodes.members[1].size() &&
          request.collective == Collective::all_reduce && is_float(request.type) &&
          bytes_of(request.type) >= 4 &&
+         (request.op == ReduceOp::sum || request.op == ReduceOp::prod);
+}
+
+bool serves_node_tree(const Nodes& nodes, const Request& request, SumOrder order) {
+  const bool holds_sums = order == SumOrder::tree_rounded || !is_widened(request.type);
+  return is_tree(order) && are_numbered_in_turn(nodes) && nodes.count() == 2 &&
+         nodes.members[0].size() == nodes.members[1].size() && nodes.members[0].size() > 1 &&
+         std::has_single_bit(nodes.members[0].size()) &&
+         request.collective == Collective::all_reduce && is_float(request.type) &&
+         bytes_of(request.type) >= 2 && holds_sums &&
          (request.op == ReduceOp::sum || request.op == ReduceOp::prod);
 }
 
@@ -41,8 +61,9 @@ int rails_of(const Nodes& nodes) {
 
 // An average of averages would be rounded twice, and only NCCL applies premul_sum's scalars. Other
 // collectives cross nodes as often with NCCL's own algorithms; no gain was measured.
-std::string why_library(const Nodes& nodes, const Request& request, bool bitwise) {
-  if (bitwise && serves_node_order(nodes, request)) return {};
+std::string why_library(const Nodes& nodes, const Request& request, bool bitwise, SumOrder order) {
+  if (serves_node_tree(nodes, request, order)) return {};
+  if (bitwise && !is_tree(order) && serves_node_order(nodes, request)) return {};
   if (request.collective != Collective::all_reduce)
     return "over nodes only all_reduces were measured to be faster";
   if (request.op == ReduceOp::avg || request.op == ReduceOp::premul_sum)
@@ -61,12 +82,13 @@ std::string why_library(const Nodes& nodes, const Request& request, bool bitwise
   return {};
 }
 
-CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise) {
+CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise,
+                              SumOrder order) {
   CallOptions options;
   options.strategy = "library";
-  if (!why_library(nodes, request, bitwise).empty()) return options;
+  if (!why_library(nodes, request, bitwise, order).empty()) return options;
   options.strategy = "node_order";
-  if (bitwise && serves_node_order(nodes, request)) return options;
+  if (bitwise && !is_tree(order) && serves_node_order(nodes, request)) return options;
   options.strategy = "multi_node";
   options.params["pieces"] =
       pieces_of(request.count * bytes_of(request.type), nodes.network_gb_per_s == 0.0);

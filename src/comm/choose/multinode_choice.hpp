@@ -24,12 +24,18 @@ inline constexpr std::uint64_t kLeastRdmaBytes = 16ull << 20, kLeastRdmaBytesOfM
 inline constexpr double kMostNetworkGbPerS = 12.5;
 /// True if strategy node_order serves the request: sums in rank order over two nodes.
 bool serves_node_order(const Nodes& nodes, const Request& request);
+/// Whether sums in each of two nodes, added by NCCL, are the tree of all ranks: a sum of two has
+/// one order. In `tree` only types that hold partial sums, since a node's sum is rounded to the
+/// type.
+bool serves_node_tree(const Nodes& nodes, const Request& request, SumOrder order);
 /// Returns why NCCL does the call if the caller names no strategy, for messages; empty if plait
 /// does the call. bitwise: PLAIT_BITWISE=1, a demand for equal bits rather than speed.
-std::string why_library(const Nodes& nodes, const Request& request, bool bitwise);
+std::string why_library(const Nodes& nodes, const Request& request, bool bitwise,
+                        SumOrder order = SumOrder::rank_order);
 /// Returns the strategy if the caller names none. Depends on the request and the nodes alone.
 /// bitwise: prefer rank order.
-CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise);
+CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise,
+                              SumOrder order = SumOrder::rank_order);
 /// Returns PLAIT_ALGO if it names a multi-node strategy, else nothing.
 CallOptions multinode_algo(const std::string& algo);
 

@@ -16,12 +16,15 @@ std::vector<std::string> models_of(const Topology& topology, const Request& requ
 }
 
 cuda::Group described_group(const Topology& topology, const Request& given,
-                            std::uint64_t memory_bytes, int pair_of) {
+                            std::uint64_t memory_bytes, int pair_of, SumOrder order) {
   const Request request = checked(given, topology);
   const std::vector<std::string> models = models_of(topology, request);
   if (pair_of != 0) return cuda::usual_pair(pair_of, memory_bytes, models);
   const bool through_host = go_through_host(topology, request);
-  return cuda::usual_group(request.ranks, false, memory_bytes, 0, models, through_host);
+  cuda::Group group =
+      cuda::usual_group(request.ranks, false, memory_bytes, 0, models, through_host);
+  group.sum_order = order;
+  return group;
 }
 
 std::optional<Path> way_through_host(const Topology& topology, int from, int to) {

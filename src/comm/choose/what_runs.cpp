@@ -67,16 +67,17 @@ WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table, std::uint64_t memory_bytes,
-                                       int pair_of) {
+                                       int pair_of, SumOrder order) {
   const Request placed = checked(request, topology);
   if (!may_run_engines(topology, placed)) return std::nullopt;
-  const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of);
+  const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of, order);
   const std::vector<std::string> models = models_of(topology, placed);
   const bool as_measured = !group.through_host && cuda::are_measured_models(models, placed.ranks);
   const cuda::Selector selector(
       group, std::move(table), as_measured, predictor(topology, group, placed.devices),
-      cuda::table_of_models(models),
-      plan_predictor(topology, [&](const Request& one) { return taken_by_calls(topology, one); }));
+      cuda::table_of_models(models), plan_predictor(topology, [&](const Request& one) {
+        return taken_by_calls(topology, one, is_tree(order), order);
+      }));
   const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;

@@ -38,7 +38,8 @@ std::vector<std::string> models_of(const Topology& topology, const Request& requ
 /// Returns the group that ranks on the topology's GPUs agree on, a process each, without memory
 /// budget or masks: no kernels that a GPU of the model cannot run (topo/gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
-                            std::uint64_t memory_bytes = 0, int pair_of = 0);
+                            std::uint64_t memory_bytes = 0, int pair_of = 0,
+                            SumOrder order = SumOrder::rank_order);
 /// Whether a pair of the request's GPUs, all of one node, has no link, and every such pair has a
 /// path through host memory: arenas then lie there. request: checked.
 bool go_through_host(const Topology& topology, const Request& request);
@@ -55,14 +56,15 @@ Topology with_links(const Topology& topology);
 /// table: the machine's tuning table. None = a plan by lanes, for example if two GPUs lie
 /// on two nodes, or if a plan is predicted to be faster. GPUs without a direct link run engines
 /// through host memory; paths of the result's plan say so. pair_of: not 0 = for a
-/// pair of two ranks out of this number.
+/// pair of two ranks out of this number. order: of sums, rank order or a tree.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
-                                       int pair_of = 0);
+                                       int pair_of = 0, SumOrder order = SumOrder::rank_order);
 /// Returns the plan by lanes for a call without a strategy. bitwise: PLAIT_BITWISE=1. Throws
 /// Error(unsupported) if no plan serves.
-Plan taken_by_calls(const Topology& topology, const Request& request, bool bitwise = false);
+Plan taken_by_calls(const Topology& topology, const Request& request, bool bitwise = false,
+                    SumOrder order = SumOrder::rank_order);
 /// Returns the nodes of a described machine, with their network. request: checked.
 Nodes described_nodes(const Topology& topology, const Request& request);
 /// Returns why NCCL alone does a call between GPUs of several nodes; empty if plait takes part, and

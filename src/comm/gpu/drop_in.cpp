@@ -6,6 +6,7 @@
 #include "base/nccl_settings.hpp"
 #include "comm/choose/multinode_choice.hpp"
 #include "gpu/select/gpu_tables.hpp"
+#include "plan/sum_order.hpp"
 
 namespace plait {
 namespace {
@@ -26,6 +27,7 @@ GpuCallsOptions drop_in_options(const Env& env, const DropInTerms& terms) {
   if (terms.one_node || multinode_algo(env.algo).strategy.empty())
     made.forced = parse_algo("PLAIT_ALGO", env.algo);
   made.bitwise = env.bitwise;
+  made.sum_order = demanded_order(env);
   made.beats_nccl = !env.bitwise;
   // The large arena is made with the first large calls, unless the program sets the size or wants
   // no call on NCCL meanwhile. Not with several nodes, since nodes share no page, nor with several

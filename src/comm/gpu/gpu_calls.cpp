@@ -102,6 +102,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   cuda::CudaRankOptions& rank = options_.rank;
   rank.rank = group_.rank;
   rank.ranks = group_.ranks;
+  rank.sum_order = options_.sum_order;
   rank.device = group_.ordinals[static_cast<std::size_t>(group_.rank)];
   if (rank.most_blocks != 0) rank.config.most_blocks = std::min(120u, rank.most_blocks);
   const bool with_slots = rank.messages && group_.ranks == 2;
@@ -179,7 +180,8 @@ void GpuCalls::make_chooser() {
   plannable_ = for_plans(group_.topology, group_.devices_of_ranks(), memory);
   chooser_ = std::make_unique<Chooser>(
       plannable_, options_.forced, options_.bitwise,
-      [memory](const Plan& plan) { return why_no_plan_memory(plan, memory); });
+      [memory](const Plan& plan) { return why_no_plan_memory(plan, memory); }, false,
+      options_.sum_order);
 }
 
 void GpuCalls::check_memory(const Request& request, int rank, const void* input,

@@ -47,9 +47,10 @@ struct GpuSharedPage {
 };
 
 struct GpuCallsOptions {
-  CallOptions forced;          ///< parsed PLAIT_ALGO
-  bool bitwise = false;        ///< only plans that reduce in rank order
-  bool beats_nccl = false;     ///< take only calls known to be as fast as NCCL's
+  CallOptions forced;                         ///< parsed PLAIT_ALGO
+  bool bitwise = false;                       ///< only plans that reduce in rank order
+  SumOrder sum_order = SumOrder::rank_order;  ///< or a tree, which is a demand
+  bool beats_nccl = false;                    ///< take only calls known to be as fast as NCCL's
   bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call
   bool knows_links = true;     ///< the links are known: plans, masks and host shares are possible
   bool finds_paths = false;    ///< compute a call's bytes by path during preparation

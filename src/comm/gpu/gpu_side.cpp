@@ -141,6 +141,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   GpuCallsOptions made;
   made.forced = host_.node_algo();
   made.bitwise = host_.joined().bitwise;
+  made.sum_order = host_.joined().sum_order;
   made.has_lazy_arena = !env.has("PLAIT_DEVICE_MEMORY");
   made.checks = host_.joined().topology;
   cuda::CudaRankOptions& rank = made.rank;

@@ -199,7 +199,7 @@ GpuMultinode::GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinode
                       }};
   runner_ = std::make_unique<NodeProgramRunner>(
       nodes, inside, std::move(aside), std::make_unique<nccl::NcclTransport>(whole, true, rail),
-      multinode_only(options.forced), options.bitwise);
+      multinode_only(options.forced), options.bitwise, options.order);
   try {
     for (const std::string& why : exchange_errors(exchange, failure))
       if (!why.empty()) throw AgreedError(failure ? failure->code() : ErrorCode::peer_lost, why);
@@ -242,9 +242,14 @@ GpuMultinode::~GpuMultinode() {
 /// Refuses sums in NCCL's order if PLAIT_BITWISE=1 requires rank order.
 void GpuMultinode::require_order(const Request& request, const NodeProgram& program) const {
   const bool is_summed = request.op == ReduceOp::sum || request.op == ReduceOp::prod;
-  const bool any_order = program.rank_order || !reduces(request.collective) ||
+  const bool any_order = program.in_order || !reduces(request.collective) ||
                          !is_float(request.type) ||
                          (is_summed && ranks_ == 2 && program.is_library());
+  if (is_tree(options_.order) && !any_order)
+    throw Error(ErrorCode::unsupported,
+                text("over nodes {} does not sum {} in the order {}: wanted an all_reduce's sum "
+                     "over two nodes of 1, 2, 4, ... ranks each, in tree of fp32 or fp64",
+                     program.label, name_of(request.type), name_of(options_.order)));
   if (options_.bitwise && !any_order)
     throw Error(
         ErrorCode::unsupported,
@@ -506,9 +511,10 @@ std::string GpuMultinode::explain(const Request& request) {
   std::string lines =
       text("on GPUs of {} nodes: {}{}, NCCL {} between nodes{}\n", nodes.count(), program->label,
            program->why.empty() ? "" : text(" ({})", program->why), nccl::native().version,
-           program->rank_order           ? ", sums in rank order"
-           : reduces(request.collective) ? ", sums in NCCL's order"
-                                         : "");
+           program->in_order && is_tree(options_.order) ? ", sums in a tree"
+           : program->in_order                          ? ", sums in rank order"
+           : reduces(request.collective)                ? ", sums in NCCL's order"
+                                                        : "");
   std::vector<std::string> said;
   for (const NodeProgram::ProgramStep& step : program->steps) {
     std::string line = text("  {} of {} ", name_of(step.request.collective), step.request.count);

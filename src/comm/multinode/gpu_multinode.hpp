@@ -36,7 +36,8 @@ struct NodeSide {
 
 struct GpuMultinodeOptions {
   CallOptions forced;    ///< parsed PLAIT_ALGO
-  bool bitwise = false;  ///< only sums in rank order
+  bool bitwise = false;  ///< only sums in `order`
+  SumOrder order = SumOrder::rank_order;
   bool mixes_graphs = true;
   double arrive_s = 600;  ///< longest time that a call between nodes may stall, or be inside NCCL
 };

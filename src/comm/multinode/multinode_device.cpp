@@ -84,7 +84,8 @@ void MultinodeDevice::join_rails(const CommunicatorOptions& options) {
   const Joined& joined = host_.joined();
   rails_ = std::make_unique<GpuMultinode>(
       host_.nodes(), node_side(),
-      GpuMultinodeOptions{joined.forced, joined.bitwise, options.graph_mixing, options.arrive_s},
+      GpuMultinodeOptions{joined.forced, joined.bitwise, joined.sum_order, options.graph_mixing,
+                          options.arrive_s},
       exchange, arrival_deadline);
 }
 

@@ -171,6 +171,47 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
   program.steps.push_back(step);
 }
 
+/// Adds the sum of elements [begin, count) in a tree over two nodes: the first rank of each node
+/// sums the node's, and NCCL adds two terms. The rest of multi_node, fewer elements than rails.
+void add_tree_rest(const Nodes& nodes, const Request& request, std::uint64_t begin,
+                   NodeProgram& program) {
+  const int me = nodes.peers()[at(nodes.place)];
+  const bool first = nodes.place == 0;
+  const std::uint64_t element = bytes_of(request.type);
+  NodeProgram::ProgramStep step;
+  step.request = request;
+  step.request.count = request.count - begin;
+  step.request.root = 0;
+  step.request.devices.clear();
+  const std::uint64_t bytes = step.request.count * element;
+  const Region in{Space::input, me, begin * element, bytes};
+  const Region out{Space::output, me, begin * element, bytes};
+  const auto inside = [&](Collective collective, const Region& src, const Region& dst) {
+    step.kind = NodeStep::Action::inside;
+    step.request.collective = collective;
+    step.request.ranks = nodes.size();
+    step.src = src;
+    step.dst = dst;
+    program.steps.push_back(step);
+  };
+  int call = 0;
+  for (const NodeProgram::ProgramStep& one : program.steps) call = std::max(call, one.call + 1);
+  if (nodes.size() > 1) inside(Collective::reduce, in, first ? out : Region{});
+  if (first) {
+    step.kind = NodeStep::Action::across;
+    step.request.collective = Collective::all_reduce;
+    step.request.ranks = nodes.count();
+    step.call = call;
+    step.src = nodes.size() > 1 ? out : in;
+    step.dst = out;
+    program.steps.push_back(step);
+    step.kind = NodeStep::Action::await;
+    program.steps.push_back(step);
+    step.call = -1;
+  }
+  if (nodes.size() > 1) inside(Collective::broadcast, first ? out : Region{}, out);
+}
+
 // Sums in rank order over two nodes. Node 0 sums the node's ranks. NCCL adds node 1's first rank to
 // that sum: an addition of two terms, equal in either order. Node 1 continues with that value as
 // the input of the first rank. The cost: an extra scatter and gather in node 1 if the node has
@@ -195,7 +236,7 @@ class RankOrder {
     }
     if (done < request_.count) piece(done, request_.count - done, 1);
     program_.label = "node_order";
-    program_.rank_order = true;
+    program_.in_order = true;
   }
 
  private:
@@ -270,7 +311,8 @@ bool has_rest(Collective collective) {
 
 }  // namespace
 
-NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOptions& options) {
+NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOptions& options,
+                         SumOrder order) {
   const Topology topology = bare(nodes);
   Request request = given;
   request.devices.clear();
@@ -280,6 +322,7 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
   Request even = request;
   if (has_rest(request.collective)) even.count = request.count / rails * rails;
   const Strategy& strategy = strategy_named(options.strategy, request);
+  const bool in_tree = options.strategy == "multi_node" && serves_node_tree(nodes, request, order);
   program.label = options.strategy;
   if (options.strategy != "library" && reduces(request.collective) &&
       request.op == ReduceOp::premul_sum)
@@ -293,8 +336,10 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
                   "node_order on GPUs: wanted a sum or product of fp32 or fp64 by all_reduce over "
                   "two nodes of as many ranks, numbered in turn");
     RankOrder(nodes, request, program).write();
-  } else if (options.strategy == "library" || even.count == 0) {
+  } else if (options.strategy == "library" || (even.count == 0 && !in_tree)) {
     add_library(nodes, request, 0, program);
+  } else if (even.count == 0) {
+    add_tree_rest(nodes, request, 0, program);
   } else {
     std::vector<NodeStep> steps;
     Plan plan = plan_and_steps(strategy, topology, even, options.params, steps);
@@ -303,8 +348,12 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
     for (const std::uint64_t bytes : plan.scratch_bytes)
       program.scratch_bytes = std::max(program.scratch_bytes, bytes);
     ProgramBuilder(nodes, request).take(steps, program);
-    if (even.count < request.count) add_library(nodes, request, even.count, program);
+    if (even.count < request.count && in_tree)
+      add_tree_rest(nodes, request, even.count, program);
+    else if (even.count < request.count)
+      add_library(nodes, request, even.count, program);
   }
+  program.in_order = program.in_order || in_tree;
   for (const NodeProgram::ProgramStep& step : program.steps)
     if (step.kind == NodeStep::Action::across) program.bytes_between += step.src.bytes;
   return program;

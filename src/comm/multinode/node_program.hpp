@@ -26,13 +26,15 @@ struct NodeProgram {
   std::vector<ProgramStep> steps;
   std::uint64_t scratch_bytes = 0;
   std::uint64_t bytes_between = 0;  ///< bytes that this rank gives to NCCL calls
-  bool rank_order = false;          ///< float sums have the bits of rank order
+  bool in_order = false;            ///< float sums have the bits of the order that is asked for
 
   bool is_library() const { return steps.size() == 2 && steps[0].whole; }
 };
 
 /// options: a multi-node strategy and parameters. Throws Error(unsupported), alike on all ranks,
 /// for steps that streams cannot run.
-NodeProgram node_program(const Nodes& nodes, const Request& request, const CallOptions& options);
+/// order: of sums in the nodes; a tree goes on over two nodes (serves_node_tree).
+NodeProgram node_program(const Nodes& nodes, const Request& request, const CallOptions& options,
+                         SumOrder order = SumOrder::rank_order);
 
 }  // namespace plait

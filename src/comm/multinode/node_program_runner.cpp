@@ -13,13 +13,14 @@ namespace plait {
 NodeProgramRunner::NodeProgramRunner(Nodes nodes, InNode inside,
                                      std::unique_ptr<nccl::SideStream> side,
                                      std::unique_ptr<nccl::NcclTransport> nccl_transport,
-                                     CallOptions forced, bool bitwise)
+                                     CallOptions forced, bool bitwise, SumOrder order)
     : nodes_(std::move(nodes)),
       inside_(std::move(inside)),
       side_(std::move(side)),
       nccl_transport_(std::move(nccl_transport)),
       forced_(std::move(forced)),
-      bitwise_(bitwise) {}
+      bitwise_(bitwise),
+      order_(order) {}
 
 bool NodeProgramRunner::is_served(const NodeProgram& program) const {
   return std::all_of(program.steps.begin(), program.steps.end(), [&](const auto& step) {
@@ -66,9 +67,10 @@ std::shared_ptr<const NodeProgram> NodeProgramRunner::program(const Request& req
   const std::lock_guard lock(guard_);
   if (const auto* const found = programs_.find(key)) return *found;
   const bool is_chosen = named.strategy.empty();
-  NodeProgram made = node_program(nodes_, request,
-                                  is_chosen ? multinode_options(nodes_, request, bitwise_) : named);
-  if (is_chosen) made.why = why_library(nodes_, request, bitwise_);
+  NodeProgram made = node_program(
+      nodes_, request, is_chosen ? multinode_options(nodes_, request, bitwise_, order_) : named,
+      order_);
+  if (is_chosen) made.why = why_library(nodes_, request, bitwise_, order_);
   if (!is_served(made)) {
     if (!options.strategy.empty())
       throw Error(ErrorCode::unsupported,

@@ -24,10 +24,10 @@ struct InNode {
 
 class NodeProgramRunner {
  public:
-  /// forced: PLAIT_ALGO if it names a multi-node strategy. bitwise: prefer sums in rank order.
+  /// forced: PLAIT_ALGO if it names a multi-node strategy. bitwise: prefer sums in `order`.
   NodeProgramRunner(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
                     std::unique_ptr<nccl::NcclTransport> nccl_transport, CallOptions forced,
-                    bool bitwise);
+                    bool bitwise, SumOrder order = SumOrder::rank_order);
 
   /// Returns the program of the request, made once. Any thread. Throws Error(unsupported) if a
   /// strategy named by the caller cannot serve the request.
@@ -47,6 +47,7 @@ class NodeProgramRunner {
   std::unique_ptr<nccl::NcclTransport> nccl_transport_;
   const CallOptions forced_;
   const bool bitwise_;
+  const SumOrder order_;
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
                          std::map<std::string, std::int64_t>>;
   std::mutex guard_;

@@ -20,6 +20,7 @@
 #include "gpu/p2p/message_memory.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
+#include "plan/sum_order.hpp"
 #include "topo/gpu_models.hpp"
 
 namespace plait {
@@ -91,7 +92,8 @@ class DescribedNode {
     plannable_ = for_plans(group_.topology, group_.devices, memory);
     chooser_ = std::make_unique<Chooser>(
         plannable_, options_.forced, options_.bitwise,
-        [memory](const Plan& plan) { return why_no_plan_memory(plan, memory); });
+        [memory](const Plan& plan) { return why_no_plan_memory(plan, memory); }, false,
+        options_.sum_order);
     const auto plan_for = [this](const Request& one) { return chooser_->pick(placed(one), {}); };
     selector_ = std::make_unique<const cuda::Selector>(
         of, group_.tuning, as_measured,
@@ -175,6 +177,7 @@ class DescribedNode {
       const unsigned tier = group.multiprocessors;
       group.most_message_blocks = rank.most_blocks == 0 ? tier : std::min(rank.most_blocks, tier);
     }
+    group.sum_order = options_.sum_order;
     group.sizes = {};
     lay_out_arena(group, memory);
     const bool has_rings = options_.knows_links && (memory.plans || group_.ranks <= 4);
@@ -255,7 +258,8 @@ std::string why_slower(DescribedNode& node, const Request& request) {
 void ask_nodes(UnderNccl& found, DescribedNode& node, const Nodes& nodes, const Request& request,
                const Env& env) {
   const CallOptions forced = multinode_algo(env.algo);
-  if (forced.strategy.empty()) found.why = why_library(nodes, request, env.bitwise);
+  if (forced.strategy.empty())
+    found.why = why_library(nodes, request, env.bitwise, demanded_order(env));
   if (!found.why.empty()) {
     if (request.collective == Collective::all_reduce && !env.bitwise)
       found.why += "; PLAIT_ALGO=multi_node takes the call";
@@ -263,14 +267,14 @@ void ask_nodes(UnderNccl& found, DescribedNode& node, const Nodes& nodes, const 
   }
   NodeProgramRunner runner(
       nodes, {[&](const Request& one) { return node.choice(one).has_value(); }, nullptr}, nullptr,
-      nullptr, forced, env.bitwise);
+      nullptr, forced, env.bitwise, demanded_order(env));
   const auto program = runner.program(request, {});
   if (program->is_library())
     found.why =
         program->why.empty() ? text("PLAIT_ALGO={} leaves it whole", env.algo) : program->why;
-  else if (env.bitwise_strict && !program->rank_order &&
+  else if (env.bitwise_strict && !program->in_order &&
            has_order_of_nccl(request.collective, request.type, request.op, request.ranks))
-    found.why = "over nodes it is not summed in rank order";
+    found.why = text("over nodes it is not summed in the order {}", name_of(demanded_order(env)));
   else
     found.other = text("{}: engines in the nodes, NCCL between", program->label);
 }

@@ -20,6 +20,7 @@
 #include "comm/choose/reach.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
+#include "plan/sum_order.hpp"
 
 namespace plait {
 namespace {
@@ -33,8 +34,7 @@ std::string comma_list(const std::vector<std::string>& words) {
 /// Returns the order of sums: the caller's, else PLAIT_SUM_ORDER.
 SumOrder order_of(const CommunicatorOptions& options, const Env& env) {
   if (!options.sum_order.empty()) return parse_sum_order("sum_order", options.sum_order);
-  return env.sum_order.empty() ? SumOrder::rank_order
-                               : parse_sum_order("environment: PLAIT_SUM_ORDER", env.sum_order);
+  return demanded_order(env);
 }
 
 bool is_bitwise(const CommunicatorOptions& options, const Env& env) {

@@ -67,6 +67,7 @@ struct CallArgs {
   std::int32_t rank;
   std::int32_t ranks;
   std::int32_t op;           ///< ReduceOp
+  std::int32_t order;        ///< SumOrder: rank_order, or a tree over 4, 8 or 16 ranks
   std::uint32_t behind_bus;  ///< Not 0: inboxes lie in host memory.
 };
 

@@ -73,7 +73,8 @@ struct PieceArgs {
   std::uint64_t bytes;
   double scalars[kMaxCudaRanks];  ///< factors of premul_sum
   std::int32_t sources;
-  std::int32_t op;  ///< ReduceOp
+  std::int32_t op;     ///< ReduceOp
+  std::int32_t order;  ///< SumOrder, as in CallArgs
 };
 
 }  // namespace plait::cuda

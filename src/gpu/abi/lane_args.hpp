@@ -59,6 +59,7 @@ struct LaneArgs {
   /// Every rank's flag EngineFlags::poisoned if copies may go by engines, otherwise null.
   std::uint32_t* poisoned[kMaxCudaRanks];
   std::int32_t op;          ///< ReduceOp
+  std::int32_t order;       ///< SumOrder of the plan
   std::uint32_t ends_call;  ///< 1 = this launch is the whole call: the last block counts the call
   std::uint32_t epochs;
   std::uint32_t inbox_calls;

@@ -67,6 +67,7 @@ class ExchangeReady : public PreparedCall {
 
 class ExchangeEngine : public CopyEngine<ExchangeReady> {
  public:
+  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_exchange", "two ranks' copy engines push pieces, and a share through host memory",
@@ -110,6 +111,7 @@ class RotationReady : public PreparedCall {
 
 class RotationEngine : public CopyEngine<RotationReady> {
  public:
+  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_rotation",

@@ -70,6 +70,7 @@ void EngineCall::reduce(Stream stream, PieceArgs args, unsigned blocks) {
   std::copy(std::begin(call_.scalars), std::end(call_.scalars), args.scalars);
   args.state = call_.state;
   args.op = args.sources == 1 ? static_cast<std::int32_t>(ReduceOp::sum) : call_.op;
+  args.order = args.sources == 1 ? 0 : call_.order;
   queue_.reduce(stream, args, type_, blocks);
 }
 

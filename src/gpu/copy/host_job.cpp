@@ -7,6 +7,7 @@ ReduceJob HostJob::reduction(std::uint32_t chunk) const {
   ReduceJob job;
   job.type = type;
   job.op = op;
+  job.order = order;
   job.source_count = ranks;
   job.count = cut.length_of(chunk) / bytes_of(type);
   const std::uint64_t at = cut.slot_at(chunk);

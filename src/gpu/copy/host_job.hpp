@@ -25,6 +25,7 @@ static_assert(sizeof(HostFlags) <= kHostFlagsBytes);
 struct HostJob {
   DataType type = DataType::fp32;
   ReduceOp op = ReduceOp::sum;
+  SumOrder order = SumOrder::rank_order;
   int ranks = 0;
   char* rings[kMaxCudaRanks] = {};  ///< as this process sees them
   double scales[kMaxCudaRanks] = {};

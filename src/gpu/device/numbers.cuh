@@ -1,6 +1,6 @@
-// Number types on the device: n-way reduction of 16-byte units in rank order. Floats of 16 and 8
-// bits accumulate in fp32 with a single rounding at the end, bit for bit as cpu/numbers.hpp on the
-// CPU.
+// Number types on the device: n-way reduction of 16-byte units in rank order, or in a tree
+// (SumOrder). Floats of 16 and 8 bits accumulate in fp32 with a single rounding at the end, bit for
+// bit as cpu/numbers.hpp on the CPU.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -206,6 +206,12 @@ __device__ inline typename N::Wide combine(int op, typename N::Wide a, typename 
     return combine_integers(static_cast<ReduceOp>(op), a, b);
 }
 
+/// Whether a call's sums are trees, and whether each sum of two is rounded. order: SumOrder.
+__device__ inline bool sums_in_tree(int order) { return order >= static_cast<int>(SumOrder::tree); }
+__device__ inline bool rounds_sums(int order) {
+  return order == static_cast<int>(SumOrder::tree_rounded);
+}
+
 /// Accumulates units of a type, source by source.
 template <DataType kType, int kOp>
 struct Accumulator {
@@ -245,6 +251,35 @@ struct Accumulator {
       wide[i] = combine<N>(kOp == kAnyOp ? op : kOp, wide[i], read(unit, i, op, scale));
   }
 
+  /// Adds the sum of as many ranks, those behind. rounds: both sums are rounded to the type before.
+  __device__ void join(Accumulator& next, int op, bool rounds) {
+    if (rounds) {
+      round();
+      next.round();
+    }
+#pragma unroll
+    for (int i = 0; i < kPerUnit; ++i)
+      wide[i] = combine<N>(kOp == kAnyOp ? op : kOp, wide[i], next.wide[i]);
+  }
+
+  /// Sums units [kFirst, kFirst + kCount) in a tree; kCount: a power of two. scales: by unit.
+  template <int kFirst, int kCount, int kUnits>
+  __device__ void sum_tree(const Unit (&units)[kUnits], int op, const double* scales, bool rounds) {
+    if constexpr (kCount == 1) {
+      first(units[kFirst], op, scales[kFirst]);
+    } else {
+      sum_tree<kFirst, kCount / 2>(units, op, scales, rounds);
+      constexpr int kMiddle = kFirst + kCount / 2;
+      if constexpr (kCount == 2) {
+        add(units[kMiddle], op, scales[kMiddle]);
+      } else {
+        Accumulator right;
+        right.template sum_tree<kMiddle, kCount / 2>(units, op, scales, rounds);
+        join(right, op, rounds);
+      }
+    }
+  }
+
   /// Type that avg divides by: int for integers below 32 bits, as in cpu/numbers.hpp.
   using Divisor = std::conditional_t<(sizeof(Wide) < 4), int, Wide>;
   /// finish: last step of avg, the division by the number of ranks. Kernels of sums serve averages
@@ -268,6 +303,22 @@ struct Accumulator {
   }
 
  private:
+  /// Rounds the sums of floats of 16 and 8 bits to the type. A NaN stays a NaN.
+  __device__ void round() {
+    if constexpr (N::kFloat && sizeof(Stored) == 2) {
+#pragma unroll
+      for (int i = 0; i < kPerUnit; i += 2) {
+        const unsigned pair = N::pair(wide[i], wide[i + 1]);
+        wide[i] = N::up(static_cast<Stored>(pair));
+        wide[i + 1] = N::up(static_cast<Stored>(pair >> 16));
+      }
+    }
+    if constexpr (N::kFloat && sizeof(Stored) == 1) {
+#pragma unroll
+      for (int i = 0; i < kPerUnit; ++i) wide[i] = N::up(N::down(wide[i]));
+    }
+  }
+
   __device__ Unit in_pairs() const {
     constexpr int kPairs = kPerUnit / 2;
     unsigned pairs[kPairs];
@@ -309,5 +360,32 @@ struct Accumulator {
     return {words[0], words[1]};
   }
 };
+
+/// Sums the units of 4, 8 or 16 ranks in a tree, four ranks at a time. unit(rank) is a rank's unit,
+/// asked for in rank order. order: SumOrder. scales: by rank.
+template <class Sum, class UnitOf>
+__device__ inline Sum sum_in_tree(int ranks, int op, int order, const double* scales, UnitOf unit) {
+  const bool rounds = rounds_sums(order);
+  Sum sum, upper;  // of the ranks from 0 on, and from 8 on
+#pragma unroll 1
+  for (int first = 0; first < ranks; first += 4) {
+    Unit got[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) got[k] = unit(first + k);
+    Sum four;
+    four.template sum_tree<0, 4>(got, op, scales + first, rounds);
+    if (first == 0) {
+      sum = four;
+    } else if (first == 4) {
+      sum.join(four, op, rounds);
+    } else if (first == 8) {
+      upper = four;
+    } else {
+      upper.join(four, op, rounds);
+      sum.join(upper, op, rounds);
+    }
+  }
+  return sum;
+}
 
 }  // namespace plait::cuda

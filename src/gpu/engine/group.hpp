@@ -8,6 +8,7 @@
 #include "gpu/arena/arena.hpp"
 #include "gpu/engine/kernel_families.hpp"
 #include "gpu/engine/tuning.hpp"
+#include "plait/plan.hpp"
 
 namespace plait::cuda {
 
@@ -37,14 +38,15 @@ struct Group {
   unsigned most_whole_sm_blocks = whole_sm_blocks(kUsualMultiprocessors, false);
   /// Most blocks of a message launch. All must run at once.
   unsigned most_message_blocks = 0;
-  bool overlap_compute = false;        ///< Large calls take few SMs, as if most_blocks were set.
-  bool in_processes = true;            ///< Every rank is a separate process.
-  bool through_host = false;           ///< Arenas lie in host memory.
-  bool has_islands = false;            ///< And some ranks address each other's GPU memory.
-  bool has_host_reducer = false;       ///< CPU cores can reduce a part.
-  std::uint64_t host_bytes = 0;        ///< Host memory of a rank for large calls; 0 = none.
-  DeviceArenaSizes sizes;              ///< Sizes over both tiers.
-  ArenaTiers tiers;                    ///< Result of lay_out_arena().
+  bool overlap_compute = false;   ///< Large calls take few SMs, as if most_blocks were set.
+  bool in_processes = true;       ///< Every rank is a separate process.
+  bool through_host = false;      ///< Arenas lie in host memory.
+  bool has_islands = false;       ///< And some ranks address each other's GPU memory.
+  bool has_host_reducer = false;  ///< CPU cores can reduce a part.
+  std::uint64_t host_bytes = 0;   ///< Host memory of a rank for large calls; 0 = none.
+  DeviceArenaSizes sizes;         ///< Sizes over both tiers.
+  ArenaTiers tiers;               ///< Result of lay_out_arena().
+  SumOrder sum_order = SumOrder::rank_order;  ///< Rank order, or a tree, which is a demand.
   bool has_small_arena_alone = false;  ///< Calls have the small arena until the large arena exists.
   FamilyLacks why_not;
 

@@ -40,4 +40,9 @@ DataType moved_type(const Request& request) {
   }
 }
 
+std::int32_t order_of(const Request& request, SumOrder order) {
+  return static_cast<std::int32_t>(
+      is_tree(order) && !has_one_order(request) ? order : SumOrder::rank_order);
+}
+
 }  // namespace plait::cuda

@@ -2,6 +2,7 @@
 // these; launches and the set-up probe share such a function, so every kernel launched has been
 // probed.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "plait/plan.hpp"
@@ -22,5 +23,14 @@ bool is_common_sum(const Request& request);
 std::string sum_variant(const Request& request);
 /// Type whose kernel serves the request: data that is only moved uses integers of the same width.
 DataType moved_type(const Request& request);
+/// CallArgs::order of a call: the tree that is asked for, or rank order, which is the same if the
+/// request has_one_order().
+std::int32_t order_of(const Request& request, SumOrder order);
+/// Sets the op and order of a kernel's arguments.
+template <class Args>
+void set_reduction(Args& args, const Request& request, SumOrder order) {
+  args.op = static_cast<std::int32_t>(request.op);
+  args.order = order_of(request, order);
+}
 
 }  // namespace plait::cuda

@@ -14,6 +14,7 @@ HostReductionCall::HostReductionCall(EngineQueue& queue, const EnginePath& path,
     : EngineCall(queue, path, call, type), cut_(cut), call_(call) {
   job_.type = type;
   job_.op = static_cast<ReduceOp>(call.op);
+  job_.order = static_cast<SumOrder>(call.order);
   job_.ranks = call.ranks;
   std::copy(path.host_rings.begin(), path.host_rings.end(), job_.rings);
   std::copy(std::begin(call.scalars), std::end(call.scalars), job_.scales);

@@ -3,6 +3,7 @@
 #include "gpu/host_path/with_host_part.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.hpp"
 #include "gpu/copy/copy_tuning.hpp"
@@ -10,6 +11,8 @@
 #include "gpu/host_path/host_gather.hpp"
 #include "gpu/host_path/host_reduction.hpp"
 #include "gpu/tile/tile_plan.hpp"
+#include "plait/error.hpp"
+#include "plan/sum_order.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -162,8 +165,10 @@ Plan plan_of(const Engine& engine, const Topology& topology, const Request& requ
   return plan_through(engine, topology, request, tuning, group, nullptr);
 }
 
-Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
-                  const Tuning& tuning, const Group& group, const QueueOf& through) {
+namespace {
+
+Plan plan_in_rank_order(const Engine& engine, const Topology& topology, const Request& request,
+                        const Tuning& tuning, const Group& group, const QueueOf& through) {
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   const bool is_split = request.collective == Collective::all_reduce && bytes != 0;
   const HostCut cores = is_split ? cores_cut(bytes, group, tuning) : HostCut{};
@@ -195,6 +200,19 @@ Plan plan_through(const Engine& engine, const Topology& topology, const Request&
     made.params["chunk_bytes"] = static_cast<std::int64_t>(gather.chunk_bytes);
   }
   return made;
+}
+
+}  // namespace
+
+Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
+                  const Tuning& tuning, const Group& group, const QueueOf& through) {
+  Plan made = plan_in_rank_order(engine, topology, request, tuning, group, through);
+  if (!is_tree(group.sum_order) || !why_not_order(request, group.sum_order).empty()) return made;
+  std::optional<Plan> tree = in_order(std::move(made), group.sum_order);
+  if (!tree)
+    throw Error(ErrorCode::unsupported, text("{} does not sum in the order {}", engine.info().name,
+                                             name_of(group.sum_order)));
+  return std::move(*tree);
 }
 
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,

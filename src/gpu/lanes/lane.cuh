@@ -53,6 +53,29 @@ __device__ inline void copy_share(const LanePlace& place, char* dst, const char*
   for (unsigned long long i = done + first; i < bytes; i += stride) dst[i] = src[i];
 }
 
+/// Reduces `units` units, `stride` apart, over all ranks in a tree.
+template <class Sum>
+__device__ inline void reduce_in_tree(const LaneArgs& args, const DeviceOp& op, char* dst,
+                                      const char* const* sources, bool aligned,
+                                      unsigned long long first, unsigned long long stride,
+                                      int units) {
+  using Stored = typename Sum::Stored;
+  const int count = static_cast<int>(op.source_count);
+  double scales[kMaxSources];
+  for (int s = 0; s < count; ++s) {
+    const int origin = args.sources[op.first_source + s].origin;
+    scales[s] = origin < 0 ? 1.0 : args.scalars[origin];
+  }
+  for (int u = 0; u < units; ++u) {
+    const unsigned long long at = first + u * stride;
+    if (at >= (op.bytes + 15) / 16) return;
+    Sum sum = sum_in_tree<Sum>(count, args.op, args.order, scales, [&](int s) {
+      return load_unit<Stored>(sources[s], at, op.bytes, aligned);
+    });
+    store_unit<Stored>(dst, at, sum.result(args.op, op.finish != 0, args.ranks), op.bytes, aligned);
+  }
+}
+
 template <DataType kType, int kOp, int kSources>
 __device__ void reduce_share(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                              char* dst, const char* const* sources) {
@@ -67,6 +90,10 @@ __device__ void reduce_share(const LaneArgs& args, const LanePlace& place, const
   const unsigned long long stride = place.stride();
   for (unsigned long long i = place.first(); i < units; i += kTogether * stride) {
     Sum sum[kTogether];
+    if (kSources == 0 && count > 2 && sums_in_tree(args.order)) {
+      reduce_in_tree<Sum>(args, op, dst, sources, aligned, i, stride, kTogether);
+      continue;
+    }
     for (int s = 0; s < count; ++s) {
       const int origin = args.sources[op.first_source + s].origin;
       const double scale = kOp != kAnyOp || origin < 0 ? 1.0 : args.scalars[origin];

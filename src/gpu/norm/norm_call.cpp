@@ -10,6 +10,7 @@
 #include "gpu/ll/ll_cut.hpp"
 #include "gpu/ll/ll_memory.hpp"
 #include "plait/error.hpp"
+#include "plan/sum_order.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -141,6 +142,8 @@ NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, cons
 std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   if (group.ranks == 1) return "one rank sums nothing";
   if (!group.runs(kNormKernels)) return group.lacks(kNormKernels);
+  const Request sum = all_reduce_of(norm, group.ranks);
+  if (const std::string why = why_not_order(sum, group.sum_order); !why.empty()) return why;
   if (norm_launch(norm, tuning, group).piece_rows == 0)
     return text(
         "half an inbox of {} bytes is too small for a row of each rank (raise PLAIT_DEVICE_MEMORY)",

@@ -18,6 +18,7 @@
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/device/call_buffers.hpp"
 #include "gpu/device/neighbours.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/host_path/with_host_part.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "gpu/ll/ll_memory.hpp"
@@ -66,6 +67,7 @@ void CudaRank::agree_on_group() {
   full_group_.ranks = options_.ranks;
   full_group_.most_blocks = options_.most_blocks;
   full_group_.overlap_compute = options_.overlap_compute;
+  full_group_.sum_order = options_.sum_order;
   full_group_.multiprocessors = families_->least_multiprocessors();
   full_group_.most_whole_sm_blocks =
       whole_sm_blocks(full_group_.multiprocessors, options_.overlap_compute);
@@ -366,7 +368,7 @@ void CudaRank::fill_call(CallArgs& args, const Request& request) const {
   set_scalars(args, {});
   args.rank = options_.rank;
   args.ranks = options_.ranks;
-  args.op = static_cast<std::int32_t>(request.op);
+  set_reduction(args, request, options_.sum_order);
   args.behind_bus = full_group_.through_host ? 1 : 0;
 }
 
@@ -491,11 +493,10 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   if (options_.ranks == 2)  // With more ranks all copies go by kernels.
     for (int rank = 0; rank < options_.ranks; ++rank)
       args.poisoned[rank] = &flags(kEngineFlags, rank)->poisoned;
-  args.op = static_cast<std::int32_t>(plan.request.op);
+  set_reduction(args, plan.request, plan.sum_order);
   args.epochs = epochs_per_call(plan);
   args.inbox_calls = bound.uses_inbox() ? 1 : 0;
-  for (std::size_t i = 0; i < kMaxCudaRanks; ++i)
-    args.scalars[i] = i < scalars.size() ? scalars[i] : 1.0;
+  std::fill(std::ranges::copy(scalars, args.scalars).out, std::end(args.scalars), 1.0);
   args.bases[0] = static_cast<char*>(const_cast<void*>(input));
   args.bases[1] = static_cast<char*>(output);
   for (int rank = 0; rank < options_.ranks; ++rank) {

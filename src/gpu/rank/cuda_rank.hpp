@@ -72,7 +72,8 @@ struct CudaRankOptions {
   /// Most blocks of a kernel, to leave SMs to other kernels. 0 = a block per SM.
   unsigned most_blocks = 0;
   bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
-  bool messages = false;         ///< Allocate slots for point-to-point messages.
+  SumOrder sum_order = SumOrder::rank_order;  ///< Rank order or a tree.
+  bool messages = false;                      ///< Allocate slots for point-to-point messages.
   /// By rank, of arenas in host memory: ranks with equal numbers map each other's memory for plans.
   std::vector<int> islands;
   /// Check every path between GPUs. false = paths are known to work, or unused.

@@ -30,6 +30,11 @@ std::vector<CaseSetting> settings(int ranks) {
   std::vector<CaseSetting> all{{"tiny", tiny_group(ranks), {1, 1009, 40009}},
                                {"usual", usual_group(ranks), {7, 65537, 16777259, 268435399}},
                                {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
+  if (ranks == 4 || ranks == 8) {
+    Group tree = tiny_group(ranks);
+    tree.sum_order = SumOrder::tree;
+    all.push_back({"tree", tree, {1009}});
+  }
   // The calls of more ranks are those of the tiny arena.
   if (ranks == 2) all.push_back({"through host", host_group(ranks), {1009, 2000003}});
   return all;

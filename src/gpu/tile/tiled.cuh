@@ -70,8 +70,8 @@ struct TiledBlock : TileRoles {
     return rank == args.rank ? own : shared.parts_in[rank] + at;
   }
 
-  /// Reduces all parts in rank order into the own output, and into the slots of the ranks that get
-  /// the sum.
+  /// Reduces all parts in the call's order into the own output, and into the slots of the ranks
+  /// that get the sum.
   __device__ void reduce(const Team& team, unsigned tile) {
     const char* const own = input(args.rank) + first(tile) * 16;
     char* const out = output(args.rank) + first(tile) * 16;
@@ -106,6 +106,18 @@ struct TiledBlock : TileRoles {
                             const char* own, unsigned long long at, unsigned i,
                             unsigned limit) const {
     Sum sum[kTogether];
+    if (kRanks == 0 && sums_in_tree(args.order)) {
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        const unsigned place = i + u * Threads::kHandle;
+        if (place >= limit) continue;
+        sum[u] = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int rank) {
+          return load_pair(source_at(rank, own, at) + place * 16ull);
+        });
+        total[u] = sum[u].result(args.op, true, args.ranks);
+      }
+      return;
+    }
     const int groups = kRanks != 0 ? 1 : args.ranks;
     for (int group = 0; group < groups; ++group) {
       Unit got[kTogether][kHeld];
@@ -118,13 +130,19 @@ struct TiledBlock : TileRoles {
             got[u][held] = load_pair(src + (i + u * Threads::kHandle) * 16ull);
         }
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u)
+      for (int u = 0; u < kTogether; ++u) {
+        if (kRanks > 2 && sums_in_tree(args.order)) {
+          sum[u].template sum_tree<0, kHeld>(got[u], args.op, args.scalars,
+                                             rounds_sums(args.order));
+          continue;
+        }
 #pragma unroll
         for (int held = 0; held < kHeld; ++held)
           if (group + held == 0)
             sum[u].first(got[u][held], args.op, args.scalars[0]);
           else
             sum[u].add(got[u][held], args.op, args.scalars[group + held]);
+      }
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, true, args.ranks);
@@ -137,11 +155,16 @@ struct TiledBlock : TileRoles {
     const TiledArgs& args = work.args;
     const unsigned long long bytes = work.part_bytes(args.rank), first = work.first(tile);
     for (unsigned i = begin + team.lane; i < limit; i += Threads::kHandle) {
+      const auto unit_of = [&](int rank) {
+        return rank == args.rank ? work.load_any(work.input(rank), first + i, bytes, false)
+                                 : load_pair(work.part_in(rank, tile) + i * 16ull);
+      };
       Sum sum;
-      for (int rank = 0; rank < work.sources(); ++rank) {
-        const Unit unit = rank == args.rank
-                              ? work.load_any(work.input(rank), first + i, bytes, false)
-                              : load_pair(work.part_in(rank, tile) + i * 16ull);
+      const bool is_tree = kRanks != 2 && sums_in_tree(args.order);
+      if (is_tree)
+        sum = sum_in_tree<Sum>(work.sources(), args.op, args.order, args.scalars, unit_of);
+      for (int rank = 0; rank < work.sources() && !is_tree; ++rank) {
+        const Unit unit = unit_of(rank);
         if (rank == 0)
           sum.first(unit, args.op, args.scalars[0]);
         else

@@ -1,4 +1,5 @@
 // Cases of strict mode: the result of each kind of call.
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/shims/programs/rank.hpp"
@@ -59,6 +60,16 @@ T uneven(int rank, std::size_t i) {
   return static_cast<T>(mixed) / T(7) * static_cast<T>(rank % 2 == 0 ? 1 : 4096);
 }
 
+/// Reduces element i of ranks [first, first + ranks) in rank order, or in a tree.
+template <class T>
+T reduced(int first, int ranks, std::size_t i, int op, bool in_tree) {
+  if (ranks == 1) return uneven<T>(first, i);
+  const int left = in_tree ? ranks / 2 : ranks - 1;
+  const T a = reduced<T>(first, left, i, op, in_tree);
+  const T b = reduced<T>(first + left, ranks - left, i, op, in_tree);
+  return op == kSum ? a + b : a * b;
+}
+
 template <class T>
 std::uint64_t wrong_bits(const TestRank& r, std::size_t count, int type, int op, bool in_place) {
   std::vector<T> input(count), output(count, T(-1));
@@ -66,11 +77,11 @@ std::uint64_t wrong_bits(const TestRank& r, std::size_t count, int type, int op,
   T* const to = in_place ? input.data() : output.data();
   MUST(nccl().ncclAllReduce(input.data(), to, count, type, op, r.comm, r.stream));
   r.wait();
+  const char* const order = std::getenv("PLAIT_SUM_ORDER");
+  const bool in_tree = order != nullptr && std::strncmp(order, "tree", 4) == 0;
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    T wanted = uneven<T>(0, i);
-    for (int rank = 1; rank < r.ranks; ++rank)
-      wanted = op == kSum ? wanted + uneven<T>(rank, i) : wanted * uneven<T>(rank, i);
+    const T wanted = reduced<T>(0, r.ranks, i, op, in_tree);
     wrong += std::memcmp(&wanted, &to[i], sizeof wanted) != 0;
   }
   return wrong;
