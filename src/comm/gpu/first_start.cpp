@@ -31,6 +31,7 @@ namespace plait {
 namespace {
 
 constexpr double kEndS = 0.4;       // of the budget, to free everything
+constexpr double kLeastTimedS = 1;  // of timing, however long the bench takes to open
 constexpr double kProgressS = 1.0;  // until rank 0 says what takes so long
 constexpr double kOtherJobS = 6.0;  // longest wait for the table of a job that measures
 constexpr double kSpare = 2.0;      // ranks must wait this many budgets for rank 0
@@ -260,7 +261,7 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   MeasuringTerms terms;
   terms.rank = group.rank;
   terms.when = first.when;
-  terms.budget_s = first.budget_s - kEndS;
+  terms.budget_s = std::max(first.budget_s - kEndS, opened_s + kLeastTimedS);
   terms.elapsed_s = elapsed_s;
   terms.progress = [&](std::size_t done, std::size_t all) {
     if (has_told || elapsed_s() < kProgressS) return;
@@ -283,7 +284,10 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   std::string table;
   steps.together([&] {
     bench.close();
-    if (group.rank == 0) table = table_of(group, first, calls);
+    if (group.rank != 0) return;
+    if (calls.empty())  // an empty table would keep later starts from measuring
+      throw Error(ErrorCode::timeout, text("no size of a call was timed within {} s", elapsed_s()));
+    table = table_of(group, first, calls);
   });
   if (group.rank == 0)
     log(LogLevel::info, 0,
