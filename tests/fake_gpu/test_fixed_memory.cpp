@@ -182,6 +182,60 @@ TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay
         [](int) { return true; }, [](int) {}, 0.004);
 }
 
+TEST_CASE("a rank frees what it made for an attempt in which another rank had no memory") {
+  on_ranks(
+      2,
+      [](const FixedRank& me) {
+        const auto until = [](const std::function<bool()>& done) {
+          for (int i = 0; i < 10'000 && !done(); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          require(done(), "not in time");
+        };
+        const auto has_none = [&] { return me.cuda().memory().of(MemoryPart::large_arena) == 0; };
+        while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+        me.cuda().end_large_call();
+        until([&] {
+          if (me.cuda().wants_trim()) me.cuda().trim([] { return true; });
+          return has_none();
+        });
+        me.board->barrier();
+        if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
+        require(!me.cuda().reserve_large_arena(CallMode::grouped), "granted before it was made");
+        until([&] {
+          return me.cuda().why_no_large_arena().find("physical_create") != std::string::npos;
+        });
+        until(has_none);
+        me.board->barrier();
+        while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+        me.exchange_values(cuda::kTileMemory, 1);
+        me.cuda().end_large_call();
+      },
+      [](int) { return true; }, [](int) {}, 0.004);
+}
+
+TEST_CASE("a large arena that falls back to CUDA IPC, also in two attempts, is never given up") {
+  for (const bool lacks : {false, true})
+    on_ranks(
+        2,
+        [lacks](const FixedRank& me) {
+          if (me.rank() == 1) fake_cuda().refuses.of("physical_open", 1, 801);
+          if (me.rank() == 0 && lacks) fake_cuda().refuses.of("memory_alloc", 1);
+          while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+          me.cuda().end_large_call();
+          me.board->barrier();
+          const std::uint64_t before = me.taken();
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          require(!me.cuda().wants_trim(), "would give up memory that calls address");
+          me.suspend();
+          require(me.taken() != 0 && me.taken() < before, "wanted the large arena alone");
+          me.resume();
+          require(me.taken() == before, "not as before");
+          require(me.cuda().reserve_large_arena(CallMode::alone), "lost by the resume");
+          me.cuda().end_large_call();
+        },
+        [](int) { return true; }, [](int) {}, 0.004);
+}
+
 TEST_CASE("a call of a suspended rank is refused, and breaks nothing off") {
   on_ranks(2, [](const FixedRank& me) {
     Request request;
@@ -215,6 +269,18 @@ TEST_CASE("a rank whose GPU maps no memory takes all ranks to CUDA IPC") {
         me.resume();
       },
       [](int rank) { return rank != 1; });
+}
+
+TEST_CASE("NCCL_CUMEM_ENABLE=0 on a rank takes all ranks to CUDA IPC") {
+  on_ranks(
+      3,
+      [](const FixedRank& me) {
+        require(me.cuda().gpu_memory().suspendable == 0, "memory at fixed addresses");
+      },
+      [](int) { return true; },
+      [](int rank) {
+        if (rank == 1) ::setenv("NCCL_CUMEM_ENABLE", "0", 1);
+      });
 }
 
 TEST_CASE("a driver that opens no peer's file takes all ranks to CUDA IPC") {

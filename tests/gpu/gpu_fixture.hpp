@@ -147,7 +147,7 @@ class GpuFixture {
     options.overlap_compute = overlap_compute;
     options.messages = true;
     options.arenas_in_host = ArenasInHost::memory(board->ranks);
-    options.files = open_socket_files;
+    options.files = [] { return open_socket_files(); };
     std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
     options.host_flags = reinterpret_cast<HostFlags*>(behind);
     if (board->ranks == 2) options.message_slots = behind + kHostFlagsBytes;

@@ -6,7 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/env.hpp"
 #include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -37,6 +36,24 @@ bool is_capturing(cuda::Stream stream) {
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
   return status != cuda::kCaptureNone;
 }
+
+/// give_up of the resume() that this thread runs; null = none.
+constinit thread_local const std::function<void()>* resumes_until = nullptr;
+
+/// Ends a call's reservation of the large arena, also if the call fails. Null = none.
+class ArenaHold {
+ public:
+  explicit ArenaHold(cuda::CudaRank* rank) : rank_(rank) {}
+  ~ArenaHold() {
+    if (rank_ != nullptr) rank_->end_large_call();
+  }
+  ArenaHold(const ArenaHold&) = delete;
+  ArenaHold& operator=(const ArenaHold&) = delete;
+  void keep() { rank_ = nullptr; }
+
+ private:
+  cuda::CudaRank* rank_;
+};
 
 std::vector<std::byte*> bases_of(const std::vector<Mapping>& mappings) {
   std::vector<std::byte*> bases;
@@ -147,15 +164,31 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       if (with_slots) rank.message_slots = shared_page->message_slots;
     }
   }
-  // As NCCL, which has no memory at fixed addresses with NCCL_CUMEM_ENABLE=0.
+  // A resume has no other way than files, so it waits for a late rank.
   if (group_.in_processes && group_.ranks > 1 && group_.through_host.empty() &&
-      shared_page != nullptr && foreign_env("NCCL_CUMEM_ENABLE") != "0")
-    rank.files = open_socket_files;
+      shared_page != nullptr)
+    rank.files = [this] {
+      return resumes_until == nullptr
+                 ? open_socket_files()
+                 : open_socket_files(std::min(options_.rank.wait_s, 86400.0), *resumes_until);
+    };
   // Ranks of a process could block each other: see cuda::LazyArena.
   if (options_.has_lazy_arena && shared_page != nullptr && group_.reach.why_no_kernels.empty() &&
       group_.in_processes)
     rank.lazy_arena = &shared_page->lazy_arena;
   cuda_ = std::make_unique<cuda::CudaRank>(rank, exchange);
+  if (rank.trim_s > 0 && group_.ranks > 1 &&
+      (!cuda_->has_lazy_arena() || cuda_->gpu_memory().suspendable == 0))
+    log(LogLevel::info, group_.rank,
+        text("PLAIT_TRIM_S has no effect: {}", cuda_->has_lazy_arena()
+                                                   ? "arenas are not at fixed addresses"
+                                                   : "all memory is made with the communicator"));
+}
+
+bool GpuCalls::agree_on_suspend(bool can, const std::function<void()>& give_up) {
+  auto* const page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
+  if (page == nullptr || !group_.in_processes) return can;  // else no memory goes
+  return suspends_.agree(page->suspends, group_.rank, group_.ranks, can, give_up);
 }
 
 /// Rounds of an attempt are even in number: exchange by exchange, records of two rounds lie side by
@@ -164,9 +197,12 @@ void GpuCalls::resume(const std::function<void()>& give_up) {
   auto* const page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
   cuda::PageExchange exchange(page->resumes, group_.rank, group_.ranks);
   exchange.begin(++resumes_);
+  resumes_until = &give_up;
   try {
     cuda_->resume([&](const std::string& mine) { return exchange.exchange(mine, give_up); });
+    resumes_until = nullptr;
   } catch (const std::exception& error) {
+    resumes_until = nullptr;
     exchange.fail(error.what());
     cuda_->break_off(nullptr, error);
     throw;
@@ -436,6 +472,9 @@ void GpuCalls::enqueue(const Request& request, const void* input, void* output, 
 
 void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, void* output,
                       cuda::Stream stream, const std::vector<double>& scalars) {
+  const bool is_large =
+      call.counted->tier == ArenaTier::full && (call.ready != nullptr || call.bound != nullptr);
+  const ArenaHold hold(is_large ? cuda_.get() : nullptr);
   if (call.bound != nullptr) {
     if (call.captured_as != nullptr && is_capturing(stream)) {
       const std::lock_guard lock(guard_);
@@ -452,8 +491,6 @@ void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, 
   } else {
     cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
-  if (call.counted->tier == ArenaTier::full && (call.ready != nullptr || call.bound != nullptr))
-    cuda_->end_large_call();  // It has a reservation if there is a lazy arena.
   // Smaller calls move the same bytes in a graph: the capture state does not matter.
   const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
   const Launch launch = captured ? Launch::graph : Launch::eager;
@@ -504,8 +541,11 @@ int GpuCalls::enqueue_taken(const Request& request, const void* input, void* out
   CallKey key = key_of(request, {});
   std::get<CallTier>(key) = wants_large_arena ? CallTier::full : CallTier::only;
   GpuCall* call = find_call(key);
-  if (call == nullptr)
+  if (call == nullptr) {
+    ArenaHold hold(wants_large_arena ? cuda_.get() : nullptr);  // ends if the call is refused
     call = &insert_call(key, prepare(request, {}, tier_of(wants_large_arena), Launch::eager));
+    hold.keep();
+  }
   launch(*call, request, input, output, stream, {});
   return call->engine;
 }

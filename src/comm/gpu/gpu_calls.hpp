@@ -19,6 +19,7 @@
 #include "comm/shm/memory.hpp"
 #include "comm/trace/call_book.hpp"
 #include "comm/trace/flight.hpp"
+#include "gpu/consensus/suspend_vote.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "gpu/select/select.hpp"
 #include "plait/communicator.hpp"
@@ -39,6 +40,7 @@ struct GpuSharedPage {
   cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
   cuda::LazyArenaPage lazy_arena;
   cuda::PageExchange::ExchangePage resumes;  ///< exchanges of resume(), an attempt each
+  cuda::SuspendVote::VotesPage suspends;
   /// Slots for the host share of long messages between two ranks, if any.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
   static std::size_t bytes(bool with_slots) {
@@ -98,6 +100,8 @@ class GpuCalls {
   /// CudaRank::suspend() and resume(). give_up: called while this rank waits for peers; throws if
   /// waiting is pointless. After an error of resume() no call is possible any more.
   void suspend() noexcept { cuda_->suspend(); }
+  /// Returns whether all ranks can suspend now. All ranks call this once for each suspend.
+  bool agree_on_suspend(bool can, const std::function<void()>& give_up);
   void resume(const std::function<void()>& give_up);
 
   bool on_device(const void* pointer) const;
@@ -210,6 +214,7 @@ class GpuCalls {
   mutable std::mutex plan_us_guard_;
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   std::uint32_t resumes_ = 0;
+  cuda::SuspendVote suspends_;
   RequestKey last_key_;
   Offer* last_offer_ = nullptr;
   /// Calls dropped lately, not yet counted by path.

@@ -18,13 +18,13 @@
 namespace plait {
 namespace {
 
-constexpr double kSwapS = 10;      // ranks swap at once, behind an exchange of addresses
 constexpr double kConnectS = 0.1;  // peers listen already, unless they have another file system
 constexpr int kMostRanks = 64;
 
 class SocketFiles : public cuda::FileExchange {
  public:
-  SocketFiles() {
+  SocketFiles(double swap_s, std::function<void()> give_up)
+      : swap_s_(swap_s), give_up_(std::move(give_up)) {
     static std::atomic<unsigned> made{0};
     std::random_device random;
     address_ = text("{}/files-{}-{}-{}", rendezvous_folder(), ::getpid(), made++, random());
@@ -37,7 +37,7 @@ class SocketFiles : public cuda::FileExchange {
   const std::string& address() const override { return address_; }
 
   std::vector<int> swap(const std::vector<std::string>& addresses, int rank, int mine) override {
-    const Deadline deadline{deadline_in(kSwapS), nullptr};
+    const Deadline deadline{deadline_in(swap_s_), give_up_};
     std::vector<Fd> files(addresses.size());
     for (std::size_t peer = 0; peer < addresses.size(); ++peer) {
       if (static_cast<int>(peer) == rank) continue;
@@ -76,12 +76,17 @@ class SocketFiles : public cuda::FileExchange {
     files[peer] = std::move(frame.fds[0]);
   }
 
+  const double swap_s_;
+  const std::function<void()> give_up_;
   std::string address_;
   Fd listener_;
 };
 
 }  // namespace
 
-std::unique_ptr<cuda::FileExchange> open_socket_files() { return std::make_unique<SocketFiles>(); }
+std::unique_ptr<cuda::FileExchange> open_socket_files(double swap_s,
+                                                      std::function<void()> give_up) {
+  return std::make_unique<SocketFiles>(swap_s, std::move(give_up));
+}
 
 }  // namespace plait

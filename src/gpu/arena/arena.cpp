@@ -166,6 +166,7 @@ void DeviceArena::share(Context context, int device, const Exchange& exchange, S
   if (files_ && map_fixed(context, device, exchange)) return;
   if (fixed_ != nullptr) {  // A rank has no such memory.
     fixed_.reset();
+    mine_ = 0;
     allocate();
     fill(stream);
   }
@@ -173,6 +174,7 @@ void DeviceArena::share(Context context, int device, const Exchange& exchange, S
 }
 
 void DeviceArena::make_contents(Stream stream) {
+  if (mine_ == 0) allocate();  // An attempt found none.
   if (fixed_ != nullptr) fixed_->make();
   if (has_contents_) return;
   if (kept_.empty()) return fill(stream);
@@ -389,7 +391,7 @@ void DeviceArena::leave_peers(const Exchange& exchange) {
 DeviceArena::~DeviceArena() {
   unmap_peers();
   forget_host();
-  if (fixed_ == nullptr) api().memory_free(mine_);
+  if (fixed_ == nullptr && mine_ != 0) api().memory_free(mine_);
 }
 
 void DeviceArena::unmap_peers() noexcept {

@@ -1,6 +1,7 @@
 // Reserves addresses once, and maps physical memory there as often as needed.
 #include "gpu/arena/fixed_memory.hpp"
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "gpu/arena/arena_layout.hpp"
 #include "plait/error.hpp"
@@ -25,6 +26,8 @@ bool has(Device device, int attribute) {
 }  // namespace
 
 std::string FixedMemory::why_none(Device device) {
+  // As NCCL, which has no memory at fixed addresses then.
+  if (foreign_env("NCCL_CUMEM_ENABLE") == "0") return "NCCL_CUMEM_ENABLE is 0";
   if (!has(device, kAttributeMapsMemory)) return "the GPU maps no physical memory";
   if (!has(device, kAttributeSharesFiles)) return "the driver shows memory by no file";
   std::size_t grain = 0;

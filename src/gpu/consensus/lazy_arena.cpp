@@ -81,6 +81,11 @@ void LazyArena::run() noexcept {
     agreed_.set_ready(attempt_.load());
   } catch (const std::exception& error) {
     exchange_.fail(error.what());
+    // trim() finds no memory of a failed attempt, so the memory goes now.
+    if (give_up_ && !agreed_.is_on() && !stopping_.load()) {
+      give_up_();
+      memory_of_.store(0);
+    }
   }
   end_attempt();
 }
@@ -111,6 +116,7 @@ bool LazyArena::next(CallMode call) {
   last_call_ns_.store(steady_ns());
   if (!agreed_.next()) return false;
   open_calls_.fetch_add(1);
+  has_granted_ = true;
   wait_budget_s_ = wait_s_;
   if (call == CallMode::captured) is_captured_.store(true);
   return true;
@@ -141,7 +147,7 @@ bool LazyArena::wants_trim() const noexcept {
 /// Asks whether calls have ended without the lock: the answer counts if no call has come meanwhile.
 bool LazyArena::offer_off(const std::function<bool()>& have_ended) {
   std::unique_lock<std::mutex> hold(calls_);
-  if (!is_idle() || !agreed_.is_on()) return false;
+  if (!is_idle() || !agreed_.is_on() || !has_granted_) return false;
   const std::uint64_t calls = agreed_.calls();
   hold.unlock();
   const bool ended = have_ended();

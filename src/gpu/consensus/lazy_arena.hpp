@@ -129,6 +129,8 @@ class LazyArena {
   std::atomic<std::uint32_t> memory_of_{0};  // Attempt that made this rank's memory; 0 = none.
   std::atomic<int> open_calls_{0};           // Calls that have got the arena and are not enqueued.
   std::atomic<std::int64_t> last_call_ns_{0}, next_trim_ns_{0};
+  // Some call has got the arena. Before, trim() must not look at streams, which that call makes.
+  bool has_granted_ = false;              // Guarded by calls_.
   std::atomic<bool> is_captured_{false};  // A graph may use the arena.
   mutable std::mutex calls_;              // Guards agreed_ between calls and trim().
   std::mutex guard_;                      // Guards thread_.

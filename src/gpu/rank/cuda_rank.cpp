@@ -173,6 +173,7 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
           options_.arenas_in_host, options_.islands, arena_->is_fixed() ? options_.files : nullptr);
     count_memory();
     large_arena_->share(context_, options_.device, exchange, stream);
+    is_large_arena_fixed_.store(large_arena_->is_fixed());
     count_memory();
     if (!has_large_arena_) {  // Else calls have rings and streams since before a trim.
       make_rings(exchange);

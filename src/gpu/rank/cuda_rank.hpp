@@ -121,7 +121,9 @@ class CudaRank : public EngineRank {
     if (lazy_arena_ != nullptr) lazy_arena_->end_call();
   }
   /// LazyArena::wants_trim() and trim().
-  bool wants_trim() const noexcept { return lazy_arena_ != nullptr && lazy_arena_->wants_trim(); }
+  bool wants_trim() const noexcept {
+    return is_large_arena_fixed_.load() && lazy_arena_->wants_trim();
+  }
   void trim(const std::function<bool()>& have_ended) { lazy_arena_->trim(have_ended); }
   int rank() const override { return options_.rank; }
   int ranks() const { return options_.ranks; }
@@ -277,8 +279,9 @@ class CudaRank : public EngineRank {
   std::atomic<std::uint64_t> streams_made_{0}, staying_{0}, suspendable_{0};
   bool is_suspended_ = false;
   Group full_group_, small_group_;
-  ArenaTier tier_ = ArenaTier::full;          // Tier that prepare() works for.
-  std::atomic<bool> has_large_arena_{false};  // Calls may use the large arena.
+  ArenaTier tier_ = ArenaTier::full;               // Tier that prepare() works for.
+  std::atomic<bool> has_large_arena_{false};       // Calls may use the large arena.
+  std::atomic<bool> is_large_arena_fixed_{false};  // It can be given up; the same on all ranks.
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;

@@ -44,16 +44,17 @@ void CudaRank::forget_rings() noexcept {
   held_.set(MemoryPart::host_rings, 0);
 }
 
-/// Runs in LazyArena's thread, once no call of any rank uses the arena.
+/// Runs in LazyArena's thread, once no call of any rank uses the arena, or after a failed attempt.
 void CudaRank::give_up_large_arena() noexcept {
   const RelaxedCaptureMode relaxed;
+  if (large_arena_ == nullptr || !large_arena_->is_fixed() || !large_arena_->is_made()) return;
   if (api().context_push(context_) != kSuccess) return;
   large_arena_->give_up(DeviceArena::Contents::dropped, nullptr);
   count_memory();
   Context popped = nullptr;
   api().context_pop(&popped);
   log(LogLevel::info, options_.rank,
-      text("arena for large calls given up after {} s without any", options_.trim_s));
+      text("arena for large calls of GPU {} given up", options_.device));
 }
 
 void CudaRank::suspend() noexcept {
@@ -79,7 +80,7 @@ void CudaRank::resume(const Exchange& exchange) {
   exchange("resumes");  // From here on no rank begins a large arena until all have resumed.
   arena_->share(context_, options_.device, exchange, upload());
   const bool has_large = lazy_arena_ == nullptr || lazy_arena_->is_ready();
-  if (large_arena_ != nullptr && has_large)
+  if (large_arena_ != nullptr && has_large && large_arena_->is_fixed())
     large_arena_->share(context_, options_.device, exchange, upload());
   neighbours().add(device_, arena_->state(), upload());
   PLAIT_CUDA_CALL(stream_synchronize, upload());
