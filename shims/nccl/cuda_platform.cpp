@@ -92,6 +92,9 @@ class CudaEngine : public CommEngine {
   cuda::GpuMemory gpu_memory() const noexcept override { return rank().gpu_memory(); }
   bool wants_trim() const noexcept override { return rank().wants_trim(); }
   void trim(const std::function<bool()>& have_ended) override { rank().trim(have_ended); }
+  bool agree_on_suspend(bool can, const std::function<void()>& give_up) override {
+    return alone()->agree_on_suspend(can, give_up);
+  }
   void suspend() noexcept override { alone()->suspend(); }
   void resume(const std::function<void()>& give_up) override { alone()->resume(give_up); }
   void check() const override { rank().check(); }

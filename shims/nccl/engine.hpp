@@ -66,6 +66,12 @@ class CommEngine {
   /// Gives memory up that no call has used for PLAIT_TRIM_S. have_ended: whether all calls have
   /// ended on the GPU. The thread that watches peers.
   virtual void trim(const std::function<bool()>& have_ended) { static_cast<void>(have_ended); }
+  /// Returns whether all ranks can suspend now. Every rank calls this once for each suspend, and
+  /// one that cannot does not wait. give_up: as for resume().
+  virtual bool agree_on_suspend(bool can, const std::function<void()>& give_up) {
+    static_cast<void>(give_up);
+    return can;
+  }
   /// Frees memory until resume(). Called by all ranks, once no work of any rank runs. Later calls
   /// fail until then.
   virtual void suspend() noexcept {}

@@ -172,27 +172,36 @@ void await_stopped(Comm comm) {
   if (pin && pin->phase.load() == AttachPhase::aborted) pin->engine->await_abort(kAbortSeconds);
 }
 
+/// Ends the wait for ranks that suspend or resume.
+void require_peers(const CommState& state) {
+  if (state.cancelled.load() || state.phase.load() != AttachPhase::attached)
+    throw Error(ErrorCode::aborted, "the communicator was ended meanwhile");
+  if (state.has_lost.load()) throw Error(ErrorCode::peer_lost, "a rank was lost meanwhile");
+}
+
 /// NCCL waits for the GPU and then for all ranks, so no call of any rank runs when plait's memory
-/// goes. In a group, and on a non-blocking communicator, NCCL does so later: plait's memory stays.
+/// goes. In a group, and on a non-blocking communicator, NCCL does so later: plait's memory stays
+/// on all ranks.
 void suspend(CommState& state, Result of_nccl) {
-  if (of_nccl == ncclSuccess && call_context.depth == 0) {
-    state.suspended.store(true);
-    state.engine->suspend();
-  } else if (of_nccl == ncclSuccess || of_nccl == ncclInProgress) {
-    log(LogLevel::info, state.rank,
-        text("communicator {}: plait's memory stays, since NCCL suspends later", state.comm));
+  const bool can = of_nccl == ncclSuccess && call_context.depth == 0;
+  try {
+    if (state.engine->agree_on_suspend(can, [&] { require_peers(state); })) {
+      state.suspended.store(true);
+      state.engine->suspend();
+    } else {
+      log(LogLevel::info, state.rank,
+          text("communicator {}: plait's memory stays, since NCCL suspends later on a rank",
+               state.comm));
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, state.rank,
+        text("suspending communicator {} failed: {}", state.comm, error.what()));
   }
 }
 
 Result resume(CommState& state) {
-  if (!state.suspended.load()) return ncclSuccess;
   try {
-    state.engine->resume([&] {
-      if (state.cancelled.load() || state.phase.load() != AttachPhase::attached)
-        throw Error(ErrorCode::aborted, "the communicator was ended while it resumed");
-      if (state.has_lost.load())
-        throw Error(ErrorCode::peer_lost, "a rank was lost while the communicator resumed");
-    });
+    state.engine->resume([&] { require_peers(state); });
   } catch (const std::exception& error) {
     log(LogLevel::warn, state.rank,
         text("resuming communicator {} failed: {}", state.comm, error.what()));
@@ -200,6 +209,21 @@ Result resume(CommState& state) {
   }
   state.suspended.store(false);
   return ncclSuccess;
+}
+
+/// Ranks may name communicators of a group in unlike orders, and resume() waits for all ranks.
+Result refuse_in_group(const CommState& state) {
+  log(LogLevel::warn, state.rank,
+      text("communicator {}: wanted ncclCommResume outside groups, found one in a group; end the "
+           "group first",
+           state.comm));
+  return ncclInvalidUsage;
+}
+
+/// Returns a reference instead of a pin, since an abort would wait for a pin; null if unknown.
+std::shared_ptr<CommState> state_of(Comm comm) {
+  const CommTable::Pin pin = comms().pin(comm);
+  return pin ? pin.shared() : nullptr;
 }
 
 /// Returns whether plait's calls have ended, or the communicator serves no more. Graph replays
@@ -313,17 +337,25 @@ Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
 Result ncclCommSuspend(Comm comm, int flags) {
   const Result result = forward(native().suspend, comm, flags);
   if (call_context.in_native != 0 || (flags & kSuspendMemory) == 0) return result;
-  const CommTable::Pin pin = comms().pin(comm);
-  if (pin && pin->phase.load() == AttachPhase::attached) suspend(*pin, result);
+  if (result == ncclInvalidUsage || result == ncclInvalidArgument) return result;  // no suspend
+  const std::shared_ptr<CommState> state = state_of(comm);
+  if (state != nullptr && state->phase.load() == AttachPhase::attached) suspend(*state, result);
   return result;
 }
 
 Result ncclCommResume(Comm comm) {
-  const Result result = forward(native().resume, comm);
-  if (result != ncclSuccess || call_context.in_native != 0) return result;
-  std::shared_ptr<CommState> state;  // no pin, since an abort would wait for a pin
-  if (const CommTable::Pin pin = comms().pin(comm)) state = pin.shared();
-  return state == nullptr ? result : resume(*state);
+  if (call_context.in_native != 0) return forward(native().resume, comm);
+  const std::shared_ptr<CommState> state = state_of(comm);
+  const bool is_suspended = state != nullptr && state->suspended.load();
+  if (is_suspended && call_context.depth != 0) return refuse_in_group(*state);
+  Result result = forward(native().resume, comm);
+  if (is_suspended && result == ncclInProgress) {
+    await_launched(*state);
+    Result queried = ncclSuccess;
+    result = forward(native().async_error, comm, &queried);
+    if (result == ncclSuccess) result = queried;
+  }
+  return is_suspended && result == ncclSuccess ? resume(*state) : result;
 }
 
 /// Adds plait's memory.

@@ -48,15 +48,19 @@ void explain(const CommState& state, const Request& request, bool taken, bool la
                request.ranks, taken ? "plait" : "NCCL", why.empty() ? "" : text(" ({})", why)));
 }
 
+void require_resumed(const CommState& state) {
+  if (state.suspended.load())
+    throw Error(ErrorCode::invalid_argument,
+                "the communicator is suspended: call ncclCommResume on all ranks first");
+}
+
 /// Throws the error of calls on a communicator that has ended.
 void require_alive(const CommState& state) {
   if (state.phase.load() == AttachPhase::aborted)
     throw Error(ErrorCode::aborted, "the communicator was aborted");
   if (state.killed.load())
     throw Error(ErrorCode::peer_lost, "a rank of the communicator has died or failed");
-  if (state.suspended.load())
-    throw Error(ErrorCode::invalid_argument,
-                "the communicator is suspended: call ncclCommResume on all ranks first");
+  require_resumed(state);
   state.engine->check();
 }
 
@@ -84,6 +88,7 @@ Result broke_off(const CommState& state, const char* what, Stream stream,
 /// group records the request, since the call may be dropped with the group.
 bool reserve_large_arena(CommState& state, const CollectiveCall& call) {
   if (!state.engine->wants_large_arena(call.request)) return true;
+  require_resumed(state);
   cuda::check_alignment(call.request, state.rank, call.input, call.output);
   const bool in_group = call_context.depth != 0;
   if (const CommTable::Pin pin = in_group ? comms().pin(state.comm) : CommTable::Pin())

@@ -19,6 +19,7 @@
 #include "cpu/reference_reduce.hpp"
 #include "gpu/arena/arena_layout.hpp"
 #include "gpu/consensus/lazy_arena.hpp"
+#include "gpu/consensus/suspend_vote.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
@@ -251,6 +252,11 @@ class HostEngine : public CommEngine {
     return lazy_arena_ != nullptr && lazy_arena_->wants_trim();
   }
   void trim(const std::function<bool()>& have_ended) override { lazy_arena_->trim(have_ended); }
+  bool agree_on_suspend(bool can, const std::function<void()>& give_up) override {
+    if (page_.base() == nullptr) return can;
+    const cuda::CudaRankOptions& me = shared_->options.rank;
+    return suspends_.agree(page().suspends, me.rank, me.ranks, can, give_up);
+  }
   void suspend() noexcept override {
     if (page_.base() == nullptr || is_suspended_.exchange(true)) return;
     if (lazy_arena_ != nullptr) lazy_arena_->pause();
@@ -408,6 +414,7 @@ class HostEngine : public CommEngine {
   struct HostPage {
     cuda::LazyArenaPage lazy_arena;
     cuda::PageExchange::ExchangePage resumes;
+    cuda::SuspendVote::VotesPage suspends;
   };
   HostPage& page() { return *reinterpret_cast<HostPage*>(page_.base()); }
   std::vector<Mapping> arenas_;  // Of ranks that do not address each other.
@@ -419,6 +426,7 @@ class HostEngine : public CommEngine {
   std::atomic<bool> has_large_arena_{false}, has_made_large_arena_{false}, has_broken_off_{false},
       is_suspended_{false};
   std::uint32_t resumes_ = 0;
+  cuda::SuspendVote suspends_;
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {
     return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-SYSTEM_ERROR, INVALID_ARGUMENT, REMOTE_ERROR = 2, 4, 6
+SYSTEM_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 2, 4, 5, 6
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -21,6 +21,13 @@ def test_large_arenas_are_given_up_and_made_again_amid_calls(run_case, ranks):
     for row in run_case("suspended", ranks, env={"PLAIT_TRIM_S": "0.03"}):
         assert row["wrong"] == 0 and row["stats_wrong"] == 0 and row["suspends"] > 5
         assert row["given_up"] > 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_agree_on_groups_and_refused_calls_hold_no_memory(run_case, ranks):
+    for row in run_case("suspend_groups", ranks, env={"PLAIT_TRIM_S": "0.03"}):
+        assert row["wrong"] == 0 and row["in_group"] == INVALID_USAGE
+        assert row["large"] == INVALID_ARGUMENT and row["given_up"] > 0
 
 
 def test_memory_of_threads_stays(run_case):

@@ -62,6 +62,34 @@ std::string suspended(const TestJob& job, int rank) {
          number("given_up", standin_calls("large arena given up"));
 }
 
+/// Suspends with rank 0 in a group, so that all ranks keep plait's memory; then alike, and tries to
+/// resume in a group before all resume.
+std::string suspend_groups(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = wrong_of(r, 300'000, 1);
+  for (const bool in_group : {true, false}) {
+    if (in_group && rank == 0) MUST(nccl().ncclGroupStart());
+    MUST(nccl().ncclCommSuspend(r.comm, 1));
+    if (in_group && rank == 0) MUST(nccl().ncclGroupEnd());
+    if (in_group) MUST(nccl().ncclCommResume(r.comm));
+    wrong += in_group ? wrong_of(r, 1000, 2) : 0;
+  }
+  std::vector<std::int32_t> values(300'000, 1);
+  const Result large = nccl().ncclAllReduce(values.data(), values.data(), values.size(), kInt32,
+                                            kSum, r.comm, r.stream);
+  MUST(nccl().ncclGroupStart());
+  const Result resumed = nccl().ncclCommResume(r.comm);
+  MUST(nccl().ncclGroupEnd());
+  MUST(nccl().ncclCommResume(r.comm));
+  for (int turn = 3; turn < 6; ++turn) wrong += wrong_of(r, 300'000, turn);
+  const auto least = standin_calls("large arena given up");
+  for (int i = 0; i < 200 && standin_calls("large arena given up") == least; ++i) sleep_ms(10);
+  wrong += wrong_of(r, 1000, 6);
+  return number("wrong", wrong) + ", " + number("large", static_cast<std::uint64_t>(large)) + ", " +
+         number("in_group", static_cast<std::uint64_t>(resumed)) + ", " +
+         number("given_up", standin_calls("large arena given up") - least);
+}
+
 /// Suspends, then resumes in vain: a rank has no memory, or dies meanwhile.
 std::string resume_fails(const TestJob& job, int rank) {
   const TestRank r(job, rank);
