@@ -157,21 +157,6 @@ struct DirectChunks {
       for (int u = 0; u < kTogether; ++u)
         if (const unsigned at = i + u * team.threads; at < limit)
           mine[u] = load_any(own, first + at, shape.part_bytes, is_whole, sizeof(Stored));
-      if (sums_in_tree(args.order)) {
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u) {
-          const unsigned at = i + u * team.threads;
-          if (at >= limit) continue;
-          Sum total =
-              sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int from) {
-                return from == args.rank ? mine[u]
-                                         : load_pair(slot(args.rank, from, first) + at * 16ull);
-              });
-          store_any(out, first + at, total.result(args.op, true, args.ranks), shape.part_bytes,
-                    is_whole_out, sizeof(Stored));
-        }
-        continue;
-      }
       Sum sum[kTogether];
       for (int from = 0; from < args.ranks; ++from) {
         Unit got[kTogether];

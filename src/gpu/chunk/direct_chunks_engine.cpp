@@ -61,7 +61,6 @@ class DirectChunksReady : public PreparedCall {
 
 class DirectChunksEngine : public Engine {
  public:
-  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "direct_chunks", "every part goes straight to its owner in chunks with a flag each",

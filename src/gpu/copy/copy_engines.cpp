@@ -67,7 +67,6 @@ class ExchangeReady : public PreparedCall {
 
 class ExchangeEngine : public CopyEngine<ExchangeReady> {
  public:
-  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_exchange", "two ranks' copy engines push pieces, and a share through host memory",
@@ -111,7 +110,6 @@ class RotationReady : public PreparedCall {
 
 class RotationEngine : public CopyEngine<RotationReady> {
  public:
-  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_rotation",

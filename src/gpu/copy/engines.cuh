@@ -80,19 +80,6 @@ __device__ void reduce_piece(const PieceArgs& args) {
            static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < units; i += kTogether * stride) {
     Sum sum[kTogether];
-    if (kSources == 0 && sums_in_tree(args.order)) {
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u) {
-        const unsigned long long at = i + u * stride;
-        if (at >= units) continue;
-        sum[u] = sum_in_tree<Sum>(args.sources, args.op, args.order, args.scalars, [&](int from) {
-          return load_unit<Stored>(args.source[from], at, args.bytes, (whole >> from & 1) != 0);
-        });
-        const Unit total = sum[u].result(args.op, true, args.sources);
-        store_unit<Stored>(args.dst, at, total, args.bytes, whole_dst);
-      }
-      continue;
-    }
     for (int from = 0; from < (kSources == 0 ? args.sources : kSources); from += kHeld) {
       Unit got[kTogether][kHeld];
 #pragma unroll
@@ -103,19 +90,13 @@ __device__ void reduce_piece(const PieceArgs& args) {
             got[u][s] = load_unit<Stored>(args.source[from + s], i + u * stride, args.bytes,
                                           (whole >> (from + s) & 1) != 0);
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u) {
-        if (kSources > 2 && sums_in_tree(args.order)) {
-          sum[u].template sum_tree<0, kHeld>(got[u], args.op, args.scalars,
-                                             rounds_sums(args.order));
-          continue;
-        }
+      for (int u = 0; u < kTogether; ++u)
 #pragma unroll
         for (int s = 0; s < kHeld; ++s)
           if (from + s == 0)
             sum[u].first(got[u][s], args.op, args.scalars[0]);
           else
             sum[u].add(got[u][s], args.op, args.scalars[from + s]);
-      }
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {

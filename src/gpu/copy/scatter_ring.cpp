@@ -64,7 +64,6 @@ class ScatterRingReady : public PreparedCall {
 
 class ScatterRingEngine : public Engine {
  public:
-  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{"scatter_ring",
                                    "tiles sum parts, then copy engines push the parts round a ring",

@@ -103,7 +103,6 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   }
   __device__ void reduce(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
-    if (sums_in_tree(args.order)) return reduce_in_tree(first, stride, valid);
     Unit mine[kTogether];  // loads under way while the peers' units are awaited
     load_own(mine, args.rank, first, stride, valid);
     Sum sum[kTogether];
@@ -123,20 +122,6 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) put(0, first + u * stride, sum[u].result(args.op, true, args.ranks));
-  }
-  /// A unit at a time: a tree holds several sums.
-  __device__ void reduce_in_tree(unsigned first, unsigned stride, int valid) {
-    for (int u = 0; u < valid; ++u) {
-      const unsigned at = first + u * stride;
-      const char* const own = input_for(args.rank);
-      const Unit mine = load_one(own, at, is_aligned(own));
-      Sum sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int from) {
-        Unit got[1] = {mine};
-        if (from != args.rank) take(got, from, at, stride, 1);
-        return got[0];
-      });
-      put(0, at, sum.result(args.op, true, args.ranks));
-    }
   }
   __device__ void place(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
@@ -290,10 +275,8 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     else
       place_by_one();
   }
-  /// In a tree the ranks of a group are four of 4, 8 or 16.
   __device__ void reduce(const Unit& mine) {
-    const bool is_tree = sums_in_tree(args.order), rounds = rounds_sums(args.order);
-    Sum sum, upper;  // in a tree: of the ranks from 0 on, and from 8 on
+    Sum sum;
     for_groups([&](auto group) {
       constexpr int first = decltype(group)::first;
       Unit got[kPeers];
@@ -302,25 +285,6 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
         return ExpectedUnit{from < args.ranks && from != args.rank, from,
                             this->index(args.rank, from, unit), unit};
       });
-      if (is_tree) {
-        if (first <= args.rank && args.rank < first + kPeers)
-#pragma unroll
-          for (int j = 0; j < kPeers; ++j)
-            if (first + j == args.rank) got[j] = mine;
-        Sum four;
-        four.template sum_tree<0, kPeers>(got, args.op, args.scalars + first, rounds);
-        if constexpr (first == 0) {
-          sum = four;
-        } else if constexpr (first == kPeers) {
-          sum.join(four, args.op, rounds);
-        } else if constexpr (first == 2 * kPeers) {
-          upper = four;
-        } else {
-          upper.join(four, args.op, rounds);
-          sum.join(upper, args.op, rounds);
-        }
-        return;
-      }
 #pragma unroll
       for (int j = 0; j < kPeers; ++j) {
         const int from = first + j;
@@ -333,19 +297,16 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     put(0, sum.result(args.op, true, args.ranks), true);
   }
   __device__ void reduce_by_one() {
-    const auto unit_of = [&](int from) {
+    Sum sum;
+#pragma unroll 1
+    for (int from = 0; from < args.ranks; ++from) {
       Unit got[1];
       if (from == args.rank)
         got[0] = load_own(false);
       else
         this->take(got, from, unit, 0, 1);
-      return got[0];
-    };
-    Sum sum;
-    const bool is_tree = sums_in_tree(args.order);
-    if (is_tree) sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, unit_of);
-#pragma unroll 1
-    for (int from = 0; from < args.ranks && !is_tree; ++from) add(sum, from, unit_of(from));
+      add(sum, from, got[0]);
+    }
     put(0, sum.result(args.op, true, args.ranks), false);
   }
   __device__ void place() {

@@ -75,7 +75,6 @@ class DirectLlReady : public PreparedCall {
 
 class DirectLlEngine : public Engine {
  public:
-  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "direct_ll", "every part goes straight to its owner in packets that hold any bits",

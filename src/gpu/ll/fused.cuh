@@ -205,12 +205,11 @@ struct FusedCall {
     return !broken;
   }
 
-  /// Polls kTogether packets from each of kRanksAtOnce ranks together, then reduces in the call's
-  /// order. A tree sums the ranks polled together, which are half the ranks or all.
+  /// Polls kTogether packets from each of kRanksAtOnce ranks together, then reduces in rank order.
   /// at(u, rank) is the packet, mine(u) this rank's own unit.
   template <int kRanksAtOnce, class At, class Mine, class Sink>
   __device__ void reduce_together(int valid, At at, Mine mine, Sink sink) {
-    static_assert(kHeld % kRanksAtOnce == 0 && (kRanks == 2 || kHeld <= 2 * kRanksAtOnce));
+    static_assert(kHeld % kRanksAtOnce == 0);
     Unit own[kTogether];  // separate, since dynamic indexing would use local memory
     Sum sum[kTogether];
 #pragma unroll
@@ -227,33 +226,17 @@ struct FusedCall {
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
-          const auto unit_of = [&](int k) {
+#pragma unroll
+          for (int k = 0; k < kRanksAtOnce; ++k) {
+            const int rank = first + k;
             Unit unit = Packet::unit_of(got[u * kRanksAtOnce + k]);
-            if (first + k == args.rank) unit = own[u];
-            return unit;
-          };
-          if (kRanks > 2 && sums_in_tree(args.order)) {
-            Unit taken[kRanksAtOnce];
-#pragma unroll
-            for (int k = 0; k < kRanksAtOnce; ++k) taken[k] = unit_of(k);
-            Sum part;
-            const bool rounds = rounds_sums(args.order);
-            part.template sum_tree<0, kRanksAtOnce>(taken, args.op, args.scalars + first, rounds);
-            if (first == 0)
-              sum[u] = part;
+            if (rank == args.rank) unit = own[u];
+            if (rank == 0)
+              sum[u].first(unit, args.op, args.scalars[0]);
             else
-              sum[u].join(part, args.op, rounds);
-          } else {
-#pragma unroll
-            for (int k = 0; k < kRanksAtOnce; ++k)
-              if (first + k == 0)
-                sum[u].first(unit_of(k), args.op, args.scalars[0]);
-              else
-                sum[u].add(unit_of(k), args.op, args.scalars[first + k]);
+              sum[u].add(unit, args.op, args.scalars[rank]);
+            if (rank != args.rank) Packet::clear(at(u, rank));
           }
-#pragma unroll
-          for (int k = 0; k < kRanksAtOnce; ++k)
-            if (first + k != args.rank) Packet::clear(at(u, first + k));
           if (first + kRanksAtOnce == kHeld) sink(u, sum[u].result(args.op, true, kRanks));
         }
     }
@@ -261,17 +244,9 @@ struct FusedCall {
   /// The same for a number of ranks known at run time only.
   template <class At, class Mine, class Sink>
   __device__ void reduce_in_turn(At at, Mine mine, Sink sink) {
-    const auto unit_of = [&](int rank) {
-      return rank == args.rank ? mine(0) : take(at(0, rank), rank, 0);
-    };
     Sum sum;
-    if (sums_in_tree(args.order)) {
-      sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, unit_of);
-      if (broken) return;
-      return sink(0, sum.result(args.op, true, args.ranks));
-    }
     for (int rank = 0; rank < args.ranks; ++rank) {
-      const Unit unit = unit_of(rank);
+      const Unit unit = rank == args.rank ? mine(0) : take(at(0, rank), rank, 0);
       if (broken) return;
       if (rank == 0)
         sum.first(unit, args.op, args.scalars[0]);

@@ -73,7 +73,6 @@ class FusedEngine : public Engine {
  public:
   FusedEngine(StrategyInfo info, bool is_one_shot)
       : info_(std::move(info)), is_one_shot_(is_one_shot) {}
-  bool sums_in_trees() const override { return true; }
   const StrategyInfo& info() const override { return info_; }
 
   std::string why_not(const Request& request, const Tuning& tuning,

@@ -143,7 +143,8 @@ std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const G
   if (group.ranks == 1) return "one rank sums nothing";
   if (!group.runs(kNormKernels)) return group.lacks(kNormKernels);
   const Request sum = all_reduce_of(norm, group.ranks);
-  if (const std::string why = why_not_order(sum, group.sum_order); !why.empty()) return why;
+  if (is_tree(group.sum_order) && !has_one_order(sum))
+    return text("it does not sum in the order {}", name_of(group.sum_order));
   if (norm_launch(norm, tuning, group).piece_rows == 0)
     return text(
         "half an inbox of {} bytes is too small for a row of each rank (raise PLAIT_DEVICE_MEMORY)",
