@@ -149,8 +149,9 @@ def plan(
             f"--bitwise: wanted the drop-in under NCCL, found {chosen.said}"
         )
     if not chosen.via:
-        env = {**environ, **demand}
-        del env["PLAIT_BITWISE_STRICT"]
+        # Without a drop-in, strict is the program's choice.
+        more = {name: value for name, value in demand.items() if name != "PLAIT_BITWISE_STRICT"}
+        env = {**environ, **more}
         said = (
             f"{reason}: plait's own communicators and its backend of PyTorch sum in "
             f"{ORDERS[order]}; gloo and MPI sum as they do"

@@ -10,6 +10,7 @@ import pytest
 
 import plait
 from plait import gpu, run, same_bits
+from plait.commands.run import with_order
 
 
 @pytest.fixture
@@ -102,6 +103,30 @@ def test_without_a_gpu_plaits_own_sums_keep_their_order(monkeypatch):
     )
     assert done.returncode == 0 and done.stdout == "1 None\n"
     assert "gloo and MPI sum as they do" in done.stderr
+
+
+def test_without_a_drop_in_strict_stays_as_the_program_wants(monkeypatch):
+    monkeypatch.setattr(gpu, "why_none", lambda: "no GPU")
+    kept, _ = same_bits.plan(["python", "x.py"], environ={"PLAIT_BITWISE_STRICT": "1"})
+    none, _ = same_bits.plan(["python", "x.py"], environ={})
+    assert kept.env["PLAIT_BITWISE_STRICT"] == kept.env["PLAIT_BITWISE"] == "1"
+    assert "PLAIT_BITWISE_STRICT" not in none.env
+
+
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [
+        ("--bitwise=tree -- prog --bitwise=x", 0),
+        ("--via preload --bitwise=tree -- prog --bitwise=x", 2),
+        ("--via=preload --drop-in a.so --json --bitwise=tree prog --bitwise=x", 4),
+    ],
+)
+def test_bitwise_with_an_order_is_the_order_of_the_command_alone(words, own):
+    given = ["run", *words.split()]
+    wanted = [*given]
+    wanted[1 + own] = "--sum-order=tree"
+    assert with_order(given) == wanted
+    assert with_order(["profile", *words.split()]) == ["profile", *words.split()]
 
 
 def test_with_gpus_and_no_drop_in_it_is_an_error(monkeypatch, tmp_path):

@@ -91,11 +91,19 @@ def run(
         cannot_run(command, error)
 
 
+# Options whose next word is their value.
+_TAKE_A_VALUE = {"--via", "--door", "--drop-in", "--sum-order"}
+
+
 def with_order(words: list[str]) -> list[str]:
     """Returns the words of a command line with --bitwise=ORDER of `plait run` as --sum-order."""
     if words[:1] != ["run"]:
         return words
-    of_program = next((i for i, word in enumerate(words) if i and word[:1] != "-"), len(words))
+    of_program = 1
+    while of_program < len(words) and words[of_program].startswith("-"):
+        if words[of_program] == "--":
+            break
+        of_program += 2 if words[of_program] in _TAKE_A_VALUE else 1
     own = [word.replace("--bitwise=", "--sum-order=", 1) for word in words[:of_program]]
     return [*own, *words[of_program:]]
 
