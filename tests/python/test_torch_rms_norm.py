@@ -58,6 +58,25 @@ def test_a_group_of_plait_gives_the_bits_of_its_calls_one_behind_the_other(ranks
     assert on_ranks(group_rank, ranks) == [True] * ranks
 
 
+def batch_rank(rank, ranks):
+    shape = (3, 64)
+    mine, residual, weight = rows(rank, shape), rows(50, shape), rows(51, shape[-1:])
+    wanted = all_reduce_rms_norm(mine, rows(50, shape), weight)
+    total = torch.ones(4)
+    with dist._coalescing_manager(async_ops=True) as manager:
+        dist.all_reduce(total)
+        out = all_reduce_rms_norm(mine, residual, weight)
+        assert torch.equal(out, wanted)  # before the batch ends
+        dist.all_reduce(total)
+    manager.wait()
+    assert total.tolist() == [ranks**2] * 4
+    return True
+
+
+def test_a_result_is_there_at_once_inside_a_coalescing_batch():
+    assert on_ranks(batch_rank, 2) == [True] * 2
+
+
 def gloo_rank(rank, ranks):
     shape = (2, 64)
     with pytest.raises(plait.UnsupportedError, match="a process group with backend plait, found"):

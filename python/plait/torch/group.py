@@ -183,7 +183,11 @@ class Group(CollectiveCalls):
     def run_rms_norm(self, tensor: Tensor, call: Any, result: Any, opts: Any) -> None:
         """Runs a call of all_reduce_rms_norm (rms_norm.py). A single rank has a norm to compute."""
         if self._ranks > 1 or tensor.is_cpu:
-            self._do("all_reduce_rms_norm", tensor, call, result, opts, result)
+            batch, self._batch = self._batch, None  # the result is used before a batch ends
+            try:
+                self._do("all_reduce_rms_norm", tensor, call, result, opts, result)
+            finally:
+                self._batch = batch
             return
         where = tensor.device
         self._gpu(where).do("all_reduce_rms_norm", call, result, False, result, where)
