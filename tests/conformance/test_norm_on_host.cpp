@@ -28,7 +28,7 @@ using namespace plait::cuda;
 namespace {
 
 constexpr std::uint32_t kCalls = 0u - 3;  // calls wrap around
-constexpr std::uint64_t kHalfPackets = 4096;
+constexpr std::uint64_t kHalfPackets = 8192;
 using Buffer = std::vector<ulonglong2>;  // aligned
 
 Buffer buffer_of(std::uint64_t bytes, unsigned long long word = 0) {
@@ -43,6 +43,7 @@ struct NormGpu {
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
   Buffer inbox = buffer_of(2 * kHalfPackets * 16, ~0ull);
+  LateClears late_clears;
 };
 using NormGpus = std::vector<std::unique_ptr<NormGpu>>;
 
@@ -100,7 +101,7 @@ void run_any(const NormRun& run, const NormArgs& args) {
   run_ranks<DataType::fp16, 4>(run.is_two_shot, args);
 }
 
-void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s) {
+void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s, bool behind_bus) {
   NormGpu& mine = *gpus[rank];
   NormMemory& memory = run.memory[rank];
   NormArgs args{};
@@ -113,7 +114,8 @@ void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s) {
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
   for (std::size_t peer = 0; peer < gpus.size(); ++peer)
     args.inbox[peer] = bytes_in(gpus[peer]->inbox);
-  args.half_bytes = kHalfPackets * 16;
+  args.behind_bus = behind_bus ? 1 : 0;
+  args.half_bytes = kHalfPackets * 16 / (behind_bus ? kPartsBehindBus / 2 : 1);
   args.input = bytes_in(memory.input);
   args.output = run.output(rank);
   args.residual = bytes_in(memory.residual);
@@ -129,18 +131,22 @@ void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s) {
   args.epsilon = run.norm.epsilon;
   const unsigned held = static_cast<unsigned>(run.units);
   const unsigned threads = ((args.row_units + held - 1) / held + 31) / 32 * 32;
-  launch({run.blocks, threads, {}, &mine.stream_failed}, [&] { run_any(run, args); });
+  launch({run.blocks, threads, {}, &mine.stream_failed}, [&] {
+    late_clears = behind_bus ? &mine.late_clears : nullptr;
+    run_any(run, args);
+  });
 }
 
-/// Runs every rank through the calls in order; ranks synchronise only in kernels.
-void run_all(std::vector<NormRun>& runs, NormGpus& gpus, double wait_s) {
+/// Runs every rank through the calls in order; ranks synchronise only in kernels. behind_bus:
+/// clears of packets land late.
+void run_all(std::vector<NormRun>& runs, NormGpus& gpus, double wait_s, bool behind_bus = false) {
   std::vector<std::thread> ranks;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank)
     ranks.emplace_back([&, rank] {
       for (NormRun& run : runs) {
         if (run.late == static_cast<int>(rank))
           std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
-        run_rank(run, gpus, rank, wait_s);
+        run_rank(run, gpus, rank, wait_s, behind_bus);
         gpus[rank]->failed_after.push_back(gpus[rank]->stream_failed);
       }
     });
@@ -231,6 +237,27 @@ TEST_CASE("kernels of all_reduce_rms_norm give the bits of the calls one behind 
         CHECK(std::all_of(
             gpus[rank]->inbox.begin(), gpus[rank]->inbox.end(),
             [](const ulonglong2& packet) { return packet.x == ~0ull && packet.y == ~0ull; }));
+      }
+    }
+}
+
+TEST_CASE("packets of rows behind a bus are not written again before their clears have landed") {
+  for (const int ranks : {2, 3, 4})
+    for (const bool is_two_shot : {false, true}) {
+      std::mt19937 random(static_cast<unsigned>(ranks));
+      std::vector<NormRun> runs;
+      for (int call = 0; call < 20; ++call) {
+        runs.push_back(random_run(ranks, random));
+        runs.back().is_two_shot = is_two_shot;
+      }
+      NormGpus gpus = gpus_of(ranks);
+      run_all(runs, gpus, 5, true);
+      for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+        for (std::size_t at = 0; at < runs.size(); ++at) {
+          CAPTURE(text("{} ranks, call {}: {}, rank {}", ranks, at, runs[at].print(), rank));
+          CHECK(runs[at].is_right(rank));
+        }
+        CHECK(gpus[rank]->state.failed == kNoFault);
       }
     }
 }
