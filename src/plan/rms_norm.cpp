@@ -1,6 +1,8 @@
 // Checks calls of all_reduce_rms_norm, and gives the all_reduce inside them.
 #include "plait/rms_norm.hpp"
 
+#include <span>
+
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -56,8 +58,10 @@ void check_norm(const RmsNorm& norm, const RmsNormBuffers& buffers) {
   const Extent all[] = {{"input", buffers.input, input_bytes(norm), false},
                         {"residual", buffers.residual, input_bytes(norm), true},
                         {"weight", buffers.weight, row, false},
-                        {"output", buffers.output, output_bytes(norm), true}};
-  for (const Extent& one : all) {
+                        {"output", buffers.output, output_bytes(norm), true},
+                        {"scale", buffers.scale, sizeof(float), false}};
+  const std::span given = std::span(all).first(buffers.scale == nullptr ? 4 : 5);
+  for (const Extent& one : given.first(4)) {
     if (one.at == nullptr)
       throw Error(ErrorCode::invalid_argument,
                   text("{}: wanted {} bytes, found null", one.name, one.bytes));
@@ -66,8 +70,8 @@ void check_norm(const RmsNorm& norm, const RmsNormBuffers& buffers) {
           ErrorCode::invalid_argument,
           text("{}: wanted memory aligned to 16 bytes, found address {}", one.name, one.at));
   }
-  for (const Extent& one : all)
-    for (const Extent& other : all) {
+  for (const Extent& one : given)
+    for (const Extent& other : given) {
       if (&one >= &other || !(one.is_written || other.is_written) || !one.overlaps(other)) continue;
       const bool in_place =
           &one == &all[0] && &other == &all[3] && one.at == other.at && norm.type == norm.output;

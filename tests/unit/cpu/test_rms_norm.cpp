@@ -171,5 +171,11 @@ TEST_CASE("wrong calls are refused with what was wanted and found") {
       },
       "input and output overlap");
   says([&](Norm, Given given) { given.scale = &rows.scale; }, "scale: wanted none");
+  says(
+      [](Norm norm, Given given) {
+        norm.output = DataType::fp8e4m3;
+        given.scale = static_cast<const float*>(given.residual) + 1;
+      },
+      "residual and scale overlap");
   CHECK(with([&](Norm, Given given) { given.output = rows.sums.data(); }) == "");
 }
