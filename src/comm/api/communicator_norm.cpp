@@ -7,14 +7,19 @@
 
 namespace plait {
 
-/// A rank with wrong arguments tells the peers, which wait in the all_reduce.
+/// A rank with wrong arguments, or without memory for the sums, tells the peers, which wait in the
+/// all_reduce.
 void Communicator::all_reduce_rms_norm(const RmsNorm& norm, const RmsNormBuffers& buffers,
                                        const CallOptions& options) {
-  if (const std::optional<Error> failure = attempt([&] { check_norm(norm, buffers); })) {
+  std::vector<std::byte> sums;
+  const std::optional<Error> failure = attempt([&] {
+    check_norm(norm, buffers);
+    sums.resize(input_bytes(norm));
+  });
+  if (failure) {
     refuse(failure->code(), reason_of(*failure));
     throw Error(*failure);
   }
-  std::vector<std::byte> sums(input_bytes(norm));
   run(all_reduce_of(norm, ranks()), buffers.input, sums.data(), options);
   if (norm.rows != 0) rms_norm(norm, sums.data(), buffers);
 }
