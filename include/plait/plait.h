@@ -145,11 +145,11 @@ plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plai
 /* Sums rows over all ranks, adds the residual, and normalises each row (RMSNorm), as a
  * tensor-parallel layer does: residual += sum; recvbuff = residual / sqrt(mean(residual^2) +
  * epsilon) * weight. The bits are those of plaitAllReduce and the norm behind it
- * (plait/rms_norm.hpp states every rounding); on GPUs one kernel makes the call. Rows of `hidden`
- * elements (a multiple of 8, at most 16384) lie one behind another. type: plait_bf16 or plait_fp16,
- * of sendbuff, residual and weight. outtype: type, or plait_fp8e4m3, whose values are divided by
- * *scale (in the memory of the buffers; NULL = 1). residual is read and replaced. recvbuff may be
- * sendbuff if the types are equal. Buffers are aligned to 16 bytes. */
+ * (plait/rms_norm.hpp states every rounding); on GPUs of one host usually one kernel makes the
+ * call. Rows of `hidden` elements (a multiple of 8, at most 16384) lie one behind another. type:
+ * plait_bf16 or plait_fp16, of sendbuff, residual and weight. outtype: type, or plait_fp8e4m3,
+ * whose values are divided by *scale (in the memory of the buffers; NULL = 1). residual is read and
+ * replaced. recvbuff may be sendbuff if the types are equal. Buffers are aligned to 16 bytes. */
 plaitResult_t plaitAllReduceRmsNorm(const void* sendbuff, void* residual, const void* weight,
                                     void* recvbuff, size_t rows, size_t hidden,
                                     plaitDataType_t type, plaitDataType_t outtype, float epsilon,

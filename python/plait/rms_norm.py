@@ -52,7 +52,8 @@ class RmsNormCalls:
 
         The bits are those of all_reduce() and the norm behind it: the sum is rounded to the type,
         residual + sum too; the mean of the squares and the product are fp32, with one rounding at
-        the end (include/plait/rms_norm.hpp, docs/rms_norm.md). On GPUs one kernel makes the call.
+        the end (include/plait/rms_norm.hpp, docs/rms_norm.md). On GPUs of one host usually one
+        kernel makes the call.
         strategy: one_shot or two_shot of that kernel, with params units, blocks and ahead;
         "unfused", or a strategy of the all_reduce. stream, errors: as in all_reduce.
         """

@@ -33,7 +33,7 @@ struct DeviceState {
   // A 64-bit counter of kernels with LL packets, in two halves: the lower half carries into the
   // upper.
   std::uint32_t fused_done;   ///< Arrivals of the call's blocks so far; 0 between calls.
-  std::uint32_t fused_calls;  ///< Finished calls; parity selects the inbox half.
+  std::uint32_t fused_calls;  ///< Finished calls; the number selects the inboxes' part.
   std::uint32_t plan_epoch;   ///< Sum of epochs_per_call of finished plans.
   std::uint32_t inbox_calls;  ///< Finished plans that used an inbox.
   std::uint32_t failed;  ///< FaultCode; not 0 = a wait was given up and this rank's kernels exit.

@@ -86,8 +86,10 @@ __device__ inline unsigned long long part_of_call(const CallArgs& args, unsigned
 }
 /// Lands clears of earlier calls behind a bus, in every fourth call: a fence takes longer than a
 /// small call waits. Called as a call begins, since a test in the loop of steps takes registers.
-/// One thread fences for all: clears of earlier kernels are visible to this kernel, so the thread's
-/// fence orders these too.
+/// One thread fences for all. Assumed of the hardware, not given by PTX's memory model: the fence
+/// of a thread also waits for stores to the bus by other threads of earlier kernels. The model
+/// orders these stores only if the peer synchronises with the fence, and a packet is a relaxed
+/// store. A part is written again four calls or more after the fence.
 __device__ inline void fence_earlier_clears(const CallArgs& args, unsigned number) {
   if (args.behind_bus != 0 && number % (kPartsBehindBus / 2) == 0 && blockIdx.x == gridDim.x - 1 &&
       threadIdx.x == blockDim.x - 1)

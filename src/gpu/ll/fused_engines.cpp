@@ -81,7 +81,8 @@ class FusedEngine : public Engine {
     const ShotLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
       return text(
-          "half an inbox of {} bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY)",
+          "the room of {} bytes for a call's packets is too small for the packets (raise "
+          "PLAIT_DEVICE_MEMORY)",
           half_bytes(uses_nan_sentinel(request, tuning), group));
     if (request.collective == Collective::reduce) return why_no_reduce(request, tuning, launch);
     return launch.is_long ? why_not_again(request, tuning, group, launch) : "";
@@ -190,7 +191,8 @@ class FusedEngine : public Engine {
     if (tuning.blocks != 0 || tuning.threads != 0) return "";
     if (!is_common_sum(request) || !uses_nan_sentinel(request, tuning))  // tiles are faster
       return text(
-          "half an inbox of {} bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY); "
+          "the room of {} bytes for a call's packets is too small for the packets (raise "
+          "PLAIT_DEVICE_MEMORY); "
           "packets are reused only in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks with "
           "bare=1",
           half_bytes(uses_nan_sentinel(request, tuning), group));
@@ -199,7 +201,8 @@ class FusedEngine : public Engine {
                                     packet_bytes(uses_nan_sentinel(request, tuning));
     if (in_flight >= kLeastInFlight) return "";
     return text(
-        "with half an inbox of {} bytes and {} blocks a rank would have {} bytes in flight, wanted "
+        "with room of {} bytes for a call's packets and {} blocks a rank would have {} bytes in "
+        "flight, wanted "
         "{} (raise PLAIT_DEVICE_MEMORY)",
         half_bytes(uses_nan_sentinel(request, tuning), group), launch.config.blocks, in_flight,
         kLeastInFlight);

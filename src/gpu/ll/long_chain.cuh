@@ -1,7 +1,7 @@
 // Kernel long_chain: ll_chain in several pieces, all in a single launch, for a message that does
-// not fit into half an inbox. Pieces alternate between the halves of the inboxes and count as a
-// call each. Block b of a rank forwards to block b of the next rank, the same packets of every
-// piece, and each thread keeps the same packets.
+// not fit into half an inbox. Pieces take turns among the inboxes' halves (behind a bus, eight
+// parts) and count as a call each. Block b of a rank forwards to block b of the next rank, the same
+// packets of every piece, and each thread keeps the same packets.
 //
 // A packet may be written again once the receiver's block has taken all of its packets of that
 // piece. A single thread of a block, the signal thread, then raises a flag at the rank before

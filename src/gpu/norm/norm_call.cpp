@@ -147,7 +147,8 @@ std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const G
     return text("it does not sum in the order {}", name_of(group.sum_order));
   if (norm_launch(norm, tuning, group).piece_rows == 0)
     return text(
-        "half an inbox of {} bytes is too small for a row of each rank (raise PLAIT_DEVICE_MEMORY)",
+        "the room of {} bytes for a call's packets is too small for a row of each rank (raise "
+        "PLAIT_DEVICE_MEMORY)",
         bytes_of_call(group, kSentinelPackets));
   return "";
 }
