@@ -28,9 +28,10 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-/// Runs `body` with the calls of each rank. why: reason for arenas in host memory.
+/// Runs `body` with the calls of each rank. why: reason for arenas in host memory. forced: strategy
+/// of PLAIT_ALGO.
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_lazy_arena = true,
-              const std::string& why = "") {
+              const std::string& why = "", const std::string& forced = "") {
   bench::Board* const board = bench::make_board(ranks);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -42,6 +43,7 @@ void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_la
           options.has_lazy_arena = has_lazy_arena;
           options.checks = load_topology("hgx-h200");
           options.rank.memory.plans = true;
+          options.forced.strategy = forced;
           GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, why), options, exchange);
           body(calls);
           board->barrier();
@@ -168,7 +170,14 @@ TEST_CASE("one rank normalises its own rows, and arenas may lie in host memory")
     expect(launched(calls, norm), "plait_norm_alone_bf16_0_2 2x256");
     norm.output = DataType::fp8e4m3;
     expect(launched(calls, norm), "plait_norm_alone_bf16_0_2 2x256");
+    expect(launched(calls, norm, by("one_shot")), "plait_norm_alone_bf16_0_2 2x256");
   });
+  on_ranks(
+      1,
+      [](GpuCalls& calls) {
+        expect(launched(calls, {.rows = 2, .hidden = 4096}), "plait_norm_alone_bf16_0_2 2x256");
+      },
+      true, "", "two_shot");
   on_ranks(
       2,
       [](GpuCalls& calls) {

@@ -78,7 +78,8 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
   std::string why_not = cuda::why_not_fused(norm, tuning, cuda_->full_group());
   if (why_not.empty() && !group_.reach.why_no_kernels.empty())
     why_not = group_.reach.why_no_kernels;
-  if (!why_not.empty() && has_named)
+  const bool is_demanded = cuda::is_fused_strategy(options.strategy) && group_.ranks > 1;
+  if (!why_not.empty() && is_demanded)  // PLAIT_ALGO is for all_reduce too, and demands no kernel
     throw Error(ErrorCode::unsupported,
                 text("all_reduce_rms_norm by {}: {}", tuning.strategy, why_not));
   const bool is_fp8 = norm.output == DataType::fp8e4m3 && group_.ranks > 1;
@@ -101,15 +102,15 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
   if (is_fp8)
     throw Error(ErrorCode::unsupported,
                 text("all_reduce_rms_norm with output of fp8e4m3 is one kernel, and {}", why_not));
-  const void* sums = buffers.input;
+  // Before the all_reduce, which replaces an input that is the output.
+  cuda::NormCall& behind = prepared(norm, tuning, key, tier_of(false));
+  RmsNormBuffers of_sums = buffers;
   if (group_.ranks > 1) {
     const bool has_engine = !options.strategy.empty() && options.strategy != kUnfused;
     enqueue(request, buffers.input, buffers.output, stream, has_engine ? options : CallOptions{});
-    sums = buffers.output;
+    of_sums.input = buffers.output;
   }
-  RmsNormBuffers behind = buffers;
-  behind.input = sums;
-  cuda_->run(prepared(norm, tuning, key, tier_of(false)), behind, stream);
+  cuda_->run(behind, of_sums, stream);
 }
 
 }  // namespace plait
