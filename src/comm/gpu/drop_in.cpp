@@ -43,6 +43,7 @@ GpuCallsOptions drop_in_options(const Env& env, const DropInTerms& terms) {
   // Applications compute during large calls, and have several communicators.
   rank.overlap_compute = terms.most_blocks == 0;
   rank.trim_s = env.trim_s;
+  rank.norms = false;         // NCCL has no such call
   rank.orders_calls = false;  // StreamOrder orders plait's calls with NCCL's
   if (env.has("PLAIT_DEVICE_MEMORY")) rank.memory.budget_bytes = env.device_memory;
   rank.memory.floats_only = !env.bitwise;

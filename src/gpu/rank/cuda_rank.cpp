@@ -72,6 +72,7 @@ void CudaRank::agree_on_group() {
   full_group_.most_whole_sm_blocks =
       whole_sm_blocks(full_group_.multiprocessors, options_.overlap_compute);
   full_group_.why_not = families_->lacks();
+  if (!options_.norms) full_group_.why_not.add(kNormKernels, "its kernels are not loaded");
   full_group_.through_host = options_.arenas_in_host != nullptr;
   full_group_.has_islands = full_group_.through_host && !options_.islands.empty();
   if (options_.messages && full_group_.runs(kMessageKernels)) {
@@ -97,7 +98,9 @@ void CudaRank::open(const Exchange& exchange) {
   (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches a check.
   marks_.resize(kStreams + kHostEvents);
   make_streams(upload_, 1);
-  families_ = std::make_unique<KernelFamilies>(*kernels_, kernel_families(), device_, options_.rank,
+  std::vector<const KernelFamily*> families = kernel_families();
+  if (!options_.norms) std::erase(families, &kNormKernels);
+  families_ = std::make_unique<KernelFamilies>(*kernels_, families, device_, options_.rank,
                                                options_.ranks, upload(), exchange);
   agree_on_group();
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);

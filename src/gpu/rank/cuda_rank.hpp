@@ -74,6 +74,7 @@ struct CudaRankOptions {
   bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
   SumOrder sum_order = SumOrder::rank_order;  ///< Rank order or a tree.
   bool messages = false;                      ///< Allocate slots for point-to-point messages.
+  bool norms = true;  ///< Load the kernels of all_reduce_rms_norm; the same on all ranks.
   /// By rank, of arenas in host memory: ranks with equal numbers map each other's memory for plans.
   std::vector<int> islands;
   /// Check every path between GPUs. false = paths are known to work, or unused.
