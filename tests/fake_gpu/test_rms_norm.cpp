@@ -93,7 +93,7 @@ TEST_CASE("few rows are one launch in the arena of small calls") {
     RmsNorm norm{.rows = 1, .hidden = 8192};
     expect(launched(calls, norm), "plait_sum_norm_one_shot_bf16_2_2 1x512");
     norm.rows = 64, norm.hidden = 4096, norm.type = norm.output = DataType::fp16;
-    expect(launched(calls, norm), "plait_sum_norm_one_shot_fp16_2_2 64x256");
+    expect(launched(calls, norm, by("one_shot")), "plait_sum_norm_one_shot_fp16_2_2 64x256");
     norm.output = DataType::fp8e4m3, norm.hidden = 16384, norm.rows = 8;
     expect(launched(calls, norm), "plait_sum_norm_one_shot_fp16_2_8 8x256");
     require(calls.rank().engine_path().rings.empty(), "the large arena was allocated");
@@ -118,7 +118,7 @@ TEST_CASE("more than two ranks divide larger messages by rows") {
 TEST_CASE("rows that do not fit into the small arena wait for the large arena") {
   on_ranks(2, [](GpuCalls& calls) {
     const std::string all = "plait_sum_norm_one_shot_bf16_2_2 132x512";
-    expect(launched(calls, {.rows = 512, .hidden = 8192}), all);
+    expect(launched(calls, {.rows = 512, .hidden = 8192}, by("one_shot")), all);
     require(calls.rank().engine_path().rings.size() == 2, "no large arena");
   });
 }
@@ -143,6 +143,8 @@ TEST_CASE("strategies: the kernel's two, an all_reduce and the norm, or an engin
     const std::string alone = "plait_norm_alone_bf16_0_2 4x64";
     const std::string both = launched(calls, norm, by("unfused"));
     require(both.find("plait_one_shot_bf16_sum_2") == 0 && both.find(alone) != both.npos, both);
+    const std::string between = launched(calls, {.rows = 16, .hidden = 4096});
+    require(between.find("norm_alone") != between.npos, between);
     const std::string tiled = launched(calls, norm, by("tiled"));
     require(tiled.find("tiled") != tiled.npos && tiled.find(alone) != tiled.npos, tiled);
     const std::string many = launched(calls, {.rows = 1 << 13, .hidden = 8192});

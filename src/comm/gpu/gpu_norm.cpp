@@ -85,7 +85,8 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
   const bool is_fp8 = norm.output == DataType::fp8e4m3 && group_.ranks > 1;
   if (!wanted.strategy.empty() && !has_named && why_not.empty())
     why_not = text("the strategy is {}", wanted.strategy);
-  const bool is_fused = why_not.empty() && (has_named || is_fp8 || cuda::is_faster_fused(norm));
+  const bool is_fused =
+      why_not.empty() && (has_named || is_fp8 || cuda::is_faster_fused(norm, group_.ranks));
   NormKey key{norm.rows,
               norm.hidden,
               static_cast<int>(norm.type),

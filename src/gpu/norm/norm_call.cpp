@@ -15,11 +15,12 @@
 namespace plait::cuda {
 namespace {
 
-/// Most bytes that a rank of more than two sends in a one_shot. Two ranks send as much in a
-/// two_shot, one step later.
-constexpr std::uint64_t kOneShotBytes = 768 << 10;
-/// Most bytes of a message that one kernel serves faster than an all_reduce and the norm.
-constexpr std::uint64_t kFusedBytes = 32 << 20;
+/// Most bytes that a rank sends in a one_shot. Two ranks send as much in a two_shot, one step later
+/// (E-0471); more ranks were not timed.
+constexpr std::uint64_t kOneShotBytes = 768 << 10, kOneShotBytesOfTwo = 3 << 20;
+/// One kernel is faster than an all_reduce and the norm, but for more bytes. Of two ranks also not
+/// for more than few rows of fewer bytes, since a block has one row (E-0471).
+constexpr std::uint64_t kFewRows = 4, kFusedFrom = 3 << 19, kFusedBytes = 32 << 20;
 
 std::string kernel_name(const char* kernel, DataType type, int ranks, int units) {
   return text("plait_{}_{}_{}_{}", kernel, name_of(type), is_common_number(ranks) ? ranks : 0,
@@ -115,8 +116,9 @@ NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Grou
   NormLaunch launch;
   const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
   const std::uint64_t sent = peers * input_bytes(norm);
-  launch.is_two_shot = tuning.strategy.empty() ? group.ranks > 2 && sent > kOneShotBytes
-                                               : tuning.strategy == "two_shot";
+  launch.is_two_shot = tuning.strategy.empty()
+                           ? sent > (group.ranks == 2 ? kOneShotBytesOfTwo : kOneShotBytes)
+                           : tuning.strategy == "two_shot";
   launch.units = units_of(norm, tuning, group.ranks);
   const std::uint64_t packets =
       std::min(bytes_of_call(group, kSentinelPackets) / kSentinelPacketBytes, kMostPackets);
@@ -153,7 +155,11 @@ std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const G
   return "";
 }
 
-bool is_faster_fused(const RmsNorm& norm) { return input_bytes(norm) <= kFusedBytes; }
+bool is_faster_fused(const RmsNorm& norm, int ranks) {
+  const std::uint64_t bytes = input_bytes(norm);
+  const bool is_between = ranks == 2 && norm.rows > kFewRows && bytes < kFusedFrom;
+  return bytes <= kFusedBytes && !is_between;
+}
 
 NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& rank, bool alone)
     : rank_(rank), norm_(norm) {

@@ -47,7 +47,7 @@ NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, cons
 /// Returns "" if one kernel sums and normalises; otherwise the reason.
 std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 /// True if one kernel is faster than an all_reduce and the norm behind it.
-bool is_faster_fused(const RmsNorm& norm);
+bool is_faster_fused(const RmsNorm& norm, int ranks);
 
 /// A call prepared on a rank; only addresses are missing. alone: the norm without the sum.
 class NormCall {
