@@ -198,13 +198,15 @@ TEST_CASE("a rank frees what it made for an attempt in which another rank had no
           if (me.cuda().wants_trim()) me.cuda().trim([] { return true; });
           return has_none();
         });
+        const std::uint64_t small = me.taken();
         me.board->barrier();
         if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
         require(!me.cuda().reserve_large_arena(CallMode::grouped), "granted before it was made");
         until([&] {
           return me.cuda().why_no_large_arena().find("physical_create") != std::string::npos;
         });
-        until(has_none);
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0's attempt may run
+        until([&] { return me.taken() == small && has_none(); });
         me.board->barrier();
         while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
         me.exchange_values(cuda::kTileMemory, 1);
