@@ -20,6 +20,7 @@
 #include "fake_cuda/fake_gpu.hpp"
 #include "gpu/arena/arena.hpp"
 #include "gpu/device/kernels.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/in_place.hpp"
 #include "gpu/ll/direct_ll.cuh"
 #include "gpu/ll/ll_chain.cuh"
@@ -164,7 +165,8 @@ class HostRank : public EngineRank {
     set_scalars(args, {});
     args.rank = rank_;
     args.ranks = request.ranks;
-    args.op = static_cast<std::int32_t>(request.op);
+    set_reduction(args, request, SumOrder::rank_order);
+    args.behind_bus = 0;
   }
 
  private:
