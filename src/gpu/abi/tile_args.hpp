@@ -55,7 +55,7 @@ struct TiledArgs : CallArgs {
   std::uint32_t readers;          ///< ranks that get the results of other owners
   std::uint32_t keepers;          ///< owners that keep the own result in the output
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
-  std::int32_t order;             ///< TargetOrder
+  std::int32_t target_order;      ///< TargetOrder; CallArgs::order is that of sums
   std::uint32_t turns;            ///< 1 = each block begins with another target
   std::uint32_t piece_bytes;      ///< most bytes of a bulk copy to peers
   std::uint32_t in_turn;          ///< 1 = each piece goes to the next target

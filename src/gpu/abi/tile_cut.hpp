@@ -55,7 +55,7 @@ PLAIT_ON_BOTH inline int target(const TiledArgs& args, unsigned block, int k) {
   const int n = args.ranks;
   if (args.turns != 0)
     k = 1 + static_cast<int>((static_cast<unsigned>(k) - 1 + block) % static_cast<unsigned>(n - 1));
-  if (args.order == kQuadratic && (n & (n - 1)) == 0) k = k * (k + 1) / 2;
+  if (args.target_order == kQuadratic && (n & (n - 1)) == 0) k = k * (k + 1) / 2;
   return (args.rank + k) % n;
 }
 

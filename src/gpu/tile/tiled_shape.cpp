@@ -145,7 +145,7 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
       wish.tile_units != 0 ? wish.tile_units : most_units_of(shape, most_blocks, of_block);
   shape.most_units = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
       most_units, 1, std::max<std::uint64_t>(1, shape.slot_bytes / kUnit)));
-  shape.order = wish.order;
+  shape.target_order = wish.order;
   shape.turns = wish.turns ? 1 : 0;
   shape.piece_bytes = wish.piece_bytes != 0 ? wish.piece_bytes : kBulkBytes;
   shape.in_turn = wish.piece_bytes != 0 ? 1 : 0;
