@@ -1,5 +1,5 @@
-// Orders of summation that callers demand, and the plans that keep them. The ops of a plan in rank
-// order are those of a tree too: each then sums its sources in pairs.
+// Orders of summation on demand, and plans in an order. A plan in rank order and its tree have the
+// same ops: in the tree an op sums its sources in pairs.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
-// The page that `plait launch` shares with the ranks that it starts. A rank notes there that it
-// reports the loss of a peer, so that the launcher can tell the lost rank from the rest. The
-// launcher notes there which ranks have ended, so that no rank waits for these to join.
+// The page that `plait launch` shares with its ranks. A rank notes a peer's loss on the page when
+// the program gets the error, and the launcher then tells the lost rank from the rest. The launcher
+// notes each rank that has ended, and no rank waits for such a rank to join.
 #pragma once
 #include <functional>
 #include <vector>

@@ -1,12 +1,12 @@
-// Meeting: the ranks of a communicator that another library is making find each other on this host
-// by the communicator's name, and exchange records through shared memory. Each rank enters its name
-// before it calls the library. The library returns only when all ranks are in the call, so a rank
-// that then looks sees every rank of this host.
+// Meeting: ranks of this host find each other by the name of a communicator of another library, and
+// exchange records through shared memory. A rank enters the name before the library's call. The
+// library's call returns once all ranks are in the call, so a later look finds all ranks of this
+// host.
 //
 // An entry is a symbolic link in the rendezvous folder: made at once, never half written, without a
-// lock. Its target names the rank's process and memory (a sealed memfd). The entry of a process
-// that has died is known by process number and start time, and removed by the next rank that
-// enters.
+// lock. The link's target names the rank's process and memory (a sealed memfd). Process number and
+// start time show that the process of an entry has died, and the next rank to enter removes the
+// entry.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-// Chooses between one_shot and two_shot, cuts rows into launches that fit into half an inbox, and
-// enqueues them.
+// Chooses between one_shot and two_shot, cuts rows into launches with room for their packets, and
+// enqueues the launches.
 #include "gpu/norm/norm_call.hpp"
 
 #include <algorithm>
@@ -18,8 +18,9 @@ namespace {
 /// Most bytes that a rank sends in a one_shot. Two ranks send as much in a two_shot, one step later
 /// (E-0471); more ranks were not timed.
 constexpr std::uint64_t kOneShotBytes = 768 << 10, kOneShotBytesOfTwo = 3 << 20;
-/// One kernel is faster than an all_reduce and the norm, but for more bytes. Of two ranks also not
-/// for more than few rows of fewer bytes, since a block has one row (E-0471).
+/// Limits of the fused kernel: messages above kFusedBytes take an all_reduce and the norm. Messages
+/// of two ranks between kFewRows rows and kFusedFrom bytes do too, since a block has one row
+/// (E-0471).
 constexpr std::uint64_t kFewRows = 4, kFusedFrom = 3 << 19, kFusedBytes = 32 << 20;
 
 std::string kernel_name(const char* kernel, DataType type, int ranks, int units) {
