@@ -133,7 +133,8 @@ def plan(
 ) -> tuple[run.RunPlan, list[str]]:
     """Returns (how to run the command, messages). Raises UnsupportedError if NCCL could get
     sums."""
-    demand = STRICT if order == "rank_order" else {**STRICT, "PLAIT_SUM_ORDER": order}
+    is_said = order != "rank_order" or "PLAIT_SUM_ORDER" in environ
+    demand = {**STRICT, "PLAIT_SUM_ORDER": order} if is_said else STRICT
     if environ.get("PLAIT_DISABLE") == "1":
         raise plait.UnsupportedError("--bitwise: PLAIT_DISABLE=1 turns plait off; unset it")
     program = program_of(command, environ)

@@ -113,6 +113,12 @@ def test_without_a_drop_in_strict_stays_as_the_program_wants(monkeypatch):
     assert "PLAIT_BITWISE_STRICT" not in none.env
 
 
+def test_rank_order_by_option_replaces_a_tree_of_the_environment(monkeypatch):
+    monkeypatch.setattr(gpu, "why_none", lambda: "no GPU")
+    found, _ = same_bits.plan(["python", "x.py"], environ={"PLAIT_SUM_ORDER": "tree"})
+    assert found.env["PLAIT_SUM_ORDER"] == "rank_order" and "rank order" in found.said
+
+
 @pytest.mark.parametrize(
     ("words", "own"),
     [

@@ -55,7 +55,7 @@ Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise
   const bool multinode = nodes.count() > 1;
   CallOptions options;
   if (multinode && on_gpus(topology, request))
-    options = options = multinode_options(nodes, request, bitwise, order);
+    options = multinode_options(nodes, request, bitwise, order);
   return Chooser(topology, {}, bitwise, {}, multinode, order).pick(request, options);
 }
 

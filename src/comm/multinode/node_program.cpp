@@ -335,6 +335,9 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
       throw Error(ErrorCode::unsupported,
                   "node_order on GPUs: wanted a sum or product of fp32 or fp64 by all_reduce over "
                   "two nodes of as many ranks, numbered in turn");
+    if (is_tree(order) && !has_one_order(request))
+      throw Error(ErrorCode::unsupported,
+                  text("node_order sums in rank order, wanted the order {}", name_of(order)));
     RankOrder(nodes, request, program).write();
   } else if (options.strategy == "library" || (even.count == 0 && !in_tree)) {
     add_library(nodes, request, 0, program);

@@ -82,8 +82,9 @@ void CudaRank::agree_on_group() {
   }
   full_group_.sizes = options_.sizes;
   // A second tier needs kernels with LL packets, since calls that continue in the small arena use
-  // LL packets.
-  const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
+  // LL packets. These kernels sum in no tree of more than two ranks.
+  const bool needs_tiles = is_tree(options_.sum_order) && options_.ranks > 2;
+  const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 && !needs_tiles &&
                          full_group_.runs(kShotKernels) && full_group_.runs(kDirectLlKernels);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
