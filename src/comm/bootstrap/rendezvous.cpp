@@ -347,7 +347,9 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
     try {
       speaker = next_speaker(listener.get(), silent, until);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::peer_lost) throw;
+      // The launcher's page has said so once. The caller's own check says so again and ends the
+      // wait.
+      if (error.code() != ErrorCode::peer_lost || joining.failure) throw;
       joining.failure = std::make_unique<Error>(error);
       continue;
     }
