@@ -18,9 +18,9 @@ class Expressions {
     bool is_flat = true;      // a leaf, or a sum of leaves
     bool by_library = false;  // summed in the library's own order
     int in_order = 0;         // number of ranks summed in turn from rank 0 on; 0 = other order
-    int tree_ranks = 0;  // ranks of the tree ((r0+r1)+(r2+r3))+... that this sum is; 0 = none, if
-                         // each sum of several takes them in pairs
-    int tree_first = 0;  // its first rank, a multiple of tree_ranks
+    int tree_ranks = 0;  // of a sum in a tree ((r0+r1)+(r2+r3))+..., where a sum of several takes
+                         // pairs: number of ranks; 0 = no tree
+    int tree_first = 0;  // first rank of the tree, a multiple of tree_ranks
     std::uint64_t ranks = 0;    // ranks with inputs in the sum, as bits
     std::uint64_t doubled = 0;  // ranks with inputs in the sum more than once
     std::vector<int> children;

@@ -1,5 +1,5 @@
-// Each rank connects to all others and sends its file before it accepts theirs: a connection waits
-// in the listener's queue, and a frame in the socket, so no rank waits for another's turn.
+// Each rank connects to all others and sends a file before the rank accepts files: a connection
+// waits in the listener's queue, and a frame in the socket, so no rank waits for a peer's turn.
 #include "comm/shm/socket_files.hpp"
 
 #include <fcntl.h>

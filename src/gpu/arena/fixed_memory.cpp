@@ -26,7 +26,7 @@ bool has(Device device, int attribute) {
 }  // namespace
 
 std::string FixedMemory::why_none(Device device) {
-  // As NCCL, which has no memory at fixed addresses then.
+  // NCCL has no memory at fixed addresses under this setting, and plait follows NCCL.
   if (foreign_env("NCCL_CUMEM_ENABLE") == "0") return "NCCL_CUMEM_ENABLE is 0";
   if (!has(device, kAttributeMapsMemory)) return "the GPU maps no physical memory";
   if (!has(device, kAttributeSharesFiles)) return "the driver shows memory by no file";
