@@ -7,10 +7,13 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -80,6 +83,7 @@ class ThreadBarrier {
   std::atomic<bool> found_{false};
 };
 inline thread_local ThreadBarrier* block_barrier = nullptr;
+inline thread_local ThreadBarrier* warp_barrier = nullptr;  ///< of the thread's 32 lanes
 inline thread_local std::vector<std::unique_ptr<ThreadBarrier>>* team_barriers =
     nullptr;  // by number
 
@@ -90,16 +94,45 @@ class BlockShared {
   Type& at(Place) {
     static char place;  // a separate place per lambda
     const std::lock_guard<std::mutex> hold(guard_);
-    std::shared_ptr<void>& found = places_[&place];
-    if (found == nullptr) found = std::make_shared<Type>();
-    return *static_cast<Type*>(found.get());
+    Variable& found = places_[&place];
+    if (found.at == nullptr) found = {std::make_shared<Type>(), sizeof(Type)};
+    return *static_cast<Type*>(found.at.get());
+  }
+  /// Returns the address in `other` that lies where `at` lies here. Aborts if the other block has
+  /// not begun, since a GPU would end the process.
+  void* same_place(void* at, BlockShared& other) {
+    if (&other == this) return at;
+    const std::scoped_lock hold(guard_, other.guard_);
+    for (const auto& [place, mine] : places_) {
+      const auto offset = static_cast<std::size_t>(static_cast<const char*>(at) -
+                                                   static_cast<const char*>(mine.at.get()));
+      if (offset >= mine.bytes) continue;
+      const auto found = other.places_.find(place);
+      if (found == other.places_.end()) break;
+      return static_cast<char*>(found->second.at.get()) + offset;
+    }
+    std::fprintf(stderr, "wanted shared memory of a running block, found none at %p\n", at);
+    std::abort();
   }
 
  private:
+  struct Variable {
+    std::shared_ptr<void> at;
+    std::size_t bytes = 0;
+  };
   std::mutex guard_;
-  std::map<const void*, std::shared_ptr<void>> places_;
+  std::map<const void*, Variable> places_;
 };
 inline thread_local BlockShared* block_shared = nullptr;
+
+/// A cluster of blocks: their shared memory, and the barrier of all their threads.
+struct EmulatedCluster {
+  explicit EmulatedCluster(unsigned threads) : barrier(threads) {}
+  std::barrier<> barrier;
+  std::vector<BlockShared*> shared;  ///< by block
+};
+inline thread_local EmulatedCluster* cluster = nullptr;
+inline thread_local std::optional<std::barrier<>::arrival_token> cluster_arrival;
 
 /// Stores of all ones by a rank to memory behind a bus: each lands as late as the memory model
 /// allows, at the rank's next fence of the system. Other stores land at once.
@@ -128,6 +161,7 @@ struct Grid {
   std::vector<unsigned> teams;  ///< threads of each named barrier
   std::atomic<bool>* stream_failed = nullptr;
   unsigned resident = ~0u;  ///< blocks at a time: the next start when these have ended
+  unsigned cluster = 1;     ///< blocks of a cluster
 };
 
 /// Runs body() in each thread.
@@ -137,26 +171,36 @@ void launch(const Grid& grid, const Body& body) {
     explicit EmulatedBlock(const Grid& grid) : barrier(grid.threads) {
       for (const unsigned threads : grid.teams)
         teams.push_back(std::make_unique<ThreadBarrier>(threads));
+      for (unsigned lane = 0; lane < grid.threads; lane += 32)
+        warps.push_back(std::make_unique<ThreadBarrier>(std::min(32u, grid.threads - lane)));
     }
     ThreadBarrier barrier;
-    std::vector<std::unique_ptr<ThreadBarrier>> teams;
+    std::vector<std::unique_ptr<ThreadBarrier>> teams, warps;
     BlockShared shared;
   };
   for (unsigned first = 0; first < grid.blocks;) {
     const unsigned end = first + std::min(grid.resident, grid.blocks - first);
     std::vector<std::unique_ptr<EmulatedBlock>> blocks;
-    std::vector<std::thread> threads;
-    for (; first < end; ++first) {
+    std::vector<std::unique_ptr<EmulatedCluster>> clusters;
+    for (unsigned block = first; block < end; ++block) {
       blocks.push_back(std::make_unique<EmulatedBlock>(grid));
+      if ((block - first) % grid.cluster == 0)
+        clusters.push_back(std::make_unique<EmulatedCluster>(grid.threads * grid.cluster));
+      clusters.back()->shared.push_back(&blocks.back()->shared);
+    }
+    std::vector<std::thread> threads;
+    for (std::size_t at = 0; first < end; ++first, ++at)
       for (unsigned thread = 0; thread < grid.threads; ++thread)
-        threads.emplace_back([&grid, &body, &one = *blocks.back(), block = first, thread] {
+        threads.emplace_back([&grid, &body, &one = *blocks[at],
+                              &its_cluster = *clusters[at / grid.cluster], block = first, thread] {
           threadIdx.x = thread, blockDim.x = grid.threads;
           blockIdx.x = block, gridDim.x = grid.blocks;
           block_barrier = &one.barrier, team_barriers = &one.teams, block_shared = &one.shared;
+          warp_barrier = one.warps[thread / 32].get();
+          cluster = &its_cluster;
           stream_failed = grid.stream_failed;
           body();
         });
-    }
     for (std::thread& thread : threads) thread.join();
   }
 }

@@ -13,9 +13,9 @@ inline unsigned pair_of_e4m3(float first, float second) {
 inline float from_lane(float value, unsigned mask) {
   auto& values = plait_test::block_shared->at<std::array<float, 1024>>([] {});
   values[threadIdx.x] = value;
-  __syncthreads();
+  plait_test::warp_barrier->arrive_and_wait();
   const float found = values[threadIdx.x ^ mask];
-  __syncthreads();
+  plait_test::warp_barrier->arrive_and_wait();
   return found;
 }
 

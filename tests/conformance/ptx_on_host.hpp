@@ -38,6 +38,22 @@ inline void sync_threads(unsigned id, unsigned) {
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
   return (*plait_test::team_barriers)[id]->any(mine);
 }
+inline unsigned cluster_blocks() {
+  return static_cast<unsigned>(plait_test::cluster->shared.size());
+}
+inline unsigned block_of_cluster() { return blockIdx.x % cluster_blocks(); }
+inline void cluster_arrive() {
+  plait_test::cluster_arrival.emplace(plait_test::cluster->barrier.arrive());
+}
+inline void cluster_wait() {
+  plait_test::cluster->barrier.wait(std::move(*plait_test::cluster_arrival));
+  plait_test::cluster_arrival.reset();
+}
+inline void store_in_block(float* shared, unsigned block, float value) {
+  std::atomic_ref(*static_cast<float*>(plait_test::block_shared->same_place(
+                      shared, *plait_test::cluster->shared[block])))
+      .store(value, std::memory_order_relaxed);
+}
 /// A polling thread yields, since threads outnumber cores.
 inline void let_others_run() {
   thread_local unsigned looks = 0;

@@ -31,6 +31,7 @@ struct FakeLaunch {
   std::string kernel;
   unsigned blocks, threads, shared_bytes;
   bool is_programmatic;
+  unsigned cluster;  ///< blocks of a cluster
 };
 
 /// Allocated GPU memory.

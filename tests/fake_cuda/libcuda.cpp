@@ -181,8 +181,15 @@ void emulate_kernels(Api& api) {
   api.launch = [](const LaunchConfig* config, Function function, void** args, void**) {
     if (blocks_of(static_cast<int>(config->block_x), config->shared_bytes) == 0)
       return kOutOfResources;
-    fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
-                                    config->shared_bytes, config->attribute_count != 0});
+    FakeLaunch launch{
+        kernel_of(function), config->grid_x, config->block_x, config->shared_bytes, false, 1};
+    for (unsigned i = 0; i < config->attribute_count; ++i) {
+      const LaunchAttribute& attribute = config->attributes[i];
+      if (attribute.id == kProgrammaticSerialization) launch.is_programmatic = true;
+      if (attribute.id == kClusterDimension) launch.cluster = attribute.value.cluster[0];
+    }
+    if (launch.blocks % launch.cluster != 0) return kInvalidValue;
+    fake_cuda().launches.push_back(launch);
     fake_cuda().notes.add({kernel_of(function), config->stream});
     if (fake_cuda().on_launch)
       fake_cuda().on_launch(kernel_of(function), config->grid_x, config->block_x, args[0]);

@@ -92,12 +92,14 @@ struct LaunchAttribute {
   int pad;
   union {
     int programmatic_serialization;
+    unsigned cluster[3];  ///< blocks of a cluster: x, y, z
     char bytes[64];
   } value;
 };
 inline constexpr int kFixedSharedBytes = 1;  ///< attribute of a function, like the next two
 inline constexpr int kMadeForPtx = 5;        ///< the architecture compiled for: 90 = 9.0
 inline constexpr int kMostDynamicSharedBytes = 8;
+inline constexpr int kClusterDimension = 4;  ///< id of a launch attribute, like the next
 inline constexpr int kProgrammaticSerialization = 6;
 
 /// CUlaunchConfig.

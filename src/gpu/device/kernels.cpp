@@ -125,9 +125,19 @@ unsigned Kernels::blocks_a_multiprocessor(Function function, const KernelLaunchC
 void Kernels::launch(Function function, const KernelLaunchConfig& config, Stream stream,
                      std::vector<void*> arguments) {
   allow_shared(function, config.shared_bytes);
-  LaunchAttribute attribute{};
-  attribute.id = kProgrammaticSerialization;
-  attribute.value.programmatic_serialization = 1;
+  LaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (config.programmatic && programmatic_) {
+    LaunchAttribute& attribute = attributes[count++];
+    attribute.id = kProgrammaticSerialization;
+    attribute.value.programmatic_serialization = 1;
+  }
+  if (config.cluster > 1) {
+    LaunchAttribute& attribute = attributes[count++];
+    attribute.id = kClusterDimension;
+    attribute.value.cluster[0] = config.cluster;
+    attribute.value.cluster[1] = attribute.value.cluster[2] = 1;
+  }
   const LaunchConfig driver_config{config.blocks,
                                    1,
                                    1,
@@ -136,8 +146,8 @@ void Kernels::launch(Function function, const KernelLaunchConfig& config, Stream
                                    1,
                                    config.shared_bytes,
                                    stream,
-                                   &attribute,
-                                   config.programmatic && programmatic_ ? 1u : 0u};
+                                   attributes,
+                                   count};
   PLAIT_CUDA_CALL(launch, &driver_config, function, arguments.data(), nullptr);
 }
 

@@ -15,6 +15,7 @@ struct KernelLaunchConfig {
   unsigned threads = 32;
   bool programmatic = false;
   unsigned shared_bytes = 0;  ///< Added to the kernel's static shared memory.
+  unsigned cluster = 1;       ///< Blocks of a thread-block cluster; 9.0 and later.
 };
 
 class Kernels {

@@ -68,10 +68,44 @@ __device__ inline unsigned pair_of_e4m3(float first, float second) {
 #endif
 }
 
-/// The value of the lane whose number differs in `mask`. All threads of the block call it.
+/// The value of the lane whose number differs in `mask`. All threads of the warp call it.
 __device__ inline float from_lane(float value, unsigned mask) {
   return __shfl_xor_sync(~0u, value, static_cast<int>(mask));
 }
+
+#if PLAIT_SM_90
+/// Thread-block clusters: number of this block in its cluster, and the cluster's blocks (1 of a
+/// launch without clusters).
+__device__ inline unsigned block_of_cluster() {
+  unsigned block;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
+  return block;
+}
+__device__ inline unsigned cluster_blocks() {
+  unsigned blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+/// Barrier of all threads of a cluster, in two halves. Stores to shared memory of the cluster's
+/// blocks before cluster_arrive() are visible behind cluster_wait().
+__device__ inline void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+__device__ inline void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+/// Stores to the place of `shared`, this block's shared memory, in block `block` of the cluster.
+__device__ inline void store_in_block(float* shared, unsigned block, float value) {
+  asm volatile(
+      "{\n\t"
+      ".reg .b32 at;\n\t"
+      "mapa.shared::cluster.u32 at, %0, %1;\n\t"
+      "st.shared::cluster.f32 [at], %2;\n\t"
+      "}" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+      "r"(block), "f"(value)
+      : "memory");
+}
+#endif
 
 /// Programmatic dependent launch: wait for the previous kernel (no effect on ordinary launches),
 /// and let the next kernel be placed meanwhile.
