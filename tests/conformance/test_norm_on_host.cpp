@@ -55,9 +55,10 @@ struct NormMemory {
 
 struct NormRun {
   RmsNorm norm;
-  bool is_two_shot = false, in_place = false;
+  NormKernel kernel = NormKernel::one_shot;
+  bool in_place = false;
   int units = 2, ahead = 0;
-  unsigned blocks = 1;
+  unsigned blocks = 1, cluster = 1;  // blocks: teams of a grid
   float scale = 0.5f;
   int late = -1;  // rank that comes to this call after the deadline
   std::vector<NormMemory> memory;
@@ -73,32 +74,39 @@ struct NormRun {
            std::memcmp(output(rank), bytes_in(mine.output_wanted), output_bytes(norm)) == 0;
   }
   std::string print() const {
-    return text("{} rows of {} {} to {}, {}, {} units, {} blocks, ahead {}{}, late rank {}",
-                norm.rows, norm.hidden, name_of(norm.type), name_of(norm.output),
-                is_two_shot ? "two_shot" : "one_shot", units, blocks, ahead,
-                in_place ? ", in place" : "", late);
+    static constexpr const char* kNames[] = {"one_shot", "cluster", "streamed", "two_shot"};
+    return text(
+        "{} rows of {} {} to {}, {}, {} units, {} teams of {} blocks, ahead {}{}, late rank {}",
+        norm.rows, norm.hidden, name_of(norm.type), name_of(norm.output),
+        kNames[static_cast<int>(kernel)], units, blocks, cluster, ahead,
+        in_place ? ", in place" : "", late);
   }
 };
 
 template <DataType kType, int kRanks, int kUnits>
-void run_kernel(bool is_two_shot, const NormArgs& args) {
-  if (is_two_shot)
-    sum_norm_two_shot<kType, kRanks, kUnits>(args);
-  else
-    sum_norm_one_shot<kType, kRanks, kUnits>(args);
+void run_kernel(NormKernel kernel, const NormArgs& args) {
+  if constexpr (kUnits != 1) {
+    if (kernel == NormKernel::two_shot) return sum_norm_two_shot<kType, kRanks, kUnits>(args);
+    if (kernel == NormKernel::one_shot) return sum_norm_one_shot<kType, kRanks, kUnits>(args);
+    if (kernel == NormKernel::streamed) return sum_norm_streamed<kType, kRanks, kUnits>(args);
+  }
+  if constexpr (kUnits != 4) sum_norm_cluster<kType, kRanks, kUnits>(args);
 }
 template <DataType kType, int kUnits>
-void run_ranks(bool is_two_shot, const NormArgs& args) {
-  if (args.ranks == 2) return run_kernel<kType, 2, kUnits>(is_two_shot, args);
-  if (args.ranks == 4) return run_kernel<kType, 4, kUnits>(is_two_shot, args);
-  run_kernel<kType, 0, kUnits>(is_two_shot, args);
+void run_ranks(NormKernel kernel, const NormArgs& args) {
+  if (args.ranks == 2) return run_kernel<kType, 2, kUnits>(kernel, args);
+  if (args.ranks == 4) return run_kernel<kType, 4, kUnits>(kernel, args);
+  run_kernel<kType, 0, kUnits>(kernel, args);
+}
+template <DataType kType>
+void run_units(const NormRun& run, const NormArgs& args) {
+  if (run.units == 1) return run_ranks<kType, 1>(run.kernel, args);
+  if (run.units == 2) return run_ranks<kType, 2>(run.kernel, args);
+  run_ranks<kType, 4>(run.kernel, args);
 }
 void run_any(const NormRun& run, const NormArgs& args) {
-  const bool is_bf16 = run.norm.type == DataType::bf16;
-  if (run.units == 2 && is_bf16) return run_ranks<DataType::bf16, 2>(run.is_two_shot, args);
-  if (run.units == 2) return run_ranks<DataType::fp16, 2>(run.is_two_shot, args);
-  if (is_bf16) return run_ranks<DataType::bf16, 4>(run.is_two_shot, args);
-  run_ranks<DataType::fp16, 4>(run.is_two_shot, args);
+  if (run.norm.type == DataType::bf16) return run_units<DataType::bf16>(run, args);
+  run_units<DataType::fp16>(run, args);
 }
 
 void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s, bool behind_bus) {
@@ -129,9 +137,12 @@ void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s, boo
   args.is_fp8 = run.norm.output == DataType::fp8e4m3 ? 1 : 0;
   args.inverse_length = 1.0f / static_cast<float>(run.norm.hidden);
   args.epsilon = run.norm.epsilon;
-  const unsigned held = static_cast<unsigned>(run.units);
-  const unsigned threads = ((args.row_units + held - 1) / held + 31) / 32 * 32;
-  launch({run.blocks, threads, {}, &mine.stream_failed}, [&] {
+  const unsigned held = static_cast<unsigned>(run.units) * run.cluster;
+  const unsigned workers = ((args.row_units + held - 1) / held + 31) / 32 * 32;
+  Grid grid{run.blocks * run.cluster, workers, {1, workers}, &mine.stream_failed};
+  grid.cluster = run.cluster;
+  if (run.kernel == NormKernel::streamed) grid.threads += kNormSenders;
+  launch(grid, [&] {
     late_clears = behind_bus ? &mine.late_clears : nullptr;
     run_any(run, args);
   });
@@ -196,15 +207,23 @@ void fill(NormRun& run, int ranks, std::mt19937& random) {
 
 NormRun random_run(int ranks, std::mt19937& random) {
   NormRun run;
+  run.kernel = static_cast<NormKernel>(random() % 4);
+  if (run.kernel == NormKernel::streamed && ranks != 2) run.kernel = NormKernel::cluster;
   run.units = random() % 3 == 0 ? 4 : 2;
+  if (run.kernel == NormKernel::cluster) {
+    run.units = 1 + static_cast<int>(random() % 2);
+    run.cluster = random() % 4 == 0 ? 4 : 1 + random() % 2;
+  }
   run.norm.hidden = 8 * (1 + random() % (ranks == 2 ? 100 : 60));
   run.norm.rows = 1 + random() % 7;
   run.norm.type = random() % 2 == 0 ? DataType::bf16 : DataType::fp16;
   run.norm.output = random() % 3 == 0 ? DataType::fp8e4m3 : run.norm.type;
   run.norm.epsilon = 1e-5f;
-  run.is_two_shot = random() % 2 == 0;
-  run.in_place = run.norm.output == run.norm.type && random() % 2 == 0;
-  run.blocks = 1 + static_cast<unsigned>(random() % std::min<std::uint64_t>(run.norm.rows, 3));
+  run.in_place = run.norm.output == run.norm.type && run.kernel != NormKernel::streamed &&
+                 random() % 2 == 0;
+  const bool has_large_teams = run.kernel == NormKernel::streamed || run.cluster > 1;
+  run.blocks = 1 + static_cast<unsigned>(
+                       random() % std::min<std::uint64_t>(run.norm.rows, has_large_teams ? 2 : 3));
   run.ahead = static_cast<int>(random() % 3);
   fill(run, ranks, random);
   return run;
@@ -241,14 +260,31 @@ TEST_CASE("kernels of all_reduce_rms_norm give the bits of the calls one behind 
     }
 }
 
+TEST_CASE("all blocks of a cluster learn that a thread was broken off") {
+  std::atomic<int> told{0}, wrong{0};
+  Grid grid{8, 32, {}, nullptr};
+  grid.cluster = 4;
+  launch(grid, [&] {
+    PLAIT_SHARED(GroupSums, sums);
+    ClusterTeam<1> team(sums);
+    team.prepare();
+    const bool first = team.meet(0, false);
+    told += team.meet(1, blockIdx.x == 6 && threadIdx.x == 5) ? 1 : 0;
+    if (first) ++wrong;
+  });
+  CHECK(told == 4 * 32);  // the second cluster
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("packets of rows behind a bus are not written again before their clears have landed") {
   for (const int ranks : {2, 3, 4})
-    for (const bool is_two_shot : {false, true}) {
+    for (const NormKernel kernel : {NormKernel::one_shot, NormKernel::two_shot}) {
       std::mt19937 random(static_cast<unsigned>(ranks));
       std::vector<NormRun> runs;
       for (int call = 0; call < 20; ++call) {
         runs.push_back(random_run(ranks, random));
-        runs.back().is_two_shot = is_two_shot;
+        NormRun& run = runs.back();
+        run.kernel = kernel, run.cluster = 1, run.units = 2;
       }
       NormGpus gpus = gpus_of(ranks);
       run_all(runs, gpus, 5, true);

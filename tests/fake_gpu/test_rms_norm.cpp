@@ -166,6 +166,47 @@ TEST_CASE("strategies: the kernel's two, an all_reduce and the norm, or an engin
   });
 }
 
+TEST_CASE("clusters of blocks, and threads that send") {
+  on_ranks(2, [](GpuCalls& calls) {
+    const auto last = [] { return fake_cuda().launches.back(); };
+    RmsNorm norm{.rows = 16, .hidden = 4096};
+    expect(launched(calls, norm, by("one_shot", {{"cluster", 4}})),
+           "plait_sum_norm_cluster_bf16_2_1 64x128");
+    require(last().cluster == 4 && last().is_programmatic, "a programmatic launch of clusters");
+    expect(launched(calls, norm, by("one_shot", {{"cluster", 8}, {"units", 2}})),
+           "plait_sum_norm_cluster_bf16_2_2 128x32");
+    expect(launched(calls, norm, by("one_shot", {{"units", 1}})),
+           "plait_sum_norm_cluster_bf16_2_1 16x512");
+    require(last().cluster == 1, "a block a row");
+    norm.rows = 200, norm.hidden = 16384;
+    expect(launched(calls, norm, by("one_shot", {{"cluster", 4}})),
+           "plait_sum_norm_cluster_bf16_2_1 132x512");
+    norm.hidden = 4096;
+    const std::string streamed = "plait_sum_norm_streamed_bf16_2_2 132x384";
+    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})), streamed);
+    norm.hidden = 8192;
+    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})),
+           "plait_sum_norm_streamed_bf16_2_4 132x384");
+    RmsNormBuffers in_place = buffers();
+    in_place.output = place(1);
+    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}}), in_place),
+           "plait_sum_norm_one_shot_bf16_2_2 132x512");
+    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})),
+           "plait_sum_norm_streamed_bf16_2_4 132x384");
+    norm.hidden = 16384;
+    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})),
+           "plait_sum_norm_one_shot_bf16_2_8 132x256");
+    const std::string found = refusal([&] { launched(calls, norm, by("", {{"cluster", 3}})); });
+    require(found.find("found cluster=3") != found.npos, found);
+  });
+  on_ranks(4, [](GpuCalls& calls) {
+    expect(launched(calls, {.rows = 4, .hidden = 8192}, by("one_shot", {{"cluster", 4}})),
+           "plait_sum_norm_cluster_bf16_4_1 16x256");
+    expect(launched(calls, {.rows = 4, .hidden = 8192}, by("one_shot", {{"streamed", 1}})),
+           "plait_sum_norm_one_shot_bf16_4_4 4x256");
+  });
+}
+
 TEST_CASE("one rank normalises its own rows, and arenas may lie in host memory") {
   on_ranks(1, [](GpuCalls& calls) {
     RmsNorm norm{.rows = 2, .hidden = 4096};

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
+#include <utility>
 
 #include "base/text.hpp"
 #include "gpu/engine/kernel_types.hpp"
@@ -28,19 +30,41 @@ std::string kernel_name(const char* kernel, DataType type, int ranks, int units)
               units);
 }
 
-const char* sum_kernel(bool is_two_shot) {
-  return is_two_shot ? "sum_norm_two_shot" : "sum_norm_one_shot";
+const char* sum_kernel(NormKernel kernel) {
+  switch (kernel) {
+    case NormKernel::one_shot: return "sum_norm_one_shot";
+    case NormKernel::cluster: return "sum_norm_cluster";
+    case NormKernel::streamed: return "sum_norm_streamed";
+    case NormKernel::two_shot: break;
+  }
+  return "sum_norm_two_shot";
 }
+
+constexpr DataType kNormTypes[] = {DataType::bf16, DataType::fp16};
+/// Most units of a row that a thread holds, by kernel.
+constexpr int kMostClusterUnits = 2, kMostStreamedUnits = 4;
 
 KernelUses norm_uses(int ranks) {
   KernelUses uses;
-  for (const DataType type : {DataType::bf16, DataType::fp16})
+  for (const DataType type : kNormTypes)
     for (int units = 2; units <= kMostNormUnits; units *= 2) {
       const KernelUse use{static_cast<unsigned>(norm_threads(units)), 0};
       uses[kernel_name("norm_alone", type, 0, units)] = use;
-      for (const bool is_two_shot : {false, true})
-        uses[kernel_name(sum_kernel(is_two_shot), type, ranks, units)] = use;
+      for (const NormKernel kernel : {NormKernel::one_shot, NormKernel::two_shot})
+        uses[kernel_name(sum_kernel(kernel), type, ranks, units)] = use;
+      if (ranks == 2 && units <= kMostStreamedUnits)
+        uses[kernel_name(sum_kernel(NormKernel::streamed), type, ranks, units)] = {
+            kMostStreamedThreads, 0};
     }
+  return uses;
+}
+
+KernelUses cluster_uses(int ranks) {
+  KernelUses uses;
+  for (const DataType type : kNormTypes)
+    for (int units = 1; units <= kMostClusterUnits; units *= 2)
+      uses[kernel_name(sum_kernel(NormKernel::cluster), type, ranks, units)] = {
+          static_cast<unsigned>(norm_threads(units)), 0};
   return uses;
 }
 
@@ -48,9 +72,9 @@ unsigned row_units(const RmsNorm& norm) {
   return static_cast<unsigned>(norm.hidden * bytes_of(norm.type) / 16);
 }
 
-/// Threads of a block that holds a row, in whole warps.
-unsigned threads_of(const RmsNorm& norm, int units) {
-  const auto held = static_cast<unsigned>(units);
+/// Threads of a block that holds a row, or its part of a row, in whole warps.
+unsigned threads_of(const RmsNorm& norm, int units, unsigned cluster = 1) {
+  const unsigned held = static_cast<unsigned>(units) * cluster;
   return ((row_units(norm) + held - 1) / held + 31) / 32 * 32;
 }
 
@@ -61,10 +85,47 @@ bool holds_row(const RmsNorm& norm, int units) {
 /// Fewest units a thread whose block holds a row. Sums over more than two ranks hold more packets:
 /// blocks of fewer threads have registers for these.
 int units_of(const RmsNorm& norm, const NormTuning& tuning, int ranks) {
-  if (tuning.units != 0 && holds_row(norm, tuning.units)) return tuning.units;
+  if (tuning.units > 1 && holds_row(norm, tuning.units)) return tuning.units;
   int units = ranks == 2 ? 2 : 4;
   while (!holds_row(norm, units)) units *= 2;
   return units;
+}
+
+/// Units of a row that a thread of sum_norm_cluster holds: one if a block's threads allow.
+int units_of_cluster(const RmsNorm& norm, const NormTuning& tuning, unsigned cluster) {
+  const auto fits = [&](int units) {
+    return threads_of(norm, units, cluster) <= static_cast<unsigned>(norm_threads(units));
+  };
+  if (tuning.units != 0 && tuning.units <= kMostClusterUnits && fits(tuning.units))
+    return tuning.units;
+  return fits(1) ? 1 : kMostClusterUnits;
+}
+
+/// Units of a row that a thread of sum_norm_streamed holds; 0 = the row is too long.
+int units_of_streamed(const RmsNorm& norm, const NormTuning& tuning) {
+  const auto fits = [&](int units) {
+    return threads_of(norm, units) + kNormSenders <= kMostStreamedThreads;
+  };
+  if ((tuning.units == 2 || tuning.units == kMostStreamedUnits) && fits(tuning.units))
+    return tuning.units;
+  return fits(2) ? 2 : fits(kMostStreamedUnits) ? kMostStreamedUnits : 0;
+}
+
+/// Blocks and threads of a launch of `rows` rows by clusters. As many blocks as fit share half an
+/// SM.
+void set_cluster_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tuning,
+                        const Group& group, unsigned cluster, std::uint64_t rows) {
+  launch.config.programmatic = true;
+  launch.config.cluster = cluster;
+  launch.config.threads = threads_of(norm, launch.units, cluster);
+  const unsigned an_sm =
+      group.most_blocks == 0
+          ? static_cast<unsigned>(norm_threads(launch.units)) / launch.config.threads
+          : 1;
+  unsigned most = group.blocks() * an_sm;
+  if (tuning.blocks != 0) most = std::min(most, static_cast<unsigned>(tuning.blocks));
+  launch.config.blocks = cluster * static_cast<unsigned>(std::min<std::uint64_t>(
+                                       rows, std::max(1u, most / cluster)));
 }
 
 /// Fills in blocks and threads for `rows` rows of a launch. Two blocks share half an SM if they
@@ -74,7 +135,7 @@ void set_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tunin
   launch.config.threads = threads_of(norm, launch.units);
   launch.config.programmatic = true;
   const bool two_an_sm =
-      group.most_blocks == 0 &&
+      group.most_blocks == 0 && launch.kernel != NormKernel::streamed &&
       2 * launch.config.threads <= static_cast<unsigned>(norm_threads(launch.units));
   unsigned most = group.blocks() * (two_an_sm ? 2 : 1);
   if (tuning.blocks != 0) most = std::min(most, static_cast<unsigned>(tuning.blocks));
@@ -84,9 +145,12 @@ void set_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tunin
 }  // namespace
 
 const KernelFamily kNormKernels{"all_reduce_rms_norm", norm_uses};
+const KernelFamily kNormClusterKernels{"clusters of all_reduce_rms_norm", cluster_uses, 90, 1000,
+                                       "kernels of thread-block clusters want 9.0 or later"};
 
 const Resources& norm_resources() {
-  static const Resources resources{{}, {}, nullptr, {&kNormKernels}, {}};
+  static const Resources resources{
+      {}, {}, nullptr, {&kNormKernels, &kNormClusterKernels}, {}};
   return resources;
 }
 
@@ -98,36 +162,70 @@ NormTuning norm_tuning_from(const std::string& strategy,
                             const std::map<std::string, std::int64_t>& params) {
   NormTuning tuning;
   tuning.strategy = strategy;
+  const auto is_power_to_8 = [](std::int64_t value) {
+    return value == 1 || value == 2 || value == 4 || value == 8;
+  };
   for (const auto& [name, value] : params) {
-    const bool is_units = name == "units" && (value == 2 || value == 4 || value == 8);
-    if (!is_units && !(name == "blocks" && value >= 1 && value <= 1024) &&
-        !(name == "ahead" && value >= 0 && value <= 1024))
+    int* place = nullptr;
+    if (name == "units" && is_power_to_8(value)) place = &tuning.units;
+    if (name == "cluster" && is_power_to_8(value)) place = &tuning.cluster;
+    if (name == "blocks" && value >= 1 && value <= 1024) place = &tuning.blocks;
+    if (name == "ahead" && value >= 0 && value <= 1024) place = &tuning.ahead;
+    if (name == "streamed" && (value == 0 || value == 1)) place = &tuning.streamed;
+    if (place == nullptr)
       throw Error(ErrorCode::invalid_argument,
-                  text("parameter of all_reduce_rms_norm: wanted units (2, 4, 8), blocks (1 to "
-                       "1024) or ahead (0 to 1024), found {}={}",
+                  text("parameter of all_reduce_rms_norm: wanted units or cluster (1, 2, 4, 8), "
+                       "blocks (1 to 1024), ahead (0 to 1024) or streamed (0, 1), found {}={}",
                        name, value));
-    (name == "units"    ? tuning.units
-     : name == "blocks" ? tuning.blocks
-                        : tuning.ahead) = static_cast<int>(value);
+    *place = static_cast<int>(value);
   }
   return tuning;
 }
 
-NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+namespace {
+
+/// The kernel of a one_shot, and the blocks of a cluster.
+std::pair<NormKernel, unsigned> one_shot_kernel(const RmsNorm& norm, const NormTuning& tuning,
+                                                const Group& group, bool in_place) {
+  if ((tuning.cluster > 1 || tuning.units == 1) && group.runs(kNormClusterKernels))
+    return {NormKernel::cluster, static_cast<unsigned>(std::max(1, tuning.cluster))};
+  if (tuning.streamed == 1 && group.ranks == 2 && !in_place && units_of_streamed(norm, tuning) != 0)
+    return {NormKernel::streamed, 1};
+  return {NormKernel::one_shot, 1};
+}
+
+}  // namespace
+
+NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group,
+                       bool in_place) {
   NormLaunch launch;
   const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
   const std::uint64_t sent = peers * input_bytes(norm);
-  launch.is_two_shot = tuning.strategy.empty()
-                           ? sent > (group.ranks == 2 ? kOneShotBytesOfTwo : kOneShotBytes)
-                           : tuning.strategy == "two_shot";
-  launch.units = units_of(norm, tuning, group.ranks);
+  const bool is_two_shot = tuning.strategy.empty()
+                               ? sent > (group.ranks == 2 ? kOneShotBytesOfTwo : kOneShotBytes)
+                               : tuning.strategy == "two_shot";
   const std::uint64_t packets =
       std::min(bytes_of_call(group, kSentinelPackets) / kSentinelPacketBytes, kMostPackets);
-  const std::uint64_t slot_rows =
-      packets / (peers * row_units(norm) * (launch.is_two_shot ? 2 : 1));
+  const std::uint64_t slot_rows = packets / (peers * row_units(norm) * (is_two_shot ? 2 : 1));
   const std::uint64_t most =
-      launch.is_two_shot ? slot_rows * static_cast<std::uint64_t>(group.ranks) : slot_rows;
+      is_two_shot ? slot_rows * static_cast<std::uint64_t>(group.ranks) : slot_rows;
   launch.piece_rows = std::min(norm.rows, most);
+  unsigned cluster = 1;
+  launch.kernel = NormKernel::two_shot;
+  if (!is_two_shot)
+    std::tie(launch.kernel, cluster) = one_shot_kernel(norm, tuning, group, in_place);
+  if (launch.kernel == NormKernel::cluster) {
+    launch.units = units_of_cluster(norm, tuning, cluster);
+    set_cluster_config(launch, norm, tuning, group, cluster, launch.piece_rows);
+    return launch;
+  }
+  if (launch.kernel == NormKernel::streamed) {
+    launch.units = units_of_streamed(norm, tuning);
+    set_config(launch, norm, tuning, group, launch.piece_rows);
+    launch.config.threads += kNormSenders;
+    return launch;
+  }
+  launch.units = units_of(norm, tuning, group.ranks);
   set_config(launch, norm, tuning, group, launch.piece_rows);
   const bool has_one_row = launch.piece_rows <= launch.config.blocks;
   launch.ahead = tuning.ahead >= 0 ? tuning.ahead : has_one_row ? 0 : 1;
@@ -165,15 +263,18 @@ bool is_faster_fused(const RmsNorm& norm, int ranks) {
 NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& rank, bool alone)
     : rank_(rank), norm_(norm) {
   const Group& group = rank.group();
-  launch_ = alone ? norm_launch_alone(norm, tuning, group) : norm_launch(norm, tuning, group);
-  kernel_ = rank.kernels().find(
-      alone ? kernel_name("norm_alone", norm.type, 0, launch_.units)
-            : kernel_name(sum_kernel(launch_.is_two_shot), norm.type, group.ranks, launch_.units));
+  for (const bool in_place : {false, true}) {
+    auto& [launch, kernel] = launches_[in_place ? 1 : 0];
+    launch = alone ? norm_launch_alone(norm, tuning, group)
+                   : norm_launch(norm, tuning, group, in_place);
+    kernel = rank.kernels().find(
+        alone ? kernel_name("norm_alone", norm.type, 0, launch.units)
+              : kernel_name(sum_kernel(launch.kernel), norm.type, group.ranks, launch.units));
+  }
   rank.fill_call(args_, all_reduce_of(norm, group.ranks));
   for (int peer = 0; !alone && peer < group.ranks; ++peer)
     args_.inbox[peer] = rank.at(kSentinelPackets, peer);
   args_.half_bytes = bytes_of_call(group, kSentinelPackets);
-  args_.ahead = launch_.ahead;
   args_.row_units = row_units(norm);
   const unsigned groups = (args_.row_units + kGroupUnits - 1) / kGroupUnits;
   args_.lanes = std::bit_ceil((groups + 1) / 2);
@@ -183,20 +284,23 @@ NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& ra
 }
 
 void NormCall::enqueue(const RmsNormBuffers& buffers, Stream stream) {
+  const auto& [launch, kernel] = launches_[buffers.input == buffers.output ? 1 : 0];
   NormArgs args = args_;
+  args.ahead = launch.ahead;
   args.weight = buffers.weight;
   args.scale = buffers.scale;
-  for (std::uint64_t row = 0; row < norm_.rows; row += launch_.piece_rows) {
-    const std::uint64_t rows = std::min(launch_.piece_rows, norm_.rows - row);
+  for (std::uint64_t row = 0; row < norm_.rows; row += launch.piece_rows) {
+    const std::uint64_t rows = std::min(launch.piece_rows, norm_.rows - row);
     const std::uint64_t at = row * norm_.hidden;
     args.input = static_cast<const char*>(buffers.input) + at * bytes_of(norm_.type);
     args.residual = static_cast<char*>(buffers.residual) + at * bytes_of(norm_.type);
     args.output = static_cast<char*>(buffers.output) + at * bytes_of(norm_.output);
     args.rows = static_cast<std::uint32_t>(rows);
     args.count = rows * norm_.hidden;
-    KernelLaunchConfig config = launch_.config;
-    config.blocks = static_cast<unsigned>(std::min<std::uint64_t>(config.blocks, rows));
-    rank_.kernels().launch(kernel_, config, stream, {&args});
+    KernelLaunchConfig config = launch.config;
+    config.blocks =
+        static_cast<unsigned>(std::min<std::uint64_t>(config.blocks, rows * config.cluster));
+    rank_.kernels().launch(kernel, config, stream, {&args});
   }
 }
 

@@ -16,6 +16,7 @@
 namespace plait::cuda {
 
 extern const KernelFamily kNormKernels;
+extern const KernelFamily kNormClusterKernels;  ///< a cluster of blocks holds a row
 const Resources& norm_resources();
 
 /// True for the strategies by which one kernel sums and normalises: one_shot and two_shot.
@@ -24,9 +25,12 @@ bool is_fused_strategy(const std::string& strategy);
 /// How a caller wants the kernel; equal on all ranks. 0 or "" = plait chooses.
 struct NormTuning {
   std::string strategy;  ///< one_shot or two_shot
-  int units = 0;         ///< 16-byte units of a row that a thread holds: 2, 4 or 8
+  int units = 0;         ///< 16-byte units of a row that a thread holds: 1, 2, 4 or 8
   int blocks = 0;        ///< most blocks
   int ahead = -1;        ///< rows of a block that pushing runs ahead of summing; -1 = plait chooses
+  int cluster = 0;       ///< blocks that hold a row in a one_shot: 1, 2, 4 or 8
+  int streamed = -1;     ///< 1: threads of their own send rows, in a one_shot of two ranks; -1 =
+                         ///< plait chooses
 };
 /// Throws Error(invalid_argument) for an unknown parameter or a value out of range.
 NormTuning norm_tuning_from(const std::string& strategy,
@@ -34,13 +38,15 @@ NormTuning norm_tuning_from(const std::string& strategy,
 
 /// Launches of a call.
 struct NormLaunch {
-  bool is_two_shot = false;
+  NormKernel kernel = NormKernel::one_shot;
   int units = 2;
   int ahead = 0;
   std::uint64_t piece_rows = 0;  ///< rows of a launch; 0 = half an inbox holds no row of each rank
   KernelLaunchConfig config;
 };
-NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
+/// in_place: the output is the input. Packets are the same either way, so ranks may differ.
+NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group,
+                       bool in_place = false);
 /// Launch of the norm alone.
 NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 
@@ -59,9 +65,12 @@ class NormCall {
  private:
   EngineRank& rank_;
   const RmsNorm norm_;
-  NormLaunch launch_;
+  struct KernelLaunch {
+    NormLaunch launch;
+    Function kernel = nullptr;
+  };
+  KernelLaunch launches_[2];  // out of place, in place
   NormArgs args_{};
-  Function kernel_;
 };
 
 }  // namespace plait::cuda

@@ -100,7 +100,9 @@ void CudaRank::open(const Exchange& exchange) {
   marks_.resize(kStreams + kHostEvents);
   make_streams(upload_, 1);
   std::vector<const KernelFamily*> families = kernel_families();
-  if (!options_.norms) std::erase(families, &kNormKernels);
+  if (!options_.norms)
+    for (const KernelFamily* const family : norm_resources().families)
+      std::erase(families, family);
   families_ = std::make_unique<KernelFamilies>(*kernels_, families, device_, options_.rank,
                                                options_.ranks, upload(), exchange);
   agree_on_group();
