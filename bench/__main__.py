@@ -314,6 +314,18 @@ def symmetric(
 
 
 @program
+def rms_norm(
+    hidden: Annotated[str, Option(help="Elements of a row, by commas.")] = "4096,8192",
+    tokens: Annotated[str, Option(help="Rows, by commas.")] = "1,4,16,32,64,128,256,512",
+    calls: Annotated[int, Option(min=1, help="Calls of a graph.")] = 20,
+    rounds: Rounds = 7,
+    budget_s: BudgetS = 100.0,
+    csv: Csv = None,
+) -> None:
+    """Time sum, residual and norm in one call, beside separate calls; under torchrun."""
+
+
+@program
 def overlap(
     size: Annotated[int, Option(help="Of the matrices.")] = 8192,
     mib: Annotated[int, Option(help="Of a call.")] = 256,
