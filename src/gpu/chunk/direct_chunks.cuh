@@ -146,13 +146,26 @@ struct DirectChunks {
     if (blockIdx.x == 0 && k > 0 && k < args.ranks && !takes(k)) await(peer(k), 1);
   }
 
+  /// Loads units of a peer's part of a chunk that begins with unit `first`; nothing for this rank.
+  __device__ void load_part(const Team& team, int from, unsigned i, unsigned limit, unsigned first,
+                            Unit (&loaded)[kTogether]) const {
+    if (from == args.rank) return;
+    const char* const src = slot(args.rank, from, first);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (const unsigned at = i + u * team.threads; at < limit)
+        loaded[u] = load_pair(src + at * 16ull);
+  }
   __device__ void reduce(const Team& team, unsigned chunk) const {
     const char* const own = input_for(args.rank);
     char* const out = static_cast<char*>(args.output);
     const unsigned first = first_unit(chunk), limit = length(chunk);
     const bool is_whole = is_aligned(own), is_whole_out = is_aligned(out);
     for (unsigned i = team.lane; i < limit; i += kTogether * team.threads) {
-      Unit mine[kTogether];  // loads under way while the peers' units are loaded
+      // The units of the next source are under way while those of the source before are added, so
+      // that no load from host memory waits for a load of the input.
+      Unit mine[kTogether], next[kTogether];
+      load_part(team, 0, i, limit, first, next);
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (const unsigned at = i + u * team.threads; at < limit)
@@ -160,12 +173,9 @@ struct DirectChunks {
       Sum sum[kTogether];
       for (int from = 0; from < args.ranks; ++from) {
         Unit got[kTogether];
-        const char* const src = from == args.rank ? nullptr : slot(args.rank, from, first);
 #pragma unroll
-        for (int u = 0; u < kTogether; ++u) {
-          const unsigned at = i + u * team.threads;
-          if (at < limit) got[u] = src == nullptr ? mine[u] : load_pair(src + at * 16ull);
-        }
+        for (int u = 0; u < kTogether; ++u) got[u] = from == args.rank ? mine[u] : next[u];
+        if (from + 1 < args.ranks) load_part(team, from + 1, i, limit, first, next);
 #pragma unroll
         for (int u = 0; u < kTogether; ++u) {
           if (i + u * team.threads >= limit) continue;
