@@ -10,16 +10,18 @@ namespace {
 
 constexpr std::uint64_t kMib = 1ull << 20;
 
-/// Over links, packets and tiles are faster. A half of 4 MiB per peer holds the messages for which
-/// chunks are meant: copy engines carry larger ones.
+/// Over links, packets and tiles are faster. A message longer than a half takes a launch for each
+/// piece, and each launch takes 15 us more than its data (E-0475). Copy engines carry messages of
+/// more than two pieces.
 std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   if (!group.through_host || group.ranks < 2) return {};
   const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
+  const std::uint64_t half = peers * (group.ranks == 2 ? 8 : 4) * kMib;
   return {{.part = &kChunkMemory,
            .is_small_tier = !wish.two_tiers,
-           .least = peers * kMib,
-           .good = peers * 4 * kMib,
-           .best = peers * 4 * kMib,
+           .least = group.ranks == 2 ? half : half / 2,
+           .good = half,
+           .best = half,
            .step = peers * kMib / 4,
            .turn = kLargestCallsTurn}};
 }

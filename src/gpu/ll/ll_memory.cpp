@@ -41,7 +41,11 @@ std::vector<PartSize> sizes_of_pair() {
 std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   if (wish.moves_only) return sizes_of_pair();
   const int ranks = group.ranks;
-  const std::uint64_t integers = wish.floats_only ? 256 * kKib : 4 * kMib + kPage;
+  // Through host memory two ranks take chunks for calls of more than 640 KiB. An eighth of 4 MiB
+  // holds the packets of shorter ones in a piece.
+  const bool has_chunks = group.through_host && ranks == 2;
+  const std::uint64_t integers =
+      wish.floats_only ? 256 * kKib : (has_chunks ? 2 : 4) * kMib + kPage;
   std::vector<PartSize> sizes{{.part = &kFlagPackets,
                                .is_small_tier = true,
                                .least = std::min(64 * kKib, integers),
@@ -50,12 +54,20 @@ std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
                                .step = 64 * kKib,
                                .turn = kSmallCallsTurn}};
   const std::uint64_t small = ranks == 2 ? kSmallSentinel : kSmallSentinelOfMore;
-  const std::uint64_t first = ranks == 4 ? kSmallSentinelOfFour : small;
+  const std::uint64_t first = has_chunks   ? 4 * kMib
+                              : ranks == 4 ? kSmallSentinelOfFour
+                                           : small;
   if (wish.two_tiers) sizes.push_back(sentinels(true, 256 * kKib, first, first, 64 * kKib));
   // A two_shot that reuses packets has 24 MiB at most. More packets mean fewer pieces for chains
   // and for direct_ll of two ranks.
-  const std::uint64_t best = ranks == 2 ? 64 * kMib : ranks <= 4 ? 96 * kMib : 40 * kMib;
-  const std::uint64_t good = ranks == 2 ? 24 * kMib : ranks <= 4 ? 32 * kMib : 20 * kMib;
+  const std::uint64_t best = has_chunks   ? 4 * kMib
+                             : ranks == 2 ? 64 * kMib
+                             : ranks <= 4 ? 96 * kMib
+                                          : 40 * kMib;
+  const std::uint64_t good = has_chunks   ? 4 * kMib
+                             : ranks == 2 ? 24 * kMib
+                             : ranks <= 4 ? 32 * kMib
+                                          : 20 * kMib;
   const std::uint64_t least = !wish.two_tiers ? small / 2 : ranks > 4 ? 20 * kMib : 2 * small;
   sizes.push_back(sentinels(!wish.two_tiers, std::min(least, good), good, best, 256 * kKib));
   return sizes;
