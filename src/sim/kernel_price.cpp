@@ -27,6 +27,7 @@ struct KernelCosts {
   double short_hop_ns, short_peer_ns, two_shot_hops;
   double chain_hop_ns, chain_sum_ns, chain_sum_gb_per_s;
   double one_shot_step_ns, two_shot_step_ns, hop_peer_ns, hop_round_ns, line_norm;
+  double chunk_host_share, chunk_one_way_share, chunk_both_ns;
   double tile_hop_ns, tile_hop_host_ns, tile_host_share, tile_both_ns, tile_relay_ns, tile_ranks_ns,
       tile_blocks_ns;
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
@@ -51,6 +52,9 @@ KernelCosts costs_of(const Topology& topology) {
   get("line_hop_host_ns", costs.line_hop_host_ns);
   get("line_host_share", costs.line_host_share);
   get("tile_hop_host_ns", costs.tile_hop_host_ns);
+  get("chunk_host_share", costs.chunk_host_share);
+  get("chunk_one_way_share", costs.chunk_one_way_share);
+  get("chunk_both_ns", costs.chunk_both_ns);
   get("tile_host_share", costs.tile_host_share);
   get("line_peer_ns", costs.line_peer_ns);
   get("short_hop_ns", costs.short_hop_ns);
@@ -214,13 +218,16 @@ class Price {
 
  private:
   /// Copy engines reach the full speed of the path through host memory, kernels a share of the
-  /// speed. In one direction kernels lose half as much.
+  /// speed. In one direction packets and tiles lose half as much.
   void go_through_host() {
     costs_.line_hop_ns = costs_.line_hop_host_ns;
     costs_.tile_hop_ns = costs_.tile_hop_host_ns;
-    const bool is_cleared = name_now(plan_.kernel) != "tiled" && plan_.kernel != "direct_chunks";
-    const double share = is_cleared ? costs_.line_host_share : costs_.tile_host_share;
-    for (SharedResource& one : shared_) one.gb_per_s *= parts_.both_ways ? share : (1 + share) / 2;
+    const bool has_chunks = plan_.kernel == "direct_chunks";
+    const double share = has_chunks                          ? costs_.chunk_host_share
+                         : name_now(plan_.kernel) == "tiled" ? costs_.tile_host_share
+                                                             : costs_.line_host_share;
+    const double one_way = has_chunks ? costs_.chunk_one_way_share : (1 + share) / 2;
+    for (SharedResource& one : shared_) one.gb_per_s *= parts_.both_ways ? share : one_way;
   }
   double param(const char* key, double least) const {
     const auto found = plan_.params.find(key);
@@ -454,13 +461,14 @@ class Price {
            param("piece_bytes", 1) / costs_.ring_take_gb_per_s;
   }
 
-  // A piece waits for its first packet, then for its first chunk of all blocks; while a chunk is
-  // read, the next is written.
+  // A piece waits for its first flag, behind half a chunk of all blocks; while a chunk is read, the
+  // next is written. Stores of both directions delay the fences before flags.
   double chunks_ns() const {
     const double bytes = std::max(parts_.sent, parts_.taken) * parts_.bytes;
     const double pieces = std::max(1.0, has("pieces"));
     const double chunk = 16.0 * param("blocks", 1) * param("chunk_units", 1);
-    const double first = costs_.line_hop_ns + link_ns(std::min(chunk, bytes / pieces));
+    const double first = costs_.line_hop_ns + (parts_.both_ways ? costs_.chunk_both_ns : 0.0) +
+                         link_ns(std::min(chunk, bytes / pieces)) / 2;
     return pieces * first + link_ns(bytes);
   }
 

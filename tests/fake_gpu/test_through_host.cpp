@@ -11,6 +11,7 @@
 #include "comm/gpu/gpu_calls.hpp"
 #include "fake_cuda/fake_gpu.hpp"
 #include "gpu/abi/call_args.hpp"
+#include "gpu/chunk/chunk_memory.hpp"
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "gpu/ll/ll_memory.hpp"
@@ -133,19 +134,20 @@ TEST_CASE("engines of every kind serve calls through host memory") {
   });
 }
 
-TEST_CASE("staging in GPU memory takes no slots of the usual arenas in host memory") {
-  const auto slots = [](GpuCalls& calls) {
-    const cuda::DeviceArenaSizes& sizes = calls.rank().full_group().sizes;
-    return sizes[cuda::kTileMemory] + sizes[cuda::kCopyMemory];
-  };
+TEST_CASE("the usual arenas in host memory hold a message of 8 MiB in chunks beside other memory") {
   constexpr std::uint64_t kUsual = 0;
-  on_ranks(2, [&](GpuCalls& calls) {
-    require(slots(calls) < 26 * kMib, text("{} bytes of slots", slots(calls)));
-  });
   on_ranks(
       2,
-      [&](GpuCalls& calls) {
-        require(slots(calls) > 28 * kMib, text("{} bytes of slots", slots(calls)));
+      [](GpuCalls& calls) {
+        const cuda::DeviceArenaSizes& sizes = calls.rank().full_group().sizes;
+        require(sizes[cuda::kChunkMemory] == 8 * kMib,
+                text("{} bytes of chunks", sizes[cuda::kChunkMemory]));
+        require(sizes[cuda::kTileMemory] > 6 * kMib,
+                text("{} bytes of slots", sizes[cuda::kTileMemory]));
+        require(sizes[cuda::kChunkStaging] >= 16 * kMib,
+                text("{} bytes of staging", sizes[cuda::kChunkStaging]));
+        require(calls.rank().full_group().tiers.small[cuda::kSentinelPackets] == 4 * kMib,
+                "packets of small calls");
       },
       kUsual);
 }

@@ -54,9 +54,7 @@ std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
                                .step = 64 * kKib,
                                .turn = kSmallCallsTurn}};
   const std::uint64_t small = ranks == 2 ? kSmallSentinel : kSmallSentinelOfMore;
-  const std::uint64_t first = has_chunks   ? 4 * kMib
-                              : ranks == 4 ? kSmallSentinelOfFour
-                                           : small;
+  const std::uint64_t first = has_chunks ? 4 * kMib : ranks == 4 ? kSmallSentinelOfFour : small;
   if (wish.two_tiers) sizes.push_back(sentinels(true, 256 * kKib, first, first, 64 * kKib));
   // A two_shot that reuses packets has 24 MiB at most. More packets mean fewer pieces for chains
   // and for direct_ll of two ranks.

@@ -16,8 +16,8 @@ constexpr std::uint64_t kKib = 1ull << 10;
 /// With slots of 24 KiB four ranks take 4 to 5 % longer than with 48 KiB; with 64 KiB 1 to 2 %
 /// longer than with 48, since fewer slots are cached (E-0269, E-0270). Two ranks have four times
 /// the bytes that tiles take, since exchanges of two ranks borrow the slots; through host memory
-/// exchanges have slots of their own. In calls of two ranks that only move data, tiles are no faster
-/// than packets.
+/// exchanges have slots of their own. In calls of two ranks that only move data, tiles are no
+/// faster than packets.
 std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   const unsigned blocks = group.runs(kTiledKernels) ? blocks_of_tiles(group) : 0;
   if (wish.moves_only || blocks == 0) return {};
