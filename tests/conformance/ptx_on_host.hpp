@@ -38,10 +38,13 @@ inline void sync_threads(unsigned id, unsigned) {
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
   return (*plait_test::team_barriers)[id]->any(mine);
 }
+inline bool any_of_warp(bool mine) { return plait_test::warp_barrier->any(mine); }
 inline unsigned cluster_blocks() {
   return static_cast<unsigned>(plait_test::cluster->shared.size());
 }
 inline unsigned block_of_cluster() { return blockIdx.x % cluster_blocks(); }
+inline unsigned cluster_of_grid() { return blockIdx.x / cluster_blocks(); }
+inline unsigned grid_clusters() { return gridDim.x / cluster_blocks(); }
 inline void cluster_arrive() {
   plait_test::cluster_arrival.emplace(plait_test::cluster->barrier.arrive());
 }
@@ -49,10 +52,19 @@ inline void cluster_wait() {
   plait_test::cluster->barrier.wait(std::move(*plait_test::cluster_arrival));
   plait_test::cluster_arrival.reset();
 }
-inline void store_in_block(float* shared, unsigned block, float value) {
-  std::atomic_ref(*static_cast<float*>(plait_test::block_shared->same_place(
-                      shared, *plait_test::cluster->shared[block])))
-      .store(value, std::memory_order_relaxed);
+/// Bytes of all uses so far.
+using ByteCounter = unsigned long long;
+inline void init_bytes(ByteCounter* counter) { std::atomic_ref(*counter).store(0); }
+inline void expect_bytes(ByteCounter*, unsigned) {}
+inline void store_in_block(float* shared, ByteCounter* counter, unsigned block, float value) {
+  auto& mine = *plait_test::block_shared;
+  auto& other = *plait_test::cluster->shared[block];
+  std::atomic_ref(*static_cast<float*>(mine.same_place(shared, other))).store(value);
+  std::atomic_ref(*static_cast<ByteCounter*>(mine.same_place(counter, other))).fetch_add(4);
+}
+inline void let_others_run();
+inline void await_bytes(ByteCounter* counter, unsigned use, unsigned bytes) {
+  while (std::atomic_ref(*counter).load() < (use + 1ull) * bytes) let_others_run();
 }
 /// A polling thread yields, since threads outnumber cores.
 inline void let_others_run() {

@@ -219,8 +219,8 @@ NormRun random_run(int ranks, std::mt19937& random) {
   run.norm.type = random() % 2 == 0 ? DataType::bf16 : DataType::fp16;
   run.norm.output = random() % 3 == 0 ? DataType::fp8e4m3 : run.norm.type;
   run.norm.epsilon = 1e-5f;
-  run.in_place = run.norm.output == run.norm.type && run.kernel != NormKernel::streamed &&
-                 random() % 2 == 0;
+  run.in_place =
+      run.norm.output == run.norm.type && run.kernel != NormKernel::streamed && random() % 2 == 0;
   const bool has_large_teams = run.kernel == NormKernel::streamed || run.cluster > 1;
   run.blocks = 1 + static_cast<unsigned>(
                        random() % std::min<std::uint64_t>(run.norm.rows, has_large_teams ? 2 : 3));
@@ -261,16 +261,23 @@ TEST_CASE("kernels of all_reduce_rms_norm give the bits of the calls one behind 
 }
 
 TEST_CASE("all blocks of a cluster learn that a thread was broken off") {
+  NormArgs args{};
+  args.row_units = 4 * 32;
+  args.lanes = 2;
   std::atomic<int> told{0}, wrong{0};
   Grid grid{8, 32, {}, nullptr};
   grid.cluster = 4;
   launch(grid, [&] {
     PLAIT_SHARED(GroupSums, sums);
     ClusterTeam<1> team(sums);
-    team.prepare();
-    const bool first = team.meet(0, false);
-    told += team.meet(1, blockIdx.x == 6 && threadIdx.x == 5) ? 1 : 0;
-    if (first) ++wrong;
+    const unsigned group = team.first() / kGroupUnits;
+    const auto is_told = [&](int turn, bool is_broken) {
+      team.prepare(sums, turn);
+      team.give(sums, turn, group, 2.0f, is_broken);
+      return team.meet(sums, turn, args, is_broken);
+    };
+    if (is_told(0, false)) ++wrong;
+    told += is_told(1, blockIdx.x == 6 && threadIdx.x == 5) ? 1 : 0;
   });
   CHECK(told == 4 * 32);  // the second cluster
   CHECK(wrong == 0);

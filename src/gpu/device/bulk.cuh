@@ -9,9 +9,6 @@
 #if PLAIT_SM_90
 namespace plait::cuda {
 
-__device__ inline unsigned shared_address(const void* at) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(at));
-}
 /// Orders earlier loads and stores before later bulk copies.
 __device__ inline void bulk_follows() { asm volatile("fence.proxy.async;" ::: "memory"); }
 

@@ -73,9 +73,11 @@ __device__ inline float from_lane(float value, unsigned mask) {
   return __shfl_xor_sync(~0u, value, static_cast<int>(mask));
 }
 
+/// True if any thread of the warp passes true. All threads of the warp call it.
+__device__ inline bool any_of_warp(bool mine) { return __any_sync(~0u, mine ? 1 : 0) != 0; }
+
 #if PLAIT_SM_90
-/// Thread-block clusters: number of this block in its cluster, and the cluster's blocks (1 of a
-/// launch without clusters).
+/// Thread-block clusters. A launch without clusters has clusters of one block.
 __device__ inline unsigned block_of_cluster() {
   unsigned block;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
@@ -86,23 +88,64 @@ __device__ inline unsigned cluster_blocks() {
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
   return blocks;
 }
-/// Barrier of all threads of a cluster, in two halves. Stores to shared memory of the cluster's
-/// blocks before cluster_arrive() are visible behind cluster_wait().
+__device__ inline unsigned cluster_of_grid() {
+  unsigned cluster;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
+  return cluster;
+}
+__device__ inline unsigned grid_clusters() {
+  unsigned clusters;
+  asm("mov.u32 %0, %%nclusterid.x;" : "=r"(clusters));
+  return clusters;
+}
+/// Barrier of all threads of a cluster, in two halves, which orders no memory but init_bytes(): a
+/// release waits for all stores of the thread, also those to peers.
 __device__ inline void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
-/// Stores to the place of `shared`, this block's shared memory, in block `block` of the cluster.
-__device__ inline void store_in_block(float* shared, unsigned block, float value) {
+
+/// Counter of bytes that blocks of the cluster store in this block's shared memory; used again and
+/// again. One thread calls init_bytes() before cluster_arrive(), and expect_bytes() in each use.
+using ByteCounter = unsigned long long;
+__device__ inline unsigned shared_address(const void* at) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(at));
+}
+__device__ inline void init_bytes(ByteCounter* counter) {
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(counter)) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void expect_bytes(ByteCounter* counter, unsigned bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(counter)),
+      "r"(bytes)
+      : "memory");
+}
+/// Stores to the place of `shared`, this block's shared memory, in block `block` of the cluster,
+/// and counts the bytes there.
+__device__ inline void store_in_block(float* shared, ByteCounter* counter, unsigned block,
+                                      float value) {
   asm volatile(
       "{\n\t"
-      ".reg .b32 at;\n\t"
-      "mapa.shared::cluster.u32 at, %0, %1;\n\t"
-      "st.shared::cluster.f32 [at], %2;\n\t"
-      "}" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-      "r"(block), "f"(value)
+      ".reg .b32 at, counter;\n\t"
+      "mapa.shared::cluster.u32 at, %0, %2;\n\t"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [at], %3, [counter];\n\t"
+      "}" ::"r"(shared_address(shared)),
+      "r"(shared_address(counter)), "r"(block), "f"(value)
+      : "memory");
+}
+/// Waits until all bytes of a use have come. use: uses of the counter before this one.
+__device__ inline void await_bytes(ByteCounter* counter, unsigned use, unsigned) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred here;\n\t"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 here, [%0], %1;\n\t"
+      "@!here bra again;\n\t"
+      "}" ::"r"(shared_address(counter)),
+      "r"(use & 1)
       : "memory");
 }
 #endif

@@ -11,24 +11,31 @@ namespace plait::cuda {
 /// barrier per row suffices.
 struct GroupSums {
   float of[2][kMostGroups];
-  float broken[2];  ///< of clusters: not 0 after a thread of any block was broken off in the row
+  unsigned long long bytes[2];  ///< ByteCounter of clusters
 };
+
+/// Returns the sum of a group of a row, 0 behind the row.
+__device__ inline float group_sum(const NormArgs& args, const GroupSums& sums, int turn,
+                                  unsigned index) {
+  return index * kGroupUnits < args.row_units ? sums.of[turn][index] : 0.0f;
+}
 
 /// A whole block holds a row.
 template <int kUnits>
 struct BlockTeam {
   static constexpr bool kHoldsWeight = false;
   __device__ explicit BlockTeam(GroupSums&) {}
-  __device__ void prepare() {}
+  /// Called before the first give() of a row.
+  __device__ void prepare(GroupSums&, int) {}
   /// First unit of a thread. Each of its other units is stride() behind the one before.
   __device__ unsigned first() const { return threadIdx.x; }
   __device__ unsigned stride() const { return blockDim.x; }
   /// Stores the sum of a group; each lane of the warp has the sum.
-  __device__ void give(float* sums, unsigned group, float sum) const {
-    if (threadIdx.x % kGroupUnits == 0) sums[group] = sum;
+  __device__ void give(GroupSums& sums, int turn, unsigned group, float sum, bool) const {
+    if (threadIdx.x % kGroupUnits == 0) sums.of[turn][group] = sum;
   }
-  /// Barrier of the team. Returns true if any of its threads was broken off.
-  __device__ bool meet(int, bool is_broken) const {
+  /// Waits for the sums of all groups. Returns true if any thread of the team was broken off.
+  __device__ bool meet(GroupSums&, int, const NormArgs&, bool is_broken) {
     return __syncthreads_or(is_broken ? 1 : 0) != 0;
   }
 };
@@ -38,50 +45,60 @@ template <int kUnits>
 struct WorkerTeam {
   static constexpr bool kHoldsWeight = is_lean_norm(kUnits);
   __device__ explicit WorkerTeam(GroupSums&) {}
-  __device__ void prepare() {}
+  __device__ void prepare(GroupSums&, int) {}
   __device__ unsigned first() const { return threadIdx.x; }
   __device__ unsigned stride() const { return blockDim.x - kNormSenders; }
-  __device__ void give(float* sums, unsigned group, float sum) const {
-    if (threadIdx.x % kGroupUnits == 0) sums[group] = sum;
+  __device__ void give(GroupSums& sums, int turn, unsigned group, float sum, bool) const {
+    if (threadIdx.x % kGroupUnits == 0) sums.of[turn][group] = sum;
   }
-  __device__ bool meet(int, bool is_broken) const {
+  __device__ bool meet(GroupSums&, int, const NormArgs&, bool is_broken) {
     return any_of_threads(kWorkerBarrier, stride(), is_broken);
   }
 };
 
 #if PLAIT_SM_90
 /// All blocks of a cluster hold a row, each a part: sums of groups go to every block's shared
-/// memory.
+/// memory, and a negative sum says that a thread was broken off. Blocks of a cluster of one meet at
+/// their own barrier.
 template <int kUnits>
 struct ClusterTeam {
   static constexpr bool kHoldsWeight = kUnits == 1;
-  GroupSums& sums;
-  bool has_met = false;
-  __device__ explicit ClusterTeam(GroupSums& given) : sums(given) {
-    if (threadIdx.x == 0) sums.broken[0] = sums.broken[1] = 0.0f;
+  BlockTeam<kUnits> alone;
+  const unsigned blocks = cluster_blocks();
+  unsigned rows = 0;  ///< rows begun
+  __device__ explicit ClusterTeam(GroupSums& sums) : alone(sums) {
+    if (blocks == 1) return;
+    if (threadIdx.x == 0)
+      for (ByteCounter& counter : sums.bytes) init_bytes(&counter);
     cluster_arrive();
   }
   __device__ unsigned first() const {
     return block_of_cluster() * blockDim.x * kUnits + threadIdx.x;
   }
   __device__ unsigned stride() const { return blockDim.x; }
-  /// Waits for the start of all blocks before the first store to another block.
-  __device__ void prepare() {
-    if (!has_met) cluster_wait();
-    has_met = true;
+  __device__ unsigned bytes() const {
+    return blocks * (blockDim.x / kGroupUnits) * kUnits * static_cast<unsigned>(sizeof(float));
   }
-  __device__ void give(float* groups, unsigned group, float sum) const {
+  /// No block's shared memory takes stores before all blocks run.
+  __device__ void prepare(GroupSums& sums, int turn) {
+    if (blocks == 1) return;
+    if (rows++ == 0) cluster_wait();
+    if (threadIdx.x == 0) expect_bytes(&sums.bytes[turn], bytes());
+  }
+  __device__ void give(GroupSums& sums, int turn, unsigned group, float sum, bool is_broken) const {
+    if (blocks == 1) return alone.give(sums, turn, group, sum, is_broken);
     const unsigned lane = threadIdx.x % kGroupUnits;
-    if (lane < cluster_blocks()) store_in_block(groups + group, lane, sum);
+    const bool is_any_broken = any_of_warp(is_broken);
+    if (lane < blocks)
+      store_in_block(&sums.of[turn][group], &sums.bytes[turn], lane, is_any_broken ? -1.0f : sum);
   }
-  /// A thread that goes on to the next row sets the other place: the threads of a row agree.
-  __device__ bool meet(int turn, bool is_broken) const {
-    if (is_broken)
-      for (unsigned block = 0; block < cluster_blocks(); ++block)
-        store_in_block(&sums.broken[turn], block, 1.0f);
-    cluster_arrive();
-    cluster_wait();
-    return sums.broken[turn] != 0.0f;
+  __device__ bool meet(GroupSums& sums, int turn, const NormArgs& args, bool is_broken) {
+    if (blocks == 1) return alone.meet(sums, turn, args, is_broken);
+    await_bytes(&sums.bytes[turn], (rows - 1) / 2, bytes());
+    const unsigned first = 2 * (threadIdx.x & (args.lanes - 1));
+    const bool is_any_broken =
+        group_sum(args, sums, turn, first) < 0.0f || group_sum(args, sums, turn, first + 1) < 0.0f;
+    return any_of_warp(is_any_broken);
   }
 };
 #endif
@@ -153,10 +170,11 @@ class RowNorm {
     for (unsigned mask = 1; mask < kGroupUnits; mask *= 2)
 #pragma unroll
       for (int k = 0; k < kUnits; ++k) squares[k] += from_lane(squares[k], mask);
-    team_.prepare();
+    team_.prepare(sums_, turn_);
 #pragma unroll
-    for (int k = 0; k < kUnits; ++k) team_.give(sums_.of[turn_], at(k) / kGroupUnits, squares[k]);
-    if (team_.meet(turn_, is_broken)) return false;
+    for (int k = 0; k < kUnits; ++k)
+      team_.give(sums_, turn_, at(k) / kGroupUnits, squares[k], is_broken);
+    if (team_.meet(sums_, turn_, args_, is_broken)) return false;
     const float factor = 1.0f / sqrtf(total() * args_.inverse_length + args_.epsilon);
     turn_ ^= 1;
 #pragma unroll
@@ -199,13 +217,10 @@ class RowNorm {
       for (int i = 0; i < 8; i += 2 * width) tree[i] += tree[i + width];
     return tree[0];
   }
-  __device__ float group(unsigned index) const {
-    return index * kGroupUnits < args_.row_units ? sums_.of[turn_][index] : 0.0f;
-  }
   /// Every warp adds up all groups.
   __device__ float total() const {
     const unsigned first = 2 * (threadIdx.x & (args_.lanes - 1));
-    float sum = group(first) + group(first + 1);
+    float sum = group_sum(args_, sums_, turn_, first) + group_sum(args_, sums_, turn_, first + 1);
     for (unsigned mask = 1; mask < args_.lanes; mask *= 2) sum += from_lane(sum, mask);
     return sum;
   }

@@ -26,12 +26,22 @@ struct SumNorm {
   __device__ SumNorm(const NormArgs& given, GroupSums& sums, unsigned slot)
       : args(given), call(given), norm(given, sums), slot_units(slot) {}
 
-  /// Sends this rank's row to the ranks after it, from `first` to before `last` in the rotation.
+  /// Loads a unit of this rank's rows, which are aligned.
+  __device__ Unit own(unsigned unit) const {
+    const ulonglong2 pair = load_plain(static_cast<const ulonglong2*>(args.input) + unit);
+    return {pair.x, pair.y};
+  }
   __device__ void push(unsigned row, unsigned slot_row, int first, int last) const {
     Unit mine[kUnits];
+    push(row, slot_row, first, last, mine);
+  }
+  /// Sends this rank's row to the ranks after it, from `first` to before `last` in the rotation.
+  /// mine: gets the row.
+  __device__ void push(unsigned row, unsigned slot_row, int first, int last,
+                       Unit (&mine)[kUnits]) const {
 #pragma unroll
     for (int k = 0; k < kUnits; ++k)
-      if (norm.has(k)) mine[k] = call.own(row * args.row_units + norm.at(k));
+      if (norm.has(k)) mine[k] = own(row * args.row_units + norm.at(k));
     for (int next = first; next < last; ++next)
       send(mine, Call::kParts, rank_after(args.rank, next, call.ranks()), slot_row);
   }
@@ -44,7 +54,7 @@ struct SumNorm {
       const int valid = valid_units(at, stride, call.units, kLoads);
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
-        if (u < valid) mine[u] = call.own(at + u * stride);
+        if (u < valid) mine[u] = own(at + u * stride);
 #pragma unroll
       for (int u = 0; u < kLoads; ++u)
         for (int next = 1; u < valid && next < call.ranks(); ++next) {
@@ -69,6 +79,11 @@ struct SumNorm {
   }
   /// Waits for all parts of a row, and sums them in the ranks' order.
   __device__ void reduce(unsigned row, unsigned slot_row, Unit (&sum)[kUnits]) {
+    reduce(slot_row, sum, [&](int k) { return own(row * args.row_units + norm.at(k)); });
+  }
+  /// The same with this rank's units mine(k).
+  template <class Mine>
+  __device__ void reduce(unsigned slot_row, Unit (&sum)[kUnits], Mine mine) {
 #pragma unroll
     for (int k = 0; k < kUnits; k += kTogether) {
       const int valid = norm.valid(k, kUnits < kTogether ? kUnits : kTogether);
@@ -76,7 +91,7 @@ struct SumNorm {
       call.template reduce<kMostHeld>(
           valid,
           [&](int u, int from) { return packet(args.rank, Call::kParts, from, slot_row, k + u); },
-          [&](int u) { return call.own(row * args.row_units + norm.at(k + u)); },
+          [&](int u) { return mine(k + u); },
           [&](int u, const Unit& unit) {
             if (k + u < kUnits) sum[k + u] = unit;
           });
@@ -133,12 +148,12 @@ __device__ void sum_norm_cluster(const NormArgs& args) {
   PLAIT_SHARED(GroupSums, sums);
   SumNorm<kType, kRanks, kUnits, ClusterTeam<kUnits>> rows(args, sums, args.rows * args.row_units);
   fence_earlier_clears(args, rows.call.number);
-  const unsigned first = blockIdx.x / cluster_blocks(), stride = gridDim.x / cluster_blocks();
+  const unsigned first = cluster_of_grid(), stride = grid_clusters();
   for (unsigned row = first; row < args.rows; row += stride) {
-    Unit sum[kUnits];
-    rows.push(row, row, 1, rows.call.ranks());
+    Unit mine[kUnits], sum[kUnits];
+    rows.push(row, row, 1, rows.call.ranks(), mine);
     rows.norm.begin(row, row == first);
-    rows.reduce(row, row, sum);
+    rows.reduce(row, sum, [&](int k) { return k < kUnits ? mine[k] : Unit{}; });
     if (!rows.norm.finish(row, sum, rows.call.broken)) break;
   }
   rows.end();
