@@ -18,12 +18,14 @@
 #include "base/text.hpp"
 #include "conformance/conformance.hpp"
 #include "conformance/executors.hpp"
+#include "conformance/sum_orders.hpp"
 #include "gpu/chunk/chunk_memory.hpp"
 #include "gpu/chunk/chunk_plan.hpp"
 #include "gpu/chunk/direct_chunks.cuh"
 #include "gpu/engine/kernel_types.hpp"
 #include "plait/topology.hpp"
 #include "plan/direct_shape.hpp"
+#include "plan/sum_order.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -58,6 +60,7 @@ using ChunkGpus = std::vector<std::unique_ptr<ChunkGpu>>;
 struct ChunkCall {
   Request request;
   ChunkWish wish;
+  SumOrder order = SumOrder::rank_order;
   bool aligned = true, in_place = false;
   int late = -1;                        // rank that comes to this call after the deadline
   std::vector<Buffer> inputs, outputs;  // by rank
@@ -77,10 +80,10 @@ struct ChunkCall {
                       reinterpret_cast<const std::byte*>(output(rank)));
   }
   std::string print() const {
-    return text("{} of {} {}, root {}, {} blocks, chunks of {}, half of {}{}{}, late rank {}",
-                name_of(request.collective), request.count, name_of(request.type), request.root,
-                wish.most_blocks, wish.chunk_units, wish.half_bytes, in_place ? ", in place" : "",
-                aligned ? "" : ", not aligned", late);
+    return text("{} ({}) of {} {}, root {}, {} blocks, chunks of {}, half of {}{}{}, late rank {}",
+                name_of(request.collective), name_of(order), request.count, name_of(request.type),
+                request.root, wish.most_blocks, wish.chunk_units, wish.half_bytes,
+                in_place ? ", in place" : "", aligned ? "" : ", not aligned", late);
   }
 };
 
@@ -89,13 +92,17 @@ void run_kernel(const DirectChunksArgs& args) {
   direct_chunks<kType, kOp, kHandling, FewChunkThreads>(args);
 }
 /// Pure moves go as integers, as in the library.
-void run_any(const Request& request, const DirectChunksArgs& args) {
+void run_any(const Request& request, SumOrder order, const DirectChunksArgs& args) {
   constexpr int kSum = static_cast<int>(ReduceOp::sum);
   const DataType type = moved_type(request);
   if (!reduces(request.collective)) {
     if (type == DataType::uint32) return run_kernel<DataType::uint32, kAnyOp, kPlaceParts>(args);
     if (type == DataType::uint16) return run_kernel<DataType::uint16, kAnyOp, kPlaceParts>(args);
     return run_kernel<DataType::uint8, kAnyOp, kPlaceParts>(args);
+  }
+  if (is_in_tree(request, order)) {
+    if (type == DataType::fp32) return run_kernel<DataType::fp32, kTreeAny, kReduceParts>(args);
+    return run_kernel<DataType::bf16, kTreeAny, kReduceParts>(args);
   }
   const bool sums = has_sum_kernels(type, request.op, request.ranks);
   if (sums && type == DataType::fp32) return run_kernel<DataType::fp32, kSum, kReduceParts>(args);
@@ -114,6 +121,7 @@ void run_rank(ChunkCall& call, ChunkGpus& gpus, std::size_t rank, double wait_s)
   args.rank = static_cast<int>(rank);
   args.ranks = call.request.ranks;
   args.op = static_cast<std::int32_t>(call.request.op);
+  args.order = order_of(call.request, call.order);
   args.state = &mine.state;
   args.stop_page = &mine.stop_page;
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
@@ -137,7 +145,7 @@ void run_rank(ChunkCall& call, ChunkGpus& gpus, std::size_t rank, double wait_s)
            [&] {
              Trace accesses;
              trace = call.traces.empty() ? nullptr : &accesses;
-             run_any(call.request, args);
+             run_any(call.request, call.order, args);
              trace = nullptr;
              if (call.traces.empty()) return;
              const std::lock_guard<std::mutex> hold(*call.guard);
@@ -165,7 +173,8 @@ void run_calls(std::vector<ChunkCall>& calls, ChunkGpus& gpus, double wait_s) {
 
 void fill(ChunkCall& call, std::uint64_t seed) {
   const Inputs inputs = random_inputs(call.request, seed);
-  const Plan plan = propose_one(load_topology("hgx-h200"), call.request, "direct");
+  const Plan direct = propose_one(load_topology("hgx-h200"), call.request, "direct");
+  const Plan plan = in_order(direct, call.order).value();
   call.expected = ReferenceExecutor(plan).run(inputs);
   for (std::size_t rank = 0; rank < inputs.bytes.size(); ++rank) {
     call.inputs.push_back(buffer_of(inputs.bytes[rank].size() + 16));
@@ -203,6 +212,7 @@ std::vector<ChunkCall> random_calls(int ranks, std::mt19937& random) {
     call.wish.most_blocks = 1 + static_cast<unsigned>(random() % 3);
     call.wish.chunk_units = 16 + static_cast<std::uint32_t>(random() % 49);
     call.wish.half_bytes = half_of(ranks);
+    call.order = some_order(request, random);
     call.aligned = random() % 3 != 0;
     call.in_place = request.collective == Collective::all_reduce && random() % 2 == 0;
     fill(call, random());

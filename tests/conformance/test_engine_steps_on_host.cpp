@@ -10,6 +10,7 @@
 #include "conformance/device_on_host.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
+#include "cpu/reference_reduce.hpp"
 #include "gpu/copy/engines.cuh"
 #include "unit/scale.hpp"
 
@@ -150,5 +151,57 @@ TEST_CASE("a piece that is moved has all of its bytes and no others") {
         std::copy_n(args.source[0], bytes, wanted.data() + (args.dst - dst.data()));
         plait_test::launch({2, 4, {4}, nullptr}, [&] { move_piece(args); });
         CHECK(dst == wanted);
+      }
+}
+
+TEST_CASE(
+    "a piece of several ranks is reduced in rank order and in trees, whatever the alignment") {
+  constexpr std::uint64_t kCount = 16 * 8 * 9 / 4 + 3;
+  constexpr int kSum = static_cast<int>(ReduceOp::sum);
+  DeviceState state{};
+  std::mt19937 random(3);
+  for (const int ranks : {2, 4, 8, 16})
+    for (const SumOrder order : {SumOrder::rank_order, SumOrder::tree, SumOrder::tree_rounded})
+      for (const std::size_t skew : {0u, 1u}) {
+        std::vector<std::vector<float>> sources;
+        std::vector<const void*> srcs;
+        PieceArgs args{};
+        args.state = &state;
+        args.sources = ranks;
+        args.order = static_cast<std::int32_t>(order);
+        args.bytes = kCount * 4;
+        for (int rank = 0; rank < ranks; ++rank) {
+          auto& source = sources.emplace_back(kCount + 8);
+          for (float& one : source)
+            one = static_cast<float>(std::normal_distribution<double>()(random));
+        }
+        for (int rank = 0; rank < ranks; ++rank) {
+          const float* const at = sources[static_cast<std::size_t>(rank)].data() + skew;
+          srcs.push_back(at);
+          args.source[rank] = reinterpret_cast<const char*>(at);
+          args.scalars[rank] = 1.0;
+        }
+        std::vector<float> wanted(kCount), found(kCount + 1, -7.0f);
+        args.dst = reinterpret_cast<char*>(found.data());
+        const SumOrder of = ranks == 2 ? SumOrder::rank_order : order;
+        args.order = static_cast<std::int32_t>(of);
+        reduce_reference(DataType::fp32, ReduceOp::sum, wanted.data(), srcs, kCount, ranks, true,
+                         {}, of);
+        plait_test::launch({2, 4, {4}, nullptr}, [&] {
+          if (ranks == 2) return reduce_piece<DataType::fp32, kSum, 2>(args);
+          if (is_tree(of)) {
+            if (ranks == 4) return reduce_piece<DataType::fp32, kTreeSum, 4>(args);
+            if (ranks == 8) return reduce_piece<DataType::fp32, kTreeSum, 8>(args);
+            return reduce_piece_in_tree<DataType::fp32>(args);
+          }
+          if (ranks == 4) return reduce_piece<DataType::fp32, kSum, 4>(args);
+          if (ranks == 8) return reduce_piece<DataType::fp32, kSum, 8>(args);
+          reduce_piece<DataType::fp32, kAnyOp, 0>(args);
+        });
+        CAPTURE(ranks);
+        CAPTURE(name_of(order));
+        CHECK(found.back() == -7.0f);
+        found.pop_back();
+        CHECK(found == wanted);
       }
 }

@@ -12,10 +12,13 @@
 #include "conformance/device_on_host.hpp"
 // Needs device_on_host.hpp first, for the definitions of a device.
 #include "base/text.hpp"
+#include "conformance/sum_orders.hpp"
 #include "cpu/reference.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/ll/direct_ll.cuh"
 #include "gpu/tile/tiled_shape.hpp"
 #include "plait/topology.hpp"
+#include "plan/sum_order.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -52,6 +55,7 @@ struct LlCall {
   Kernel kernel;
   Request request;
   int ahead = 0;
+  SumOrder order = SumOrder::rank_order;
   bool in_place = false, aligned = true;
   int late = -1;                        // rank that comes to this call after the deadline
   std::vector<Buffer> inputs, outputs;  // by rank
@@ -72,9 +76,9 @@ struct LlCall {
     return in_place && out <= in ? input(rank) + (out < in ? rank * out : 0) : own;
   }
   std::string print() const {
-    return text("kernel {}, {} ({}) of {} {}, root {}, ahead {}{}{}, late rank {}",
+    return text("kernel {}, {} ({}, {}) of {} {}, root {}, ahead {}{}{}, late rank {}",
                 static_cast<int>(kernel), name_of(request.collective), name_of(request.op),
-                request.count, name_of(request.type), request.root, ahead,
+                name_of(order), request.count, name_of(request.type), request.root, ahead,
                 in_place ? ", in place" : "", aligned ? "" : ", not aligned", late);
   }
 };
@@ -91,6 +95,7 @@ void fill_args(Kind& args, LlCall& call, std::vector<std::unique_ptr<LlGpu>>& de
   args.rank = static_cast<int>(rank);
   args.ranks = static_cast<int>(devices.size());
   args.op = static_cast<int>(call.request.op);
+  args.order = order_of(call.request, call.order);
   args.behind_bus = plait_test::late_clears != nullptr ? 1 : 0;
   args.half_bytes = args.behind_bus != 0 ? kHalfBytes / (kPartsBehindBus / 2) : kHalfBytes;
   args.ahead = call.ahead;
@@ -112,16 +117,26 @@ template <DataType kType, int kRanks>
 void run(LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
          double wait_s) {
   constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
+  constexpr int kTree = kRanks == 0 ? kTreeAny : kTreeSum;
+  const bool in_tree = is_in_tree(call.request, call.order);
   if (call.kernel == Kernel::direct_ll) {
     DirectLlArgs args{};
     fill_args(args, call, devices, rank, wait_s);
     args.shape = direct_shape(call.request, static_cast<int>(rank));
+    if constexpr (DeviceNumber<kType>::kFloat && kRanks != 2)
+      if (in_tree) return run_direct_ll<kType, kTree, kReduceParts>(args);
     if (reduces(call.request.collective)) return run_direct_ll<kType, kOp, kReduceParts>(args);
     return run_direct_ll<kType, kAnyOp, kPlaceParts>(args);
   }
   FusedArgs args{};
   fill_args(args, call, devices, rank, wait_s);
   args.count = call.request.count;
+  if constexpr (DeviceNumber<kType>::kFloat && kRanks != 2)
+    if (in_tree) {
+      if (call.kernel == Kernel::one_shot_nan_sentinel)
+        return one_shot<kType, kTree, kRanks, NanSentinelPacket>(args);
+      return two_shot<kType, kTree, kRanks, NanSentinelPacket>(args);
+    }
   switch (call.kernel) {
     case Kernel::one_shot_flag: return one_shot<kType, kOp, kRanks, FlagPacket>(args);
     case Kernel::two_shot_flag: return two_shot<kType, kOp, kRanks, FlagPacket>(args);
@@ -202,11 +217,11 @@ void fill(char* data, std::uint64_t bytes, std::uint64_t part_bytes, std::mt1993
     }
 }
 
-/// Computes the result by a plan that reduces in rank order.
+/// Computes the result by a plan that reduces in the call's order.
 void expect(LlCall& call, const Topology& topology) {
   const std::vector<Plan> plans = propose(topology, checked(call.request, topology));
-  const auto plan = std::find_if(plans.begin(), plans.end(), [](const Plan& one) {
-    return !reduces(one.request.collective) || one.sum_order == SumOrder::rank_order;
+  const auto plan = std::find_if(plans.begin(), plans.end(), [&](const Plan& one) {
+    return !reduces(one.request.collective) || in_order(one, call.order).has_value();
   });
   REQUIRE(plan != plans.end());
   std::vector<const void*> in;
@@ -216,7 +231,7 @@ void expect(LlCall& call, const Topology& topology) {
     in.push_back(call.input(rank));
   }
   for (std::vector<std::uint8_t>& one : call.expected) out.push_back(one.data());
-  run_reference(*plan, in, out);
+  run_reference(in_order(*plan, call.order).value(), in, out);
 }
 
 Request random_request(int ranks, bool is_direct_ll, std::mt19937& random) {
@@ -239,7 +254,9 @@ std::vector<LlCall> random_calls(int ranks, std::mt19937& random) {
   for (LlCall& call : calls) {
     const bool is_direct_ll = random() % 2 == 0;
     call.request = random_request(ranks, is_direct_ll, random);
-    const bool nan_sentinel = is_float(call.request.type) && random() % 4 != 0;
+    call.order = plait_test::some_order(call.request, random);
+    const bool in_tree = is_in_tree(call.request, call.order);  // by sentinels alone
+    const bool nan_sentinel = is_float(call.request.type) && (in_tree || random() % 4 != 0);
     call.kernel = is_direct_ll ? Kernel::direct_ll
                   : random() % 3 == 0
                       ? (nan_sentinel ? Kernel::one_shot_nan_sentinel : Kernel::one_shot_flag)

@@ -110,6 +110,58 @@ const std::map<std::string, Maker>& kernels() {
   return all;
 }
 
+/// Adds the kernels of trees of a type, and of sums over 2 ranks and by tiles, in which a tree is
+/// an argument.
+template <DataType kType>
+void add_sums(std::map<std::string, Maker>& all, const std::string& type) {
+  const auto add_shots = [&](const std::string& end, auto op, auto ranks) {
+    constexpr int kOp = decltype(op)::value, kRanks = decltype(ranks)::value;
+    const std::string behind = "_" + type + end + std::to_string(kRanks) + "_nan_sentinel";
+    all["plait_one_shot" + behind] = made_of(one_shot<kType, kOp, kRanks, NanSentinelPacket>);
+    all["plait_two_shot" + behind] = made_of(two_shot<kType, kOp, kRanks, NanSentinelPacket>);
+    all["plait_long_two_shot" + behind] =
+        made_of(long_two_shot<kType, kOp, kRanks, NanSentinelPacket>);
+    if constexpr (kRanks > 2)
+      all["plait_two_shot_to_root" + behind] =
+          made_of(two_shot_to_root<kType, kOp, kRanks, NanSentinelPacket>);
+    all["plait_tiled_" + type + (kRanks == 0 ? "_any_" : "_sum_") + std::to_string(kRanks)] =
+        made_of(tiled < kType, kRanks == 0 ? kAnyOp : kSum, kRanks, FewThreads >);
+  };
+  add_shots("_sum_", std::integral_constant<int, kSum>{}, std::integral_constant<int, 2>{});
+  add_shots("_tree_", std::integral_constant<int, kTreeSum>{}, std::integral_constant<int, 4>{});
+  add_shots("_tree_", std::integral_constant<int, kTreeSum>{}, std::integral_constant<int, 8>{});
+  add_shots("_tree_", std::integral_constant<int, kTreeSum>{}, std::integral_constant<int, 0>{});
+  const auto add_direct = [&](const std::string& kind, auto op) {
+    constexpr int kOp = decltype(op)::value;
+    all["plait_direct_ll_" + type + kind] = made_of(direct_ll<kType, kOp, kReduceParts>);
+    all["plait_short_direct_ll_" + type + kind + "_4"] =
+        made_of(short_direct_ll<kType, kOp, kReduceParts, 4>);
+    all["plait_short_direct_ll_" + type + kind + "_8"] =
+        made_of(short_direct_ll<kType, kOp, kReduceParts, 8>);
+  };
+  add_direct("_sum", std::integral_constant<int, kSum>{});
+  add_direct("_tree", std::integral_constant<int, kTreeSum>{});
+  all["plait_direct_ll_" + type + "_anytree"] = made_of(direct_ll<kType, kTreeAny, kReduceParts>);
+}
+
+/// Kernels of sums of fp32 and bf16 in trees, for 2, 4, 8 and 16 ranks.
+const std::map<std::string, Maker>& sum_kernels() {
+  static const std::map<std::string, Maker> all = [] {
+    std::map<std::string, Maker> made;
+    add_sums<DataType::fp32>(made, "fp32");
+    add_sums<DataType::bf16>(made, "bf16");
+    return made;
+  }();
+  return all;
+}
+
+/// Returns null if the test has no such kernel.
+const Maker* maker_of(const std::string& kernel) {
+  for (const auto* const all : {&kernels(), &sum_kernels()})
+    if (const auto found = all->find(kernel); found != all->end()) return &found->second;
+  return nullptr;
+}
+
 /// Launches that a rank has put on the rank's stream.
 struct Launched {
   std::string kernel;
@@ -165,7 +217,7 @@ class HostRank : public EngineRank {
     set_scalars(args, {});
     args.rank = rank_;
     args.ranks = request.ranks;
-    set_reduction(args, request, SumOrder::rank_order);
+    set_reduction(args, request, gpus_.group.sum_order);
     args.behind_bus = 0;
   }
 
@@ -192,17 +244,21 @@ Group group_of(int ranks) {
 
 /// A call of all ranks; in place the smaller buffer lies inside the larger buffer, as in NCCL.
 struct Call {
-  Call(const Request& what, const Plan& plan, bool in_its_place, std::uint64_t seed)
-      : request(what), in_place(in_its_place) {
-    const Inputs random = random_inputs(request, seed);
-    expected = ReferenceExecutor(plan).run(random);
+  /// Without inputs, and without expected results.
+  Call(const Request& what, bool in_its_place) : request(what), in_place(in_its_place) {
     for (int rank = 0; rank < request.ranks; ++rank) {
-      const auto at = static_cast<std::size_t>(rank);
       inputs.emplace_back(input_bytes(request, rank) / 16 + 2, kPoison);
       outputs.emplace_back(output_bytes(request, rank) / 16 + 2, kPoison);
-      std::copy(random.bytes[at].begin(), random.bytes[at].end(),
-                reinterpret_cast<std::byte*>(input(at)));
+      expected.emplace_back(output_bytes(request, rank));
     }
+  }
+  Call(const Request& what, const Plan& plan, bool in_its_place, std::uint64_t seed)
+      : Call(what, in_its_place) {
+    const Inputs random = random_inputs(request, seed);
+    expected = ReferenceExecutor(plan).run(random);
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank)
+      std::copy(random.bytes[rank].begin(), random.bytes[rank].end(),
+                reinterpret_cast<std::byte*>(input(rank)));
   }
   std::uint64_t in_bytes(std::size_t rank) const {
     return input_bytes(request, static_cast<int>(rank));
@@ -244,25 +300,35 @@ class Launches {
     ready_.clear();
     for (const auto& rank : ranks_) ready_.push_back(engine_.prepare(request, tuning_, *rank));
   }
-  /// Runs calls in a row without a wait in between. Returns the kernels that ran.
-  std::set<std::string> run(const std::vector<Call*>& calls) {
-    std::vector<std::vector<Launched>> queues(ranks_.size());
+  /// The launches of calls in a row, by rank: a program that may be played again, as a graph is.
+  using Recorded = std::vector<std::vector<Launched>>;
+  Recorded record(const std::vector<Call*>& calls) {
+    Recorded queues(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const Noted noted([&, rank](const std::string& kernel, unsigned blocks, unsigned threads,
                                   const void* arguments) {
-        const auto found = kernels().find(kernel);
-        if (found == kernels().end()) throw std::logic_error(kernel + " is not among the kernels");
-        queues[rank].push_back({kernel, blocks, threads, found->second(arguments)});
+        const Maker* const found = maker_of(kernel);
+        if (found == nullptr) throw std::logic_error(kernel + " is not among the kernels");
+        queues[rank].push_back({kernel, blocks, threads, (*found)(arguments)});
       });
       for (Call* const call : calls)
         ready_[rank]->enqueue({call->input(rank), call->output(rank), {}}, nullptr);
     }
+    return queues;
+  }
+  /// Runs every rank's launches without a wait in between.
+  static void play(const Recorded& queues) {
     std::vector<std::thread> streams;
     for (const std::vector<Launched>& queue : queues)
       streams.emplace_back([&queue] {
         for (const Launched& one : queue) emulate(one);
       });
     for (std::thread& stream : streams) stream.join();
+  }
+  /// Runs calls in a row. Returns the kernels that ran.
+  std::set<std::string> run(const std::vector<Call*>& calls) {
+    const Recorded queues = record(calls);
+    play(queues);
     std::set<std::string> names;
     for (const Launched& one : queues[0]) names.insert(one.kernel);
     return names;
@@ -384,5 +450,151 @@ TEST_CASE("prepared launches of engines give the reference's bits with several b
   for (const auto& [kernel, body] : kernels()) {
     CAPTURE(kernel);
     CHECK(ran.contains(kernel));
+  }
+}
+
+namespace {
+
+// A reference of this test's own, which shares no code with the library.
+
+float up(std::uint16_t code) { return std::bit_cast<float>(std::uint32_t{code} << 16); }
+/// Rounds a number to bf16, ties to even.
+std::uint16_t down(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+float rounded(float value, DataType type) {
+  return type == DataType::bf16 ? up(down(value)) : value;
+}
+
+/// Sums parts [first, first + count) in a tree. rounds: each sum is rounded to the type.
+float tree_of(const std::vector<float>& parts, std::size_t first, std::size_t count, DataType type,
+              bool rounds) {
+  if (count == 1) return parts[first];
+  const float left = tree_of(parts, first, count / 2, type, rounds);
+  const float right = tree_of(parts, first + count / 2, count / 2, type, rounds);
+  return rounds ? rounded(left + right, type) : left + right;
+}
+
+float element(const char* buffer, std::uint64_t at, DataType type) {
+  if (type == DataType::bf16) {
+    std::uint16_t code;
+    std::memcpy(&code, buffer + 2 * at, 2);
+    return up(code);
+  }
+  float value;
+  std::memcpy(&value, buffer + 4 * at, 4);
+  return value;
+}
+
+/// Numbers of both signs and many sizes: most orders of a sum give most sums other bits.
+void fill(Call& call, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  const bool is_bf16 = call.request.type == DataType::bf16;
+  for (std::size_t rank = 0; rank < call.inputs.size(); ++rank) {
+    char* const at = call.input(rank);
+    for (std::uint64_t i = 0; i < call.in_bytes(rank) / (is_bf16 ? 2 : 4); ++i) {
+      const float value = std::ldexp(normal(random), static_cast<int>(random() % 12));
+      const std::uint16_t code = down(value);
+      std::memcpy(at + i * (is_bf16 ? 2 : 4), is_bf16 ? static_cast<const void*>(&code) : &value,
+                  is_bf16 ? 2 : 4);
+    }
+  }
+}
+
+/// Replaces the expected results by trees over the inputs as they are.
+void expect_trees(Call& call, SumOrder order) {
+  const Request& request = call.request;
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  const float factor = request.op == ReduceOp::avg ? 1.0f / static_cast<float>(ranks) : 1.0f;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::uint64_t bytes = request.type == DataType::bf16 ? 2 : 4;
+    const std::uint64_t own =
+        request.collective == Collective::reduce_scatter ? call.out_bytes(rank) / bytes * rank : 0;
+    for (std::uint64_t i = 0; i < call.out_bytes(rank) / bytes; ++i) {
+      std::vector<float> parts;
+      for (std::size_t from = 0; from < ranks; ++from)
+        parts.push_back(element(call.input(from), own + i, request.type));
+      const float sum =
+          factor * tree_of(parts, 0, ranks, request.type, order == SumOrder::tree_rounded);
+      const std::uint16_t code = down(sum);
+      std::memcpy(call.expected[rank].data() + i * bytes,
+                  bytes == 2 ? static_cast<const void*>(&code) : &sum, bytes);
+    }
+  }
+}
+
+Request random_sum(const Engine& engine, int ranks, std::mt19937& random) {
+  Request request;
+  const std::vector<Collective>& served = engine.info().collectives;
+  do request.collective = served[random() % served.size()];
+  while (!reduces(request.collective));
+  request.op = random() % 4 == 0 ? ReduceOp::avg : ReduceOp::sum;
+  request.type = random() % 2 == 0 ? DataType::fp32 : DataType::bf16;
+  request.ranks = ranks;
+  request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  const bool is_long = engine.info().name == "two_shot" && ranks <= 8 && random() % 4 == 0;
+  request.count =
+      is_long ? 60004 / bytes_of(request.type) : 1 + random() % (random() % 4 == 0 ? 4000 : 300);
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("random sums in trees have the bits of a reference of their own, eager and replayed" *
+          doctest::skip(kLooksForRaces)) {
+  fake_cuda().gpu = FakeGpu{};
+  std::mt19937 random(58);
+  std::set<std::string> ran;
+  int calls = 0;
+  const auto tunings = engine_tunings();
+  while (calls < rounds(10000)) {
+    const int ranks = random() % 24 == 0 ? 16 : 2 << random() % 3;
+    Group group = group_of(ranks);
+    if (ranks > 4) group.sizes[kSentinelPackets] = 64 << 10;
+    group.sum_order = random() % 2 == 0 ? SumOrder::tree : SumOrder::tree_rounded;
+    auto [name, tuning] = tunings[random() % tunings.size()];
+    if (ranks == 16 && name == "tiled") continue;  // too many threads for a host
+    if (ranks == 16) tuning.blocks = 1;
+    const Engine& engine = *engine_named(name, requests_of(Collective::all_reduce, 2)[0]);
+    const Request request = random_sum(engine, ranks, random);
+    if (!why_not(engine, request, tuning, group).empty()) continue;
+    Launches launches(engine, group, tuning);
+    launches.prepare(request);
+    std::vector<std::unique_ptr<Call>> made;
+    std::vector<Call*> in_a_row;
+    for (int i = 0; i < 3; ++i) {
+      const bool in_place = i == 1 && goes_in_place(request.collective);
+      made.push_back(std::make_unique<Call>(request, in_place));
+      in_a_row.push_back(made.back().get());
+    }
+    const Launches::Recorded recorded = launches.record(in_a_row);
+    for (const Launched& one : recorded[0]) ran.insert(one.kernel);
+    for (const bool is_replay : {false, true}) {
+      for (Call* const call : in_a_row) {
+        fill(*call, random);
+        expect_trees(*call, group.sum_order);
+      }
+      Launches::play(recorded);
+      for (Call* const call : in_a_row) {
+        ++calls;
+        for (std::size_t rank = 0; rank < call->outputs.size(); ++rank) {
+          CAPTURE(text("{}: {} ({}) of {} {} over {} ranks, {}, root {}{}{}, rank {}", name,
+                       name_of(request.collective), name_of(request.op), request.count,
+                       name_of(request.type), ranks, name_of(group.sum_order), request.root,
+                       call->in_place ? ", in place" : "", is_replay ? ", replayed" : "", rank));
+          CHECK(call->is_right(rank));
+        }
+      }
+    }
+  }
+  MESSAGE(calls << " calls, " << ran.size() << " kernels");
+  if (calls < 3000) return;  // a sample of the cases
+  for (const auto& [kernel, body] : sum_kernels()) {
+    CAPTURE(kernel);
+    const bool is_tree = kernel.find("_tree") != kernel.npos;
+    const bool is_rare =
+        kernel.find("_tree_0") != kernel.npos || kernel.rfind("plait_long_two_shot", 0) == 0;
+    CHECK((ran.contains(kernel) || !is_tree || is_rare));
   }
 }

@@ -29,21 +29,32 @@ std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
 KernelUses chunk_uses(int ranks) {
   KernelUses uses;
   for (const Request& request : requests_of_all_kernels(ranks))
-    uses[chunk_kernel(request)] = {kChunkThreads, 0};
+    uses[chunk_kernel(request, SumOrder::rank_order)] = {kChunkThreads, 0};
+  return uses;
+}
+
+KernelUses chunk_tree_uses(int ranks) {
+  KernelUses uses;
+  for (const Request& request : requests_of_trees(ranks))
+    uses[chunk_kernel(request, SumOrder::tree)] = {kChunkThreads, 0};
   return uses;
 }
 
 }  // namespace
 
 const KernelFamily kChunkKernels{"direct_chunks", chunk_uses};
+const KernelFamily kChunkTreeKernels{
+    .name = "direct_chunks in trees", .uses = chunk_tree_uses, .sums_in_trees = true};
 
 const Resources& chunk_resources() {
-  static const Resources resources{{&kChunkFlags}, {&kChunkMemory}, sizes_of, {&kChunkKernels}, {}};
+  static const Resources resources{
+      {&kChunkFlags}, {&kChunkMemory}, sizes_of, {&kChunkKernels, &kChunkTreeKernels}, {}};
   return resources;
 }
 
-std::string chunk_kernel(const Request& request) {
+std::string chunk_kernel(const Request& request, SumOrder order) {
   const char* const kind = !reduces(request.collective)  ? "_place"
+                           : is_in_tree(request, order)  ? "_tree"
                            : sums_common_floats(request) ? "_sum"
                                                          : "_any";
   return joined("plait_direct_chunks_", name_of(moved_type(request)), kind);

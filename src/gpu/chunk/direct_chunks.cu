@@ -1,5 +1,5 @@
-// Instances of the direct_chunks kernels: plait_direct_chunks_TYPE_{any|sum|place}. Pure moves run
-// the kernel of the element's size.
+// Instances of the direct_chunks kernels: plait_direct_chunks_TYPE_{any|sum|place|tree}. Pure
+// moves run the kernel of the element's size.
 #include "gpu/chunk/direct_chunks.cuh"
 
 #define PLAIT_DIRECT_CHUNKS(type, name, op, handling)                             \
@@ -19,6 +19,15 @@
 PLAIT_DIRECT_CHUNKS_SUM(fp32)
 PLAIT_DIRECT_CHUNKS_SUM(bf16)
 PLAIT_DIRECT_CHUNKS_SUM(fp16)
+
+#define PLAIT_DIRECT_CHUNKS_TREE(type) \
+  PLAIT_DIRECT_CHUNKS(type, tree, plait::cuda::kTreeAny, kReduceParts)
+PLAIT_DIRECT_CHUNKS_TREE(fp32)
+PLAIT_DIRECT_CHUNKS_TREE(fp64)
+PLAIT_DIRECT_CHUNKS_TREE(bf16)
+PLAIT_DIRECT_CHUNKS_TREE(fp16)
+PLAIT_DIRECT_CHUNKS_TREE(fp8e4m3)
+PLAIT_DIRECT_CHUNKS_TREE(fp8e5m2)
 
 #define PLAIT_DIRECT_CHUNKS_PLACE(type) \
   PLAIT_DIRECT_CHUNKS(type, place, plait::cuda::kAnyOp, kPlaceParts)

@@ -138,7 +138,9 @@ struct DirectChunks {
       if (broken) return;
       keep(team, chunk);
       if (!owns()) continue;
-      if constexpr (kSums)
+      if constexpr (kIsTree<kOp>)
+        reduce_in_tree(team, chunk);
+      else if constexpr (kSums)
         reduce(team, chunk);
       else
         place(team, chunk);
@@ -155,6 +157,21 @@ struct DirectChunks {
     for (int u = 0; u < kTogether; ++u)
       if (const unsigned at = i + u * team.threads; at < limit)
         loaded[u] = load_pair(src + at * 16ull);
+  }
+  /// A unit at a time: a tree holds several sums.
+  __device__ void reduce_in_tree(const Team& team, unsigned chunk) const {
+    const char* const own = input_for(args.rank);
+    char* const out = static_cast<char*>(args.output);
+    const unsigned first = first_unit(chunk), limit = length(chunk);
+    const bool is_whole = is_aligned(own), is_whole_out = is_aligned(out);
+    for (unsigned i = team.lane; i < limit; i += team.threads) {
+      const Unit mine = load_any(own, first + i, shape.part_bytes, is_whole, sizeof(Stored));
+      Sum sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int from) {
+        return from == args.rank ? mine : load_pair(slot(args.rank, from, first) + i * 16ull);
+      });
+      store_any(out, first + i, sum.result(args.op, true, args.ranks), shape.part_bytes,
+                is_whole_out, sizeof(Stored));
+    }
   }
   __device__ void reduce(const Team& team, unsigned chunk) const {
     const char* const own = input_for(args.rank);

@@ -29,7 +29,7 @@ class DirectChunksReady : public PreparedCall {
  public:
   DirectChunksReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
-        kernel_(kernels_.find(chunk_kernel(request))),
+        kernel_(kernels_.find(chunk_kernel(request, rank.group().sum_order))),
         cut_(cut_chunks(request, wish_of(tuning, rank.group()))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
@@ -61,6 +61,9 @@ class DirectChunksReady : public PreparedCall {
 
 class DirectChunksEngine : public Engine {
  public:
+  bool sums_in_trees(const Request&, const Group& group) const override {
+    return group.runs(kChunkTreeKernels);
+  }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "direct_chunks", "every part goes straight to its owner in chunks with a flag each",

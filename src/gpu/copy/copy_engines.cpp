@@ -110,6 +110,9 @@ class RotationReady : public PreparedCall {
 
 class RotationEngine : public CopyEngine<RotationReady> {
  public:
+  bool sums_in_trees(const Request&, const Group& group) const override {
+    return group.runs(kCopyTreeKernels);
+  }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_rotation",

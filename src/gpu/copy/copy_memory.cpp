@@ -60,31 +60,40 @@ KernelUses copy_uses(int ranks) {
   uses["plait_engine_step"] = uses["plait_engine_end"] = {32, 0};
   for (const Request& request : requests_of_all_kernels(ranks))
     for (const int sources : {1, 2, request.ranks})
-      uses[piece_kernel(request.type, request.op, sources)] = {};
+      uses[piece_kernel(request.type, request.op, sources, SumOrder::rank_order)] = {};
+  return uses;
+}
+
+KernelUses copy_tree_uses(int ranks) {
+  KernelUses uses;
+  for (const Request& request : requests_of_trees(ranks))
+    uses[piece_kernel(request.type, request.op, ranks, SumOrder::tree)] = {};
   return uses;
 }
 
 }  // namespace
 
 const KernelFamily kCopyKernels{"copy engine", copy_uses};
+const KernelFamily kCopyTreeKernels{
+    .name = "copy engine in trees", .uses = copy_tree_uses, .sums_in_trees = true};
 
 const Resources& copy_resources() {
   static const Resources resources{
       {&kEngineFlags},
       {&kCopyMemory, &kChunkStaging},
       sizes_of,
-      {&kCopyKernels},
+      {&kCopyKernels, &kCopyTreeKernels},
       {kCopyPlanFlags, kHostPlanFlags, kEventPlanFlags, kPartPlanFlags}};
   return resources;
 }
 
 std::uint64_t staging_bytes() { return kChunkSlots * kMostChunkBytes; }
 
-std::string piece_kernel(DataType type, ReduceOp op, int sources) {
+std::string piece_kernel(DataType type, ReduceOp op, int sources, SumOrder order) {
   if (sources == 1) return "plait_piece_move";
   const bool common = has_sum_kernels(type, op, sources) && is_common_number(sources);
-  return joined("plait_piece_", name_of(type),
-                common ? joined("_sum_", std::to_string(sources)) : "_any_0");
+  const char* const kind = is_tree(order) && sources > 2 ? "_tree_" : common ? "_sum_" : "_any_";
+  return joined("plait_piece_", name_of(type), kind, std::to_string(common ? sources : 0));
 }
 
 bool has_copy_engines(const Group& group) {

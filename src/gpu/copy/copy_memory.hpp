@@ -16,7 +16,7 @@ inline constexpr std::uint64_t kRingsAlone = 1;
 inline constexpr ArenaPart kChunkStaging{
     .name = "staging", .what = "staging buffers of copy engines", .is_own = true};
 std::uint64_t staging_bytes();
-extern const KernelFamily kCopyKernels;
+extern const KernelFamily kCopyKernels, kCopyTreeKernels;
 inline constexpr PlanFlagRange kCopyPlanFlags{0, 1 << 10};       ///< Rows of EngineFlags.
 inline constexpr PlanFlagRange kHostPlanFlags{1 << 10, 3 << 9};  ///< Rows of HostFlags.
 /// One per recorded event of a rank.
@@ -26,7 +26,7 @@ inline constexpr PlanFlagRange kPartPlanFlags{1 << 15, 1 << 30};
 const Resources& copy_resources();
 
 /// Kernel that reduces `sources` pieces brought by copy engines.
-std::string piece_kernel(DataType type, ReduceOp op, int sources);
+std::string piece_kernel(DataType type, ReduceOp op, int sources, SumOrder order);
 
 /// With a single hardware queue, products enqueued behind an engine's wait would wait too.
 bool has_copy_engines(const Group& group);

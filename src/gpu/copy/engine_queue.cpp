@@ -32,8 +32,8 @@ void DriverQueue::end(Stream stream, const EngineEnd& end) {
 
 void DriverQueue::reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) {
   PieceArgs argument = args;
-  const Function kernel =
-      kernels_.find(piece_kernel(type, static_cast<ReduceOp>(args.op), args.sources));
+  const Function kernel = kernels_.find(piece_kernel(
+      type, static_cast<ReduceOp>(args.op), args.sources, static_cast<SumOrder>(args.order)));
   kernels_.launch(kernel, {blocks, 512, false}, stream, {&argument});
 }
 

@@ -1,5 +1,6 @@
 // Instances of the kernels in calls by copy engines: a step that waits and signals, the end of a
-// call, and reductions of pieces (1 per type for any op, more for sums of the common floats).
+// call, and reductions of pieces (1 per type for any op, more for sums of the common floats, and
+// trees).
 #include "gpu/abi/copy_args.hpp"
 #include "gpu/copy/engines.cuh"
 
@@ -55,3 +56,22 @@ extern "C" __global__ void __launch_bounds__(512)
 PLAIT_PIECE_SUMS(fp32)
 PLAIT_PIECE_SUMS(bf16)
 PLAIT_PIECE_SUMS(fp16)
+
+#define PLAIT_PIECE_TREES(type)                     \
+  PLAIT_PIECE(type, tree, plait::cuda::kTreeSum, 4) \
+  PLAIT_PIECE(type, tree, plait::cuda::kTreeSum, 8)
+PLAIT_PIECE_TREES(fp32)
+PLAIT_PIECE_TREES(bf16)
+PLAIT_PIECE_TREES(fp16)
+#define PLAIT_PIECE_ANYTREE(type)                                                        \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      plait_piece_##type##_tree_0(const __grid_constant__ plait::cuda::PieceArgs args) { \
+    if (args.state == nullptr) return; /* an empty launch */                             \
+    plait::cuda::reduce_piece_in_tree<plait::DataType::type>(args);                      \
+  }
+PLAIT_PIECE_ANYTREE(fp32)
+PLAIT_PIECE_ANYTREE(fp64)
+PLAIT_PIECE_ANYTREE(bf16)
+PLAIT_PIECE_ANYTREE(fp16)
+PLAIT_PIECE_ANYTREE(fp8e4m3)
+PLAIT_PIECE_ANYTREE(fp8e5m2)

@@ -90,13 +90,17 @@ __device__ void reduce_piece(const PieceArgs& args) {
             got[u][s] = load_unit<Stored>(args.source[from + s], i + u * stride, args.bytes,
                                           (whole >> (from + s) & 1) != 0);
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u)
+      for (int u = 0; u < kTogether; ++u) {
+        if constexpr (kIsTree<kOp>)
+          sum[u].template sum_tree<0, kHeld>(got[u], args.op, args.scalars,
+                                             rounds_sums(args.order));
 #pragma unroll
-        for (int s = 0; s < kHeld; ++s)
+        for (int s = 0; s < kHeld && !kIsTree<kOp>; ++s)
           if (from + s == 0)
             sum[u].first(got[u][s], args.op, args.scalars[0]);
           else
             sum[u].add(got[u][s], args.op, args.scalars[from + s]);
+      }
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
@@ -104,6 +108,27 @@ __device__ void reduce_piece(const PieceArgs& args) {
       const Unit total = sum[u].result(args.op, true, args.sources);
       store_unit<Stored>(args.dst, i + u * stride, total, args.bytes, whole_dst);
     }
+  }
+}
+
+/// The same in a tree of 4, 8 or 16 sources, a unit at a time.
+template <DataType kType>
+__device__ void reduce_piece_in_tree(const PieceArgs& args) {
+  using Sum = Accumulator<kType, kTreeAny>;
+  using Stored = typename Sum::Stored;
+  if (should_exit(args.state)) return;
+  const bool whole_dst = is_aligned(args.dst);
+  const unsigned long long units = (args.bytes + 15) / 16;
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (unsigned long long i =
+           static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < units; i += stride) {
+    Sum sum = sum_in_tree<Sum>(args.sources, args.op, args.order, args.scalars, [&](int from) {
+      const char* const source = args.source[from];
+      return load_unit<Stored>(source, i, args.bytes, is_aligned(source));
+    });
+    const Unit total = sum.result(args.op, true, args.sources);
+    store_unit<Stored>(args.dst, i, total, args.bytes, whole_dst);
   }
 }
 

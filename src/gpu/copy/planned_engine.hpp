@@ -16,7 +16,9 @@ class PlannedEngine : public Engine {
       : book_(book), topology_(topology), engine_(engine) {}
 
   const StrategyInfo& info() const override { return engine_.info(); }
-  bool sums_in_trees() const override { return engine_.sums_in_trees(); }
+  bool sums_in_trees(const Request& request, const Group& group) const override {
+    return engine_.sums_in_trees(request, group);
+  }
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
     return engine_.why_not(request, tuning, group);

@@ -64,6 +64,7 @@ class ScatterRingReady : public PreparedCall {
 
 class ScatterRingEngine : public Engine {
  public:
+  bool sums_in_trees(const Request&, const Group&) const override { return true; }  // by tiles
   const StrategyInfo& info() const override {
     static const StrategyInfo info{"scatter_ring",
                                    "tiles sum parts, then copy engines push the parts round a ring",

@@ -43,10 +43,9 @@ class Engine {
                               const Group& group) const = 0;
   /// True if the engine serves blocks of different counts.
   virtual bool takes_counts() const { return false; }
-  /// True if an owner has the parts of all ranks, and sums them in CallArgs::order. Otherwise the
-  /// engine serves no sums of more than two ranks under a tree: trees beside the sums in rank order
-  /// made kernels of LL packets 2 to 18 % slower (E-0470).
-  virtual bool sums_in_trees() const { return false; }
+  /// True if an owner has the parts of all ranks, and a kernel sums them in CallArgs::order: asked
+  /// for requests whose sums are trees of more than two ranks. Otherwise the engine refuses them.
+  virtual bool sums_in_trees(const Request&, const Group&) const { return false; }
   /// Plan of the call on all ranks, without parts through host memory; needs an empty why_not().
   /// `params` of the plan hold the kernel's launch configuration. The plan of a tiled call has all
   /// blocks in step (tile_plan.hpp). `request`: checked.

@@ -2,6 +2,7 @@
 #include "gpu/engine/kernel_families.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/log.hpp"
@@ -95,6 +96,21 @@ std::vector<Request> requests_of_all_kernels(int ranks) {
        {Collective::all_reduce, Collective::all_gather, Collective::reduce})
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
       for (const DataType type : kTypes) {
+        Request& request = requests.emplace_back();
+        request.collective = collective;
+        request.op = op;
+        request.type = type;
+        request.ranks = ranks;
+      }
+  return requests;
+}
+
+std::vector<Request> requests_of_trees(int ranks) {
+  std::vector<Request> requests;
+  if (ranks <= 2 || !std::has_single_bit(static_cast<unsigned>(ranks))) return requests;
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod})
+      for (const DataType type : kFloatTypes) {
         Request& request = requests.emplace_back();
         request.collective = collective;
         request.op = op;

@@ -28,8 +28,16 @@ struct KernelFamily {
   KernelUses (*uses)(int ranks);
   /// Compute capabilities, times ten, that run the kernels: from the first to below the second.
   int from = 0, below = 1000;
-  const char* wants = "";  ///< For messages about other capabilities: "tiled kernels want ...".
+  const char* wants = "";      ///< For messages about other capabilities: "tiled kernels want ...".
+  bool sums_in_trees = false;  ///< Kernels for trees alone, loaded and probed on demand.
 };
+
+/// Types whose sums have an order.
+inline constexpr DataType kFloatTypes[] = {DataType::fp32, DataType::fp64,    DataType::bf16,
+                                           DataType::fp16, DataType::fp8e4m3, DataType::fp8e5m2};
+/// Requests that together use every kernel for trees of `ranks` ranks: none, unless `ranks` is 4, 8
+/// or 16.
+std::vector<Request> requests_of_trees(int ranks);
 
 /// Requests that together use every kernel of a communicator of `ranks` ranks.
 std::vector<Request> requests_of_all_kernels(int ranks);

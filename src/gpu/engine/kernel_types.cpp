@@ -40,9 +40,12 @@ DataType moved_type(const Request& request) {
   }
 }
 
+bool is_in_tree(const Request& request, SumOrder order) {
+  return is_tree(order) && !has_one_order(request);
+}
+
 std::int32_t order_of(const Request& request, SumOrder order) {
-  return static_cast<std::int32_t>(
-      is_tree(order) && !has_one_order(request) ? order : SumOrder::rank_order);
+  return static_cast<std::int32_t>(is_in_tree(request, order) ? order : SumOrder::rank_order);
 }
 
 }  // namespace plait::cuda

@@ -21,6 +21,9 @@ bool sums_common_floats(const Request& request);
 bool is_common_sum(const Request& request);
 /// End of a kernel's name: "_sum_4" for a common sum, otherwise "_any_0".
 std::string sum_variant(const Request& request);
+/// True if the request's sums are trees of more than two ranks, for which engines have kernels of
+/// their own.
+bool is_in_tree(const Request& request, SumOrder order);
 /// Type whose kernel serves the request: data that is only moved uses integers of the same width.
 DataType moved_type(const Request& request);
 /// CallArgs::order of a call: the tree that is asked for, or rank order, which is the same if the

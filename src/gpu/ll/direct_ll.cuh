@@ -123,6 +123,21 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) put(0, first + u * stride, sum[u].result(args.op, true, args.ranks));
   }
+  /// A unit at a time: a tree holds several sums.
+  __device__ void reduce_in_tree(unsigned first, unsigned stride) {
+    const int valid = valid_units(first, stride, units, kTogether);
+    for (int u = 0; u < valid; ++u) {
+      const unsigned at = first + u * stride;
+      const char* const own = input_for(args.rank);
+      const Unit mine = load_one(own, at, is_aligned(own));
+      Sum sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int from) {
+        Unit got[1] = {mine};
+        if (from != args.rank) take(got, from, at, stride, 1);
+        return got[0];
+      });
+      put(0, at, sum.result(args.op, true, args.ranks));
+    }
+  }
   __device__ void place(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
     for (int k = 1; k < args.ranks; ++k) {
@@ -264,13 +279,17 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     return load(static_cast<unsigned>(args.rank * args.shape.part_stride), whole);
   }
   __device__ void take_all(const LoadedInput& held) {
-    if constexpr (Call::kSums)
+    if constexpr (kIsTree<kOp>)
+      reduce_in_tree(held.own);
+    else if constexpr (Call::kSums)
       reduce(held.own);
     else
       place();
   }
   __device__ void take_by_one() {
-    if constexpr (Call::kSums)
+    if constexpr (kIsTree<kOp>)
+      reduce_in_tree_by_one();
+    else if constexpr (Call::kSums)
       reduce_by_one();
     else
       place_by_one();
@@ -307,6 +326,41 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
         this->take(got, from, unit, 0, 1);
       add(sum, from, got[0]);
     }
+    put(0, sum.result(args.op, true, args.ranks), false);
+  }
+  /// The ranks of a group are four of 4 or 8.
+  __device__ void reduce_in_tree(const Unit& mine) {
+    static_assert(kMostRanks <= 2 * kPeers);
+    const bool rounds = rounds_sums(args.order);
+    Sum sum;
+    for_groups([&](auto group) {
+      constexpr int first = decltype(group)::first;
+      Unit got[kPeers];
+      this->template take_slots<RareCode::once>(got, this->packets(), [&](int j) {
+        const int from = first + j;
+        return ExpectedUnit{from != args.rank, from, this->index(args.rank, from, unit), unit};
+      });
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j)
+        if (first + j == args.rank) got[j] = mine;
+      Sum four;
+      four.template sum_tree<0, kPeers>(got, args.op, args.scalars + first, rounds);
+      if constexpr (first == 0)
+        sum = four;
+      else
+        sum.join(four, args.op, rounds);
+    });
+    put(0, sum.result(args.op, true, args.ranks), true);
+  }
+  __device__ void reduce_in_tree_by_one() {
+    Sum sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int from) {
+      Unit got[1];
+      if (from == args.rank)
+        got[0] = load_own(false);
+      else
+        this->take(got, from, unit, 0, 1);
+      return got[0];
+    });
     put(0, sum.result(args.op, true, args.ranks), false);
   }
   __device__ void place() {
@@ -374,7 +428,9 @@ __device__ void direct_ll(const DirectLlArgs& args) {
       if (at >= call.units) break;
       call.keep(first + at, stride);
       if (!call.owns()) continue;
-      if constexpr (Call::kSums)
+      if constexpr (kIsTree<kOp>)
+        call.reduce_in_tree(first + at, stride);
+      else if constexpr (Call::kSums)
         call.reduce(first + at, stride);
       else
         call.place(first + at, stride);

@@ -31,8 +31,9 @@ KernelLaunchConfig launch_config_of(const Request& request, const Tuning& tuning
   if (group.overlap_compute && request.ranks == 2 && tuning.blocks == 0)
     most_blocks =
         std::min(most_blocks, sums ? kBlocksOverlapCompute.sums : kBlocksOverlapCompute.moves);
-  return ll_launch_config(cut(request, group).units, !sums || sums_common_floats(request),
-                          most_blocks, tuning, group);
+  const bool is_lean =
+      !sums || (sums_common_floats(request) && !is_in_tree(request, group.sum_order));
+  return ll_launch_config(cut(request, group).units, is_lean, most_blocks, tuning, group);
 }
 
 class DirectLlReady : public PreparedCall {
@@ -41,8 +42,8 @@ class DirectLlReady : public PreparedCall {
       : kernels_(rank.kernels()),
         config_(launch_config_of(request, tuning, rank.group())),
         cut_(cut(request, rank.group())),
-        is_short_(is_short_direct_ll(request, cut_, config_)),
-        kernel_(kernels_.find(direct_ll_kernel(request, is_short_))) {
+        is_short_(is_short_direct_ll(request, cut_, config_, rank.group().sum_order)),
+        kernel_(kernels_.find(direct_ll_kernel(request, is_short_, rank.group().sum_order))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
       args_.inbox[peer] = rank.at(kSentinelPackets, peer);
@@ -81,6 +82,9 @@ class DirectLlEngine : public Engine {
         "direct collectives; packets as in NCCL's LL protocol", all_collectives()};
     return info;
   }
+  bool sums_in_trees(const Request&, const Group& group) const override {
+    return group.runs(kDirectLlTreeKernels);
+  }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (!group.runs(kDirectLlKernels)) return group.lacks(kDirectLlKernels);
     const std::uint64_t pieces = cut(request, group).pieces;
@@ -94,7 +98,8 @@ class DirectLlEngine : public Engine {
     const KernelLaunchConfig config = launch_config_of(request, tuning, group);
     set_launch(made, config, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes,
                group.through_host);
-    if (is_short_direct_ll(request, cut(request, group), config)) made.params["short"] = 1;
+    if (is_short_direct_ll(request, cut(request, group), config, group.sum_order))
+      made.params["short"] = 1;
     return made;
   }
   const Resources& resources() const override { return ll_resources(); }

@@ -208,10 +208,11 @@ struct FusedCall {
   }
 
   /// Polls kTogether packets from each of kRanksAtOnce ranks together, then reduces in rank order.
-  /// at(u, rank) is the packet, mine(u) this rank's own unit.
+  /// at(u, rank) is the packet, mine(u) this rank's own unit. A tree (kTreeSum) sums the ranks
+  /// polled together, which are half the ranks or all.
   template <int kRanksAtOnce, class At, class Mine, class Sink>
   __device__ void reduce_together(int valid, At at, Mine mine, Sink sink) {
-    static_assert(kHeld % kRanksAtOnce == 0);
+    static_assert(kHeld % kRanksAtOnce == 0 && (!kIsTree<kOp> || kHeld <= 2 * kRanksAtOnce));
     Unit own[kTogether];  // separate, since dynamic indexing would use local memory
     Sum sum[kTogether];
 #pragma unroll
@@ -228,8 +229,24 @@ struct FusedCall {
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
+          if constexpr (kIsTree<kOp>) {
+            Unit taken[kRanksAtOnce];
 #pragma unroll
-          for (int k = 0; k < kRanksAtOnce; ++k) {
+            for (int k = 0; k < kRanksAtOnce; ++k) {
+              taken[k] = Packet::unit_of(got[u * kRanksAtOnce + k]);
+              if (first + k == args.rank) taken[k] = own[u];
+              if (first + k != args.rank) Packet::clear(at(u, first + k));
+            }
+            Sum part;
+            const bool rounds = rounds_sums(args.order);
+            part.template sum_tree<0, kRanksAtOnce>(taken, args.op, args.scalars + first, rounds);
+            if (first == 0)
+              sum[u] = part;
+            else
+              sum[u].join(part, args.op, rounds);
+          }
+#pragma unroll
+          for (int k = 0; k < kRanksAtOnce && !kIsTree<kOp>; ++k) {
             const int rank = first + k;
             Unit unit = Packet::unit_of(got[u * kRanksAtOnce + k]);
             if (rank == args.rank) unit = own[u];
@@ -257,6 +274,13 @@ struct FusedCall {
     }
     sink(0, sum.result(args.op, true, args.ranks));
   }
+  template <class At, class Mine, class Sink>
+  __device__ void reduce_tree_in_turn(At at, Mine mine, Sink sink) {
+    Sum sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int rank) {
+      return rank == args.rank ? mine(0) : take(at(0, rank), rank, 0);
+    });
+    if (!broken) sink(0, sum.result(args.op, true, args.ranks));
+  }
   /// Number of ranks, out of kAll, of which a thread holds kTogether packets each at once if it may
   /// hold kMostUnits units.
   template <int kAll, int kMostUnits>
@@ -265,7 +289,9 @@ struct FusedCall {
                                      : kMostUnits * 16 / (kTogether * Packet::kBytes);
   template <int kMostUnits, class At, class Mine, class Sink>
   __device__ void reduce(int valid, At at, Mine mine, Sink sink) {
-    if constexpr (kRanks == 0)
+    if constexpr (kRanks == 0 && kIsTree<kOp>)
+      reduce_tree_in_turn(at, mine, sink);
+    else if constexpr (kRanks == 0)
       reduce_in_turn(at, mine, sink);
     else
       reduce_together<kPolled<kRanks, kMostUnits>>(valid, at, mine, sink);

@@ -74,10 +74,15 @@ class FusedEngine : public Engine {
   FusedEngine(StrategyInfo info, bool is_one_shot)
       : info_(std::move(info)), is_one_shot_(is_one_shot) {}
   const StrategyInfo& info() const override { return info_; }
+  bool sums_in_trees(const Request& request, const Group& group) const override {
+    return sums_common_floats(request) && group.runs(kShotTreeKernels);
+  }
 
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
     if (!group.runs(kShotKernels)) return group.lacks(kShotKernels);
+    if (is_in_tree(request, group.sum_order) && !uses_nan_sentinel(request, tuning))
+      return text("sums in the order {} are served with bare=1", name_of(group.sum_order));
     const ShotLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
       return text(
@@ -124,7 +129,8 @@ class FusedEngine : public Engine {
     for (int peer = 0; peer < group.ranks; ++peer) args.flags[peer] = rank.flags(kShotFlags, peer);
     const std::string name = launch.is_long ? "long_two_shot" : info_.name;
     return std::make_unique<FusedReady>(
-        rank, rank.kernels().find(shot_kernel(name, request, nan_sentinel)), args, launch);
+        rank, rank.kernels().find(shot_kernel(name, request, nan_sentinel, group.sum_order)), args,
+        launch);
   }
 
  private:

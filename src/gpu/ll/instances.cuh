@@ -1,5 +1,5 @@
 // Defines the instances of one_shot, two_shot and long_two_shot:
-// plait_KERNEL_TYPE_{sum|any}_RANKS_{flag|nan_sentinel}. RANKS 0 = known at run time only.
+// plait_KERNEL_TYPE_{sum|any|tree}_RANKS_{flag|nan_sentinel}. RANKS 0 = known at run time only.
 // gpu/ll/ll_memory.cpp builds the same names.
 #pragma once
 #include "gpu/abi/ll_args.hpp"
@@ -51,3 +51,15 @@
   PLAIT_FUSED_ANY(kernel, bf16, nan_sentinel, NanSentinelPacket)    \
   PLAIT_FUSED_ANY(kernel, fp8e4m3, nan_sentinel, NanSentinelPacket) \
   PLAIT_FUSED_ANY(kernel, fp8e5m2, nan_sentinel, NanSentinelPacket)
+
+/// Sums in trees, of sentinels alone.
+#define PLAIT_FUSED_TREE(kernel, type, ranks) \
+  PLAIT_FUSED(kernel, type, tree, plait::cuda::kTreeSum, ranks, nan_sentinel, NanSentinelPacket)
+#define PLAIT_FUSED_TREES_OF_TYPE(kernel, type) \
+  PLAIT_FUSED_TREE(kernel, type, 4)             \
+  PLAIT_FUSED_TREE(kernel, type, 8)             \
+  PLAIT_FUSED_TREE(kernel, type, 0)
+#define PLAIT_FUSED_TREES(kernel)         \
+  PLAIT_FUSED_TREES_OF_TYPE(kernel, fp32) \
+  PLAIT_FUSED_TREES_OF_TYPE(kernel, bf16) \
+  PLAIT_FUSED_TREES_OF_TYPE(kernel, fp16)

@@ -39,8 +39,10 @@ inline constexpr ShortDirectLlUnits kShortDirectLlUnits[] = {
 
 /// True if short_direct_ll serves the call.
 inline bool is_short_direct_ll(const Request& request, const LlCut& cut,
-                               const KernelLaunchConfig& config) {
-  if (!has_short_direct_ll(request) || cut.pieces != 1 || config.threads > kShortDirectLlThreads ||
+                               const KernelLaunchConfig& config,
+                               SumOrder order = SumOrder::rank_order) {
+  if (!has_short_direct_ll(request, order) || cut.pieces != 1 ||
+      config.threads > kShortDirectLlThreads ||
       std::uint64_t{config.blocks} * config.threads < cut.units)
     return false;
   for (const ShortDirectLlUnits& most : kShortDirectLlUnits)

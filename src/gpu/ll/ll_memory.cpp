@@ -71,29 +71,48 @@ std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   return sizes;
 }
 
-void add_shots(KernelUses& uses, const Request& request) {
-  if (has_two_shot_to_root(request)) uses[shot_kernel("two_shot", request, true)] = {};
+void add_shots(KernelUses& uses, const Request& request, SumOrder order) {
+  if (has_two_shot_to_root(request)) uses[shot_kernel("two_shot", request, true, order)] = {};
   if (request.collective != Collective::all_reduce) return;
   for (const char* const kernel : {"one_shot", "two_shot", "long_two_shot"})
     for (const bool nan_sentinel : {false, true})
-      if (!nan_sentinel || is_float(request.type))
-        uses[shot_kernel(kernel, request, nan_sentinel)] = {};
+      if (nan_sentinel ? is_float(request.type) : !is_in_tree(request, order))
+        uses[shot_kernel(kernel, request, nan_sentinel, order)] = {};
 }
 
 KernelUses shot_uses(int ranks) {
   KernelUses uses;
-  for (const Request& request : requests_of_all_kernels(ranks)) add_shots(uses, request);
+  for (const Request& request : requests_of_all_kernels(ranks))
+    add_shots(uses, request, SumOrder::rank_order);
   return uses;
+}
+
+KernelUses shot_tree_uses(int ranks) {
+  KernelUses uses;
+  for (const Request& request : requests_of_trees(ranks))
+    if (sums_common_floats(request)) add_shots(uses, request, SumOrder::tree);
+  return uses;
+}
+
+void add_direct_ll(KernelUses& uses, const Request& request, SumOrder order) {
+  uses[direct_ll_kernel(request, false, order)] = {};
+  if (has_short_direct_ll(request, order))
+    uses[direct_ll_kernel(request, true, order)] = {kShortDirectLlThreads, 0};
 }
 
 KernelUses direct_ll_uses(int ranks) {
   KernelUses uses;
   for (const Request& request : requests_of_all_kernels(ranks)) {
-    uses[direct_ll_kernel(request, false)] = {};
+    add_direct_ll(uses, request, SumOrder::rank_order);
     for (const bool is_long : {false, true}) uses[chain_kernel(request, is_long)] = {};
-    if (has_short_direct_ll(request))
-      uses[direct_ll_kernel(request, true)] = {kShortDirectLlThreads, 0};
   }
+  return uses;
+}
+
+KernelUses direct_ll_tree_uses(int ranks) {
+  KernelUses uses;
+  for (const Request& request : requests_of_trees(ranks))
+    add_direct_ll(uses, request, SumOrder::tree);
   return uses;
 }
 
@@ -101,13 +120,18 @@ KernelUses direct_ll_uses(int ranks) {
 
 const KernelFamily kShotKernels{"one_shot and two_shot", shot_uses};
 const KernelFamily kDirectLlKernels{"direct_ll and ll_chain", direct_ll_uses};
+const KernelFamily kShotTreeKernels{
+    .name = "one_shot and two_shot in trees", .uses = shot_tree_uses, .sums_in_trees = true};
+const KernelFamily kDirectLlTreeKernels{
+    .name = "direct_ll in trees", .uses = direct_ll_tree_uses, .sums_in_trees = true};
 
 const Resources& ll_resources() {
-  static const Resources resources{{&kChainFlags, &kShotFlags},
-                                   {&kFlagPackets, &kSentinelPackets},
-                                   sizes_of,
-                                   {&kShotKernels, &kDirectLlKernels},
-                                   {}};
+  static const Resources resources{
+      {&kChainFlags, &kShotFlags},
+      {&kFlagPackets, &kSentinelPackets},
+      sizes_of,
+      {&kShotKernels, &kDirectLlKernels, &kShotTreeKernels, &kDirectLlTreeKernels},
+      {}};
   return resources;
 }
 
@@ -121,21 +145,28 @@ bool has_two_shot_to_root(const Request& request) {
   return request.collective == Collective::reduce && is_common_sum(request) && request.ranks > 2;
 }
 
-std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel) {
+std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel,
+                        SumOrder order) {
   const bool to_root = request.collective == Collective::reduce;
-  return joined("plait_", kernel, to_root ? "_to_root_" : "_", name_of(request.type),
-                sum_variant(request), nan_sentinel ? "_nan_sentinel" : "_flag");
+  const int ranks = is_common_number(request.ranks) ? request.ranks : 0;
+  return joined(
+      "plait_", kernel, to_root ? "_to_root_" : "_", name_of(request.type),
+      is_in_tree(request, order) ? joined("_tree_", std::to_string(ranks)) : sum_variant(request),
+      nan_sentinel ? "_nan_sentinel" : "_flag");
 }
 
-bool has_short_direct_ll(const Request& request) {
+bool has_short_direct_ll(const Request& request, SumOrder order) {
+  if (is_in_tree(request, order)) return sums_common_floats(request) && request.ranks <= 8;
   const bool is_common = !reduces(request.collective) || sums_common_floats(request);
   return request.ranks <= (is_common ? 8 : 4);
 }
 
-std::string direct_ll_kernel(const Request& request, bool is_short) {
-  const char* const kind = !reduces(request.collective)  ? "_place"
-                           : sums_common_floats(request) ? "_sum"
-                                                         : "_any";
+std::string direct_ll_kernel(const Request& request, bool is_short, SumOrder order) {
+  const bool is_tree = is_in_tree(request, order), is_common = sums_common_floats(request);
+  const char* const kind = !reduces(request.collective) ? "_place"
+                           : is_common                  ? is_tree ? "_tree" : "_sum"
+                           : is_tree                    ? "_anytree"
+                                                        : "_any";
   const char* const type = name_of(moved_type(request));
   if (is_short)
     return joined("plait_short_direct_ll_", type, kind, request.ranks <= 4 ? "_4" : "_8");

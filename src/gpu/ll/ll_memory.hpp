@@ -19,8 +19,9 @@ inline constexpr ArenaFlags<ShotFlags> kShotFlags{"two_shot", 64};
 inline constexpr ArenaPart kFlagPackets{"flag", "LL packets with flags", 2};
 inline constexpr ArenaPart kSentinelPackets{"sentinel", "LL packets with sentinels", 2, 0xff};
 
-extern const KernelFamily kShotKernels;      ///< one_shot, two_shot
-extern const KernelFamily kDirectLlKernels;  ///< direct_ll, ll_chain
+extern const KernelFamily kShotKernels;                            ///< one_shot, two_shot
+extern const KernelFamily kDirectLlKernels;                        ///< direct_ll, ll_chain
+extern const KernelFamily kShotTreeKernels, kDirectLlTreeKernels;  ///< sums in trees
 const Resources& ll_resources();
 
 /// True if no slots serve large calls (yet) and no plans do: LL packets in any number of pieces or
@@ -29,12 +30,13 @@ bool has_ll_only(const Group& group);
 
 /// True if two_shot has a kernel for this reduce.
 bool has_two_shot_to_root(const Request& request);
-/// kernel: "one_shot" or "two_shot".
-std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel);
+/// kernel: "one_shot" or "two_shot". order: of the group; is_in_tree() picks the kernel.
+std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel,
+                        SumOrder order);
 /// True if a short kernel exists: a thread per unit of a part, with a fixed maximum of ranks.
-bool has_short_direct_ll(const Request& request);
+bool has_short_direct_ll(const Request& request, SumOrder order);
 /// is_short: the name of the short kernel.
-std::string direct_ll_kernel(const Request& request, bool is_short);
+std::string direct_ll_kernel(const Request& request, bool is_short, SumOrder order);
 /// True if the chain kernel of the request fits in 64 registers.
 bool is_lean_chain(const Request& request);
 /// is_long: the kernel for several pieces.

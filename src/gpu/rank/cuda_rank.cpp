@@ -82,9 +82,9 @@ void CudaRank::agree_on_group() {
   }
   full_group_.sizes = options_.sizes;
   // A second tier needs kernels with LL packets, since calls that continue in the small arena use
-  // LL packets. These kernels sum in no tree of more than two ranks.
-  const bool needs_tiles = is_tree(options_.sum_order) && options_.ranks > 2;
-  const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 && !needs_tiles &&
+  // LL packets.
+  const bool has_trees = !is_tree(options_.sum_order) || full_group_.runs(kDirectLlTreeKernels);
+  const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 && has_trees &&
                          full_group_.runs(kShotKernels) && full_group_.runs(kDirectLlKernels);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
@@ -101,8 +101,9 @@ void CudaRank::open(const Exchange& exchange) {
   make_streams(upload_, 1);
   std::vector<const KernelFamily*> families = kernel_families();
   if (!options_.norms)
-    for (const KernelFamily* const family : norm_resources().families)
-      std::erase(families, family);
+    for (const KernelFamily* const family : norm_resources().families) std::erase(families, family);
+  if (!is_tree(options_.sum_order))
+    std::erase_if(families, [](const KernelFamily* family) { return family->sums_in_trees; });
   families_ = std::make_unique<KernelFamilies>(*kernels_, families, device_, options_.rank,
                                                options_.ranks, upload(), exchange);
   agree_on_group();

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "plan/former_names.hpp"
 #include "plan/sum_order.hpp"
 
@@ -52,9 +53,9 @@ std::string why_not(const Engine& engine, const Request& request, const Tuning& 
     return text("it does not serve {}", name_of(request.collective));
   if (!request.counts.empty() && !engine.takes_counts())
     return text("it serves blocks of one size, and not {}", name_of(request));
-  if (is_tree(group.sum_order) && !has_one_order(request)) {
+  if (is_in_tree(request, group.sum_order)) {
     if (const std::string why = why_not_order(request, group.sum_order); !why.empty()) return why;
-    if (!engine.sums_in_trees())
+    if (!engine.sums_in_trees(request, group))
       return text("it does not sum in the order {}", name_of(group.sum_order));
   }
   const std::string why = why_no_host_part(engine, request, tuning, group);

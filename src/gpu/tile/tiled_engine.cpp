@@ -47,7 +47,7 @@ class TiledReady : public PreparedCall {
 
 class TiledEngine : public Engine {
  public:
-  bool sums_in_trees() const override { return true; }
+  bool sums_in_trees(const Request&, const Group&) const override { return true; }
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "tiled", "blocks push tiles into slots of their owners, which reduce them and push results",
