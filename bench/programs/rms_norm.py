@@ -46,21 +46,17 @@ def residual_norm(x, residual, weight, out, hidden, epsilon, block: tl.constexpr
     tl.store(out + row * hidden + at, (wide * factor * scales).to(tl.bfloat16), mask=there)
 
 
-def fused(tokens: int, hidden: int, ranks: int) -> dict[str, tuple[str, dict[str, int]]]:
+def fused(tokens: int, hidden: int) -> dict[str, tuple[str, dict[str, int]]]:
     """Returns (strategy, params) of the kernels worth a try, by name."""
     found: dict[str, tuple[str, dict[str, int]]] = {
         "default": ("", {}),
         "unfused": ("unfused", {}),
-        "block": ("one_shot", {"cluster": 1, "streamed": 0}),
+        "block": ("one_shot", {"cluster": 1}),
     }
     units = hidden // 8
     for cluster in (1, 2, 4, 8):
         if units <= 512 * cluster and tokens * cluster <= 1024:
             found[f"cluster {cluster}"] = ("one_shot", {"cluster": cluster, "units": 1})
-        if cluster > 1 and tokens >= 64 and tokens * cluster <= 1024:
-            found[f"cluster {cluster} units 2"] = ("one_shot", {"cluster": cluster, "units": 2})
-    if ranks == 2 and tokens >= 16:
-        found["streamed"] = ("one_shot", {"streamed": 1})
     if tokens >= 64:
         found["two_shot"] = ("two_shot", {})
     return found
@@ -85,7 +81,7 @@ class Row:
         self.calls, self.tokens, self.hidden = calls, tokens, hidden
         self.graphs: dict[str, torch.cuda.CUDAGraph] = {}
         self.work: dict[str, Callable[[], object]] = {}
-        for name, (strategy, params) in fused(tokens, hidden, dist.get_world_size()).items():
+        for name, (strategy, params) in fused(tokens, hidden).items():
             self.work[name] = self.norm(comm, strategy, params)
         self.work["plait all_reduce"] = lambda: comm.all_reduce(self.x, out=self.sum)
         self.work["triton"] = self.triton

@@ -74,7 +74,7 @@ struct NormRun {
            std::memcmp(output(rank), bytes_in(mine.output_wanted), output_bytes(norm)) == 0;
   }
   std::string print() const {
-    static constexpr const char* kNames[] = {"one_shot", "cluster", "streamed", "two_shot"};
+    static constexpr const char* kNames[] = {"one_shot", "cluster", "two_shot"};
     return text(
         "{} rows of {} {} to {}, {}, {} units, {} teams of {} blocks, ahead {}{}, late rank {}",
         norm.rows, norm.hidden, name_of(norm.type), name_of(norm.output),
@@ -88,9 +88,8 @@ void run_kernel(NormKernel kernel, const NormArgs& args) {
   if constexpr (kUnits != 1) {
     if (kernel == NormKernel::two_shot) return sum_norm_two_shot<kType, kRanks, kUnits>(args);
     if (kernel == NormKernel::one_shot) return sum_norm_one_shot<kType, kRanks, kUnits>(args);
-    if (kernel == NormKernel::streamed) return sum_norm_streamed<kType, kRanks, kUnits>(args);
   }
-  if constexpr (kUnits != 4) sum_norm_cluster<kType, kRanks, kUnits>(args);
+  if constexpr (kUnits == 1) sum_norm_cluster<kType, kRanks, kUnits>(args);
 }
 template <DataType kType, int kUnits>
 void run_ranks(NormKernel kernel, const NormArgs& args) {
@@ -141,7 +140,6 @@ void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s, boo
   const unsigned workers = ((args.row_units + held - 1) / held + 31) / 32 * 32;
   Grid grid{run.blocks * run.cluster, workers, {1, workers}, &mine.stream_failed};
   grid.cluster = run.cluster;
-  if (run.kernel == NormKernel::streamed) grid.threads += kNormSenders;
   launch(grid, [&] {
     late_clears = behind_bus ? &mine.late_clears : nullptr;
     run_any(run, args);
@@ -207,11 +205,10 @@ void fill(NormRun& run, int ranks, std::mt19937& random) {
 
 NormRun random_run(int ranks, std::mt19937& random) {
   NormRun run;
-  run.kernel = static_cast<NormKernel>(random() % 4);
-  if (run.kernel == NormKernel::streamed && ranks != 2) run.kernel = NormKernel::cluster;
+  run.kernel = static_cast<NormKernel>(random() % 3);
   run.units = random() % 3 == 0 ? 4 : 2;
   if (run.kernel == NormKernel::cluster) {
-    run.units = 1 + static_cast<int>(random() % 2);
+    run.units = 1;
     run.cluster = random() % 4 == 0 ? 4 : 1 + random() % 2;
   }
   run.norm.hidden = 8 * (1 + random() % (ranks == 2 ? 100 : 60));
@@ -219,11 +216,9 @@ NormRun random_run(int ranks, std::mt19937& random) {
   run.norm.type = random() % 2 == 0 ? DataType::bf16 : DataType::fp16;
   run.norm.output = random() % 3 == 0 ? DataType::fp8e4m3 : run.norm.type;
   run.norm.epsilon = 1e-5f;
-  run.in_place =
-      run.norm.output == run.norm.type && run.kernel != NormKernel::streamed && random() % 2 == 0;
-  const bool has_large_teams = run.kernel == NormKernel::streamed || run.cluster > 1;
+  run.in_place = run.norm.output == run.norm.type && random() % 2 == 0;
   run.blocks = 1 + static_cast<unsigned>(
-                       random() % std::min<std::uint64_t>(run.norm.rows, has_large_teams ? 2 : 3));
+                       random() % std::min<std::uint64_t>(run.norm.rows, run.cluster > 1 ? 2 : 3));
   run.ahead = static_cast<int>(random() % 3);
   fill(run, ranks, random);
   return run;

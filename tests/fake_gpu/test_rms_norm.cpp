@@ -91,11 +91,11 @@ std::string refusal(const std::function<void()>& body) {
 TEST_CASE("few rows are one launch in the arena of small calls") {
   on_ranks(2, [](GpuCalls& calls) {
     RmsNorm norm{.rows = 1, .hidden = 8192};
-    expect(launched(calls, norm), "plait_sum_norm_one_shot_bf16_2_2 1x512");
+    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 8x128");
     norm.rows = 64, norm.hidden = 4096, norm.type = norm.output = DataType::fp16;
-    expect(launched(calls, norm, by("one_shot")), "plait_sum_norm_one_shot_fp16_2_2 64x256");
+    expect(launched(calls, norm, by("one_shot")), "plait_sum_norm_cluster_fp16_2_1 64x512");
     norm.output = DataType::fp8e4m3, norm.hidden = 16384, norm.rows = 8;
-    expect(launched(calls, norm), "plait_sum_norm_one_shot_fp16_2_8 8x256");
+    expect(launched(calls, norm), "plait_sum_norm_cluster_fp16_2_1 64x256");
     require(calls.rank().engine_path().rings.empty(), "the large arena was allocated");
     Counters counters;
     calls.add_to(counters);
@@ -143,7 +143,7 @@ TEST_CASE("strategies: the kernel's two, an all_reduce and the norm, or an engin
     const std::string alone = "plait_norm_alone_bf16_0_2 4x64";
     const std::string both = launched(calls, norm, by("unfused"));
     require(both.find("plait_one_shot_bf16_sum_2") == 0 && both.find(alone) != both.npos, both);
-    const std::string between = launched(calls, {.rows = 16, .hidden = 4096});
+    const std::string between = launched(calls, {.rows = 64, .hidden = 8192});
     require(between.find("norm_alone") != between.npos, between);
     const std::string tiled = launched(calls, norm, by("tiled"));
     require(tiled.find("tiled") != tiled.npos && tiled.find(alone) != tiled.npos, tiled);
@@ -166,35 +166,23 @@ TEST_CASE("strategies: the kernel's two, an all_reduce and the norm, or an engin
   });
 }
 
-TEST_CASE("clusters of blocks, and threads that send") {
+TEST_CASE("clusters of blocks hold few rows of two ranks, and others on demand") {
   on_ranks(2, [](GpuCalls& calls) {
     const auto last = [] { return fake_cuda().launches.back(); };
     RmsNorm norm{.rows = 16, .hidden = 4096};
-    expect(launched(calls, norm, by("one_shot", {{"cluster", 4}})),
-           "plait_sum_norm_cluster_bf16_2_1 64x128");
-    require(last().cluster == 4 && last().is_programmatic, "a programmatic launch of clusters");
-    expect(launched(calls, norm, by("one_shot", {{"cluster", 8}, {"units", 2}})),
-           "plait_sum_norm_cluster_bf16_2_2 128x32");
-    expect(launched(calls, norm, by("one_shot", {{"units", 1}})),
-           "plait_sum_norm_cluster_bf16_2_1 16x512");
+    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 16x512");
     require(last().cluster == 1, "a block a row");
+    norm.rows = 129;
+    require(launched(calls, norm).find("norm_alone") != std::string::npos, "all_reduce, norm");
+    norm.rows = 32, norm.hidden = 8192;
+    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 256x128");
+    require(last().cluster == 8 && last().is_programmatic, "a programmatic launch of clusters");
+    norm.rows = 33;
+    require(launched(calls, norm).find("norm_alone") != std::string::npos, "all_reduce, norm");
     norm.rows = 200, norm.hidden = 16384;
     expect(launched(calls, norm, by("one_shot", {{"cluster", 4}})),
            "plait_sum_norm_cluster_bf16_2_1 132x512");
-    norm.hidden = 4096;
-    const std::string streamed = "plait_sum_norm_streamed_bf16_2_2 132x384";
-    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})), streamed);
-    norm.hidden = 8192;
-    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})),
-           "plait_sum_norm_streamed_bf16_2_4 132x384");
-    RmsNormBuffers in_place = buffers();
-    in_place.output = place(1);
-    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}}), in_place),
-           "plait_sum_norm_one_shot_bf16_2_2 132x512");
-    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})),
-           "plait_sum_norm_streamed_bf16_2_4 132x384");
-    norm.hidden = 16384;
-    expect(launched(calls, norm, by("one_shot", {{"streamed", 1}})),
+    expect(launched(calls, norm, by("one_shot", {{"cluster", 2}})),
            "plait_sum_norm_one_shot_bf16_2_8 132x256");
     const std::string found = refusal([&] { launched(calls, norm, by("", {{"cluster", 3}})); });
     require(found.find("found cluster=3") != found.npos, found);
@@ -202,8 +190,6 @@ TEST_CASE("clusters of blocks, and threads that send") {
   on_ranks(4, [](GpuCalls& calls) {
     expect(launched(calls, {.rows = 4, .hidden = 8192}, by("one_shot", {{"cluster", 4}})),
            "plait_sum_norm_cluster_bf16_4_1 16x256");
-    expect(launched(calls, {.rows = 4, .hidden = 8192}, by("one_shot", {{"streamed", 1}})),
-           "plait_sum_norm_one_shot_bf16_4_4 4x256");
   });
 }
 
@@ -225,7 +211,7 @@ TEST_CASE("one rank normalises its own rows, and arenas may lie in host memory")
       2,
       [](GpuCalls& calls) {
         expect(launched(calls, {.rows = 2, .hidden = 4096}),
-               "plait_sum_norm_one_shot_bf16_2_2 2x256");
+               "plait_sum_norm_cluster_bf16_2_1 2x512");
       },
       true, "the driver grants none");
 }

@@ -439,9 +439,8 @@ def rms_norms(task: dict[str, Any], emit: Emit) -> None:
         ]
     kernels += [
         ("one_shot", {"cluster": cluster, "units": units})
-        for cluster, units in ((1, 1), (2, 2), (4, 1), (8, 1), (8, 2))
+        for cluster, units in ((1, 1), (2, 1), (4, 1), (8, 1))
     ]
-    kernels.append(("one_shot", {"streamed": 1}))
     for tokens, hidden, dtype in (
         (1, 4096, torch.bfloat16),
         (7, 8192, torch.float16),

@@ -86,7 +86,7 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
   if (!wanted.strategy.empty() && !has_named && why_not.empty())
     why_not = text("the strategy is {}", wanted.strategy);
   const bool is_fused =
-      why_not.empty() && (has_named || is_fp8 || cuda::is_faster_fused(norm, group_.ranks));
+      why_not.empty() && (has_named || is_fp8 || cuda::is_faster_fused(norm, cuda_->full_group()));
   NormKey key{norm.rows,
               norm.hidden,
               static_cast<int>(norm.type),

@@ -8,12 +8,6 @@ namespace plait::cuda {
 constexpr bool is_lean_norm(int units) { return units <= 2; }
 /// Most threads of a block: a block takes half an SM.
 constexpr int norm_threads(int units) { return is_lean_norm(units) ? 512 : 256; }
-/// Threads of a block of sum_norm_streamed that send rows, behind those that hold a row; named
-/// barrier of the latter.
-inline constexpr unsigned kNormSenders = 128;
-inline constexpr unsigned kWorkerBarrier = 1;
-/// Most threads of a block of sum_norm_streamed: 80 registers a thread in half an SM.
-inline constexpr unsigned kMostStreamedThreads = 384;
 inline constexpr int kMostNormUnits = 8;  ///< kernels hold 2, 4 or 8 units a thread
 /// Most units of a row: 16384 elements.
 inline constexpr unsigned kMostRowUnits = norm_threads(kMostNormUnits) * kMostNormUnits;
@@ -22,7 +16,7 @@ inline constexpr unsigned kGroupUnits = 32;
 inline constexpr unsigned kMostGroups = kMostRowUnits / kGroupUnits;
 
 /// Kernels that sum and normalise (sum_norm.cuh).
-enum class NormKernel { one_shot, cluster, streamed, two_shot };
+enum class NormKernel { one_shot, cluster, two_shot };
 
 /// Rows of equal length, one behind another. The message of FusedArgs is all rows.
 struct NormArgs : FusedArgs {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
-#include <utility>
 
 #include "base/text.hpp"
 #include "gpu/engine/kernel_types.hpp"
@@ -24,6 +22,10 @@ constexpr std::uint64_t kOneShotBytes = 768 << 10, kOneShotBytesOfTwo = 3 << 20;
 /// of two ranks between kFewRows rows and kFusedFrom bytes do too, since a block has one row
 /// (E-0471).
 constexpr std::uint64_t kFewRows = 4, kFusedFrom = 3 << 19, kFusedBytes = 32 << 20;
+/// Limits of sum_norm_cluster for two ranks: rows of a block, a unit a thread, and of eight blocks
+/// (E-0510).
+constexpr std::uint64_t kRowsOfBlock = 128, kRowsOfCluster = 32;
+constexpr unsigned kMostCluster = 8;
 
 std::string kernel_name(const char* kernel, DataType type, int ranks, int units) {
   return text("plait_{}_{}_{}_{}", kernel, name_of(type), is_common_number(ranks) ? ranks : 0,
@@ -34,15 +36,12 @@ const char* sum_kernel(NormKernel kernel) {
   switch (kernel) {
     case NormKernel::one_shot: return "sum_norm_one_shot";
     case NormKernel::cluster: return "sum_norm_cluster";
-    case NormKernel::streamed: return "sum_norm_streamed";
     case NormKernel::two_shot: break;
   }
   return "sum_norm_two_shot";
 }
 
 constexpr DataType kNormTypes[] = {DataType::bf16, DataType::fp16};
-/// Most units of a row that a thread holds, by kernel.
-constexpr int kMostClusterUnits = 2, kMostStreamedUnits = 4;
 
 KernelUses norm_uses(int ranks) {
   KernelUses uses;
@@ -52,9 +51,6 @@ KernelUses norm_uses(int ranks) {
       uses[kernel_name("norm_alone", type, 0, units)] = use;
       for (const NormKernel kernel : {NormKernel::one_shot, NormKernel::two_shot})
         uses[kernel_name(sum_kernel(kernel), type, ranks, units)] = use;
-      if (ranks == 2 && units <= kMostStreamedUnits)
-        uses[kernel_name(sum_kernel(NormKernel::streamed), type, ranks, units)] = {
-            kMostStreamedThreads, 0};
     }
   return uses;
 }
@@ -62,9 +58,8 @@ KernelUses norm_uses(int ranks) {
 KernelUses cluster_uses(int ranks) {
   KernelUses uses;
   for (const DataType type : kNormTypes)
-    for (int units = 1; units <= kMostClusterUnits; units *= 2)
-      uses[kernel_name(sum_kernel(NormKernel::cluster), type, ranks, units)] = {
-          static_cast<unsigned>(norm_threads(units)), 0};
+    uses[kernel_name(sum_kernel(NormKernel::cluster), type, ranks, 1)] = {
+        static_cast<unsigned>(norm_threads(1)), 0};
   return uses;
 }
 
@@ -82,6 +77,15 @@ bool holds_row(const RmsNorm& norm, int units) {
   return threads_of(norm, units) <= static_cast<unsigned>(norm_threads(units));
 }
 
+/// Returns the blocks of the cluster that holds a row where sum_norm_cluster is the fastest; 0 =
+/// another kernel is.
+unsigned best_cluster(const RmsNorm& norm, const Group& group) {
+  if (group.ranks != 2 || !group.runs(kNormClusterKernels)) return 0;
+  const bool fits_block = threads_of(norm, 1) <= static_cast<unsigned>(norm_threads(1));
+  if (fits_block) return norm.rows <= kRowsOfBlock ? 1 : 0;
+  return norm.rows <= kRowsOfCluster ? kMostCluster : 0;
+}
+
 /// Fewest units a thread whose block holds a row. Sums over more than two ranks hold more packets:
 /// blocks of fewer threads have registers for these.
 int units_of(const RmsNorm& norm, const NormTuning& tuning, int ranks) {
@@ -89,26 +93,6 @@ int units_of(const RmsNorm& norm, const NormTuning& tuning, int ranks) {
   int units = ranks == 2 ? 2 : 4;
   while (!holds_row(norm, units)) units *= 2;
   return units;
-}
-
-/// Units of a row that a thread of sum_norm_cluster holds: one if a block's threads allow.
-int units_of_cluster(const RmsNorm& norm, const NormTuning& tuning, unsigned cluster) {
-  const auto fits = [&](int units) {
-    return threads_of(norm, units, cluster) <= static_cast<unsigned>(norm_threads(units));
-  };
-  if (tuning.units != 0 && tuning.units <= kMostClusterUnits && fits(tuning.units))
-    return tuning.units;
-  return fits(1) ? 1 : kMostClusterUnits;
-}
-
-/// Units of a row that a thread of sum_norm_streamed holds; 0 = the row is too long.
-int units_of_streamed(const RmsNorm& norm, const NormTuning& tuning) {
-  const auto fits = [&](int units) {
-    return threads_of(norm, units) + kNormSenders <= kMostStreamedThreads;
-  };
-  if ((tuning.units == 2 || tuning.units == kMostStreamedUnits) && fits(tuning.units))
-    return tuning.units;
-  return fits(2) ? 2 : fits(kMostStreamedUnits) ? kMostStreamedUnits : 0;
 }
 
 /// Blocks and threads of a launch of `rows` rows by clusters. As many blocks as fit share half an
@@ -124,8 +108,8 @@ void set_cluster_config(NormLaunch& launch, const RmsNorm& norm, const NormTunin
           : 1;
   unsigned most = group.blocks() * an_sm;
   if (tuning.blocks != 0) most = std::min(most, static_cast<unsigned>(tuning.blocks));
-  launch.config.blocks = cluster * static_cast<unsigned>(std::min<std::uint64_t>(
-                                       rows, std::max(1u, most / cluster)));
+  launch.config.blocks =
+      cluster * static_cast<unsigned>(std::min<std::uint64_t>(rows, std::max(1u, most / cluster)));
 }
 
 /// Fills in blocks and threads for `rows` rows of a launch. Two blocks share half an SM if they
@@ -135,7 +119,7 @@ void set_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tunin
   launch.config.threads = threads_of(norm, launch.units);
   launch.config.programmatic = true;
   const bool two_an_sm =
-      group.most_blocks == 0 && launch.kernel != NormKernel::streamed &&
+      group.most_blocks == 0 &&
       2 * launch.config.threads <= static_cast<unsigned>(norm_threads(launch.units));
   unsigned most = group.blocks() * (two_an_sm ? 2 : 1);
   if (tuning.blocks != 0) most = std::min(most, static_cast<unsigned>(tuning.blocks));
@@ -149,8 +133,7 @@ const KernelFamily kNormClusterKernels{"clusters of all_reduce_rms_norm", cluste
                                        "kernels of thread-block clusters want 9.0 or later"};
 
 const Resources& norm_resources() {
-  static const Resources resources{
-      {}, {}, nullptr, {&kNormKernels, &kNormClusterKernels}, {}};
+  static const Resources resources{{}, {}, nullptr, {&kNormKernels, &kNormClusterKernels}, {}};
   return resources;
 }
 
@@ -171,11 +154,10 @@ NormTuning norm_tuning_from(const std::string& strategy,
     if (name == "cluster" && is_power_to_8(value)) place = &tuning.cluster;
     if (name == "blocks" && value >= 1 && value <= 1024) place = &tuning.blocks;
     if (name == "ahead" && value >= 0 && value <= 1024) place = &tuning.ahead;
-    if (name == "streamed" && (value == 0 || value == 1)) place = &tuning.streamed;
     if (place == nullptr)
       throw Error(ErrorCode::invalid_argument,
                   text("parameter of all_reduce_rms_norm: wanted units or cluster (1, 2, 4, 8), "
-                       "blocks (1 to 1024), ahead (0 to 1024) or streamed (0, 1), found {}={}",
+                       "blocks (1 to 1024) or ahead (0 to 1024), found {}={}",
                        name, value));
     *place = static_cast<int>(value);
   }
@@ -184,20 +166,20 @@ NormTuning norm_tuning_from(const std::string& strategy,
 
 namespace {
 
-/// The kernel of a one_shot, and the blocks of a cluster.
-std::pair<NormKernel, unsigned> one_shot_kernel(const RmsNorm& norm, const NormTuning& tuning,
-                                                const Group& group, bool in_place) {
-  if ((tuning.cluster > 1 || tuning.units == 1) && group.runs(kNormClusterKernels))
-    return {NormKernel::cluster, static_cast<unsigned>(std::max(1, tuning.cluster))};
-  if (tuning.streamed == 1 && group.ranks == 2 && !in_place && units_of_streamed(norm, tuning) != 0)
-    return {NormKernel::streamed, 1};
-  return {NormKernel::one_shot, 1};
+/// Returns the blocks of the cluster that holds a row of a one_shot; 0 = sum_norm_one_shot does.
+unsigned cluster_of(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  if (!group.runs(kNormClusterKernels)) return 0;
+  const bool chooses =
+      tuning.cluster == 0 && tuning.units == 0 && tuning.ahead < 0 && tuning.blocks == 0;
+  if (chooses) return best_cluster(norm, group);
+  const auto wanted = static_cast<unsigned>(std::max(1, tuning.cluster));
+  const bool fits = threads_of(norm, 1, wanted) <= static_cast<unsigned>(norm_threads(1));
+  return fits && (wanted > 1 || tuning.units == 1) ? wanted : 0;
 }
 
 }  // namespace
 
-NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group,
-                       bool in_place) {
+NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   NormLaunch launch;
   const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
   const std::uint64_t sent = peers * input_bytes(norm);
@@ -210,19 +192,11 @@ NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Grou
   const std::uint64_t most =
       is_two_shot ? slot_rows * static_cast<std::uint64_t>(group.ranks) : slot_rows;
   launch.piece_rows = std::min(norm.rows, most);
-  unsigned cluster = 1;
-  launch.kernel = NormKernel::two_shot;
-  if (!is_two_shot)
-    std::tie(launch.kernel, cluster) = one_shot_kernel(norm, tuning, group, in_place);
-  if (launch.kernel == NormKernel::cluster) {
-    launch.units = units_of_cluster(norm, tuning, cluster);
+  if (is_two_shot) launch.kernel = NormKernel::two_shot;
+  if (const unsigned cluster = is_two_shot ? 0 : cluster_of(norm, tuning, group); cluster != 0) {
+    launch.kernel = NormKernel::cluster;
+    launch.units = 1;
     set_cluster_config(launch, norm, tuning, group, cluster, launch.piece_rows);
-    return launch;
-  }
-  if (launch.kernel == NormKernel::streamed) {
-    launch.units = units_of_streamed(norm, tuning);
-    set_config(launch, norm, tuning, group, launch.piece_rows);
-    launch.config.threads += kNormSenders;
     return launch;
   }
   launch.units = units_of(norm, tuning, group.ranks);
@@ -254,23 +228,20 @@ std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const G
   return "";
 }
 
-bool is_faster_fused(const RmsNorm& norm, int ranks) {
+bool is_faster_fused(const RmsNorm& norm, const Group& group) {
   const std::uint64_t bytes = input_bytes(norm);
-  const bool is_between = ranks == 2 && norm.rows > kFewRows && bytes < kFusedFrom;
+  const bool is_between = group.ranks == 2 && norm.rows > kFewRows && bytes < kFusedFrom &&
+                          best_cluster(norm, group) == 0;
   return bytes <= kFusedBytes && !is_between;
 }
 
 NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& rank, bool alone)
     : rank_(rank), norm_(norm) {
   const Group& group = rank.group();
-  for (const bool in_place : {false, true}) {
-    auto& [launch, kernel] = launches_[in_place ? 1 : 0];
-    launch = alone ? norm_launch_alone(norm, tuning, group)
-                   : norm_launch(norm, tuning, group, in_place);
-    kernel = rank.kernels().find(
-        alone ? kernel_name("norm_alone", norm.type, 0, launch.units)
-              : kernel_name(sum_kernel(launch.kernel), norm.type, group.ranks, launch.units));
-  }
+  launch_ = alone ? norm_launch_alone(norm, tuning, group) : norm_launch(norm, tuning, group);
+  kernel_ = rank.kernels().find(
+      alone ? kernel_name("norm_alone", norm.type, 0, launch_.units)
+            : kernel_name(sum_kernel(launch_.kernel), norm.type, group.ranks, launch_.units));
   rank.fill_call(args_, all_reduce_of(norm, group.ranks));
   for (int peer = 0; !alone && peer < group.ranks; ++peer)
     args_.inbox[peer] = rank.at(kSentinelPackets, peer);
@@ -284,23 +255,22 @@ NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& ra
 }
 
 void NormCall::enqueue(const RmsNormBuffers& buffers, Stream stream) {
-  const auto& [launch, kernel] = launches_[buffers.input == buffers.output ? 1 : 0];
   NormArgs args = args_;
-  args.ahead = launch.ahead;
+  args.ahead = launch_.ahead;
   args.weight = buffers.weight;
   args.scale = buffers.scale;
-  for (std::uint64_t row = 0; row < norm_.rows; row += launch.piece_rows) {
-    const std::uint64_t rows = std::min(launch.piece_rows, norm_.rows - row);
+  for (std::uint64_t row = 0; row < norm_.rows; row += launch_.piece_rows) {
+    const std::uint64_t rows = std::min(launch_.piece_rows, norm_.rows - row);
     const std::uint64_t at = row * norm_.hidden;
     args.input = static_cast<const char*>(buffers.input) + at * bytes_of(norm_.type);
     args.residual = static_cast<char*>(buffers.residual) + at * bytes_of(norm_.type);
     args.output = static_cast<char*>(buffers.output) + at * bytes_of(norm_.output);
     args.rows = static_cast<std::uint32_t>(rows);
     args.count = rows * norm_.hidden;
-    KernelLaunchConfig config = launch.config;
+    KernelLaunchConfig config = launch_.config;
     config.blocks =
         static_cast<unsigned>(std::min<std::uint64_t>(config.blocks, rows * config.cluster));
-    rank_.kernels().launch(kernel, config, stream, {&args});
+    rank_.kernels().launch(kernel_, config, stream, {&args});
   }
 }
 

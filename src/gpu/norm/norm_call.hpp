@@ -29,8 +29,6 @@ struct NormTuning {
   int blocks = 0;        ///< most blocks
   int ahead = -1;        ///< rows of a block that pushing runs ahead of summing; -1 = plait chooses
   int cluster = 0;       ///< blocks that hold a row in a one_shot: 1, 2, 4 or 8
-  int streamed = -1;     ///< 1: threads of their own send rows, in a one_shot of two ranks; -1 =
-                         ///< plait chooses
 };
 /// Throws Error(invalid_argument) for an unknown parameter or a value out of range.
 NormTuning norm_tuning_from(const std::string& strategy,
@@ -44,16 +42,14 @@ struct NormLaunch {
   std::uint64_t piece_rows = 0;  ///< rows of a launch; 0 = half an inbox holds no row of each rank
   KernelLaunchConfig config;
 };
-/// in_place: the output is the input. Packets are the same either way, so ranks may differ.
-NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group,
-                       bool in_place = false);
+NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 /// Launch of the norm alone.
 NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 
 /// Returns "" if one kernel sums and normalises; otherwise the reason.
 std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 /// True if one kernel is faster than an all_reduce and the norm behind it.
-bool is_faster_fused(const RmsNorm& norm, int ranks);
+bool is_faster_fused(const RmsNorm& norm, const Group& group);
 
 /// A call prepared on a rank; only addresses are missing. alone: the norm without the sum.
 class NormCall {
@@ -65,11 +61,8 @@ class NormCall {
  private:
   EngineRank& rank_;
   const RmsNorm norm_;
-  struct KernelLaunch {
-    NormLaunch launch;
-    Function kernel = nullptr;
-  };
-  KernelLaunch launches_[2];  // out of place, in place
+  NormLaunch launch_;
+  Function kernel_;
   NormArgs args_{};
 };
 

@@ -4,15 +4,13 @@
 #pragma once
 #include "gpu/norm/sum_norm.cuh"
 
-#define PLAIT_NORM_OF(kernel, type, ranks, units, threads)          \
-  extern "C" __global__ void __launch_bounds__(threads, 2)          \
-      plait_##kernel##_##type##_##ranks##_##units(                  \
-          const __grid_constant__ plait::cuda::NormArgs args) {     \
-    if (args.state == nullptr) return; /* an empty launch */        \
-    plait::cuda::kernel<plait::DataType::type, ranks, units>(args); \
+#define PLAIT_NORM(kernel, type, ranks, units)                                      \
+  extern "C" __global__ void __launch_bounds__(plait::cuda::norm_threads(units), 2) \
+      plait_##kernel##_##type##_##ranks##_##units(                                  \
+          const __grid_constant__ plait::cuda::NormArgs args) {                     \
+    if (args.state == nullptr) return; /* an empty launch */                        \
+    plait::cuda::kernel<plait::DataType::type, ranks, units>(args);                 \
   }
-#define PLAIT_NORM(kernel, type, ranks, units) \
-  PLAIT_NORM_OF(kernel, type, ranks, units, plait::cuda::norm_threads(units))
 #define PLAIT_NORM_UNITS(kernel, type, ranks) \
   PLAIT_NORM(kernel, type, ranks, 2)          \
   PLAIT_NORM(kernel, type, ranks, 4)          \

@@ -1,6 +1,6 @@
-// Residual and RMSNorm of a row by a team of threads (a block, a part of one, or a cluster of
-// blocks), bit for bit as cpu/rms_norm.cpp. Kernels hand over a row's sum over all ranks, unit by
-// unit, as soon as the packets are here.
+// Residual and RMSNorm of a row by a team of threads (a block or a cluster of blocks), bit for bit
+// as cpu/rms_norm.cpp. Kernels hand over a row's sum over all ranks, unit by unit, as soon as the
+// packets are here.
 #pragma once
 #include "gpu/abi/norm_args.hpp"
 #include "gpu/device/memory.cuh"
@@ -40,29 +40,13 @@ struct BlockTeam {
   }
 };
 
-/// The first threads of a block hold a row; the others (kNormSenders) send.
-template <int kUnits>
-struct WorkerTeam {
-  static constexpr bool kHoldsWeight = is_lean_norm(kUnits);
-  __device__ explicit WorkerTeam(GroupSums&) {}
-  __device__ void prepare(GroupSums&, int) {}
-  __device__ unsigned first() const { return threadIdx.x; }
-  __device__ unsigned stride() const { return blockDim.x - kNormSenders; }
-  __device__ void give(GroupSums& sums, int turn, unsigned group, float sum, bool) const {
-    if (threadIdx.x % kGroupUnits == 0) sums.of[turn][group] = sum;
-  }
-  __device__ bool meet(GroupSums&, int, const NormArgs&, bool is_broken) {
-    return any_of_threads(kWorkerBarrier, stride(), is_broken);
-  }
-};
-
 #if PLAIT_SM_90
 /// All blocks of a cluster hold a row, each a part: sums of groups go to every block's shared
 /// memory, and a negative sum says that a thread was broken off. Blocks of a cluster of one meet at
 /// their own barrier.
 template <int kUnits>
 struct ClusterTeam {
-  static constexpr bool kHoldsWeight = kUnits == 1;
+  static constexpr bool kHoldsWeight = true;
   BlockTeam<kUnits> alone;
   const unsigned blocks = cluster_blocks();
   unsigned rows = 0;  ///< rows begun

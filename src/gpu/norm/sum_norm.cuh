@@ -1,9 +1,8 @@
 // Kernels of all_reduce_rms_norm: rows travel as LL packets with sentinels, a team of threads sums
 // a row, adds the residual and normalises the row. sum_norm_one_shot: every rank gets all ranks'
 // rows; the team is a block. sum_norm_cluster: the same with a cluster of blocks, so that few rows
-// use many SMs. sum_norm_streamed: the same with a part of a block, whose other threads send all
-// rows without a wait. sum_norm_two_shot: row i is summed by rank i % ranks, which sends the sum to
-// all ranks. In all of them every rank adds the residual itself, so the sum is all that travels.
+// use many SMs. sum_norm_two_shot: row i is summed by rank i % ranks, which sends the sum to all
+// ranks. In all of them every rank adds the residual itself, so the sum is all that travels.
 #pragma once
 #include "gpu/ll/fused.cuh"
 #include "gpu/norm/row_norm.cuh"
@@ -44,26 +43,6 @@ struct SumNorm {
       if (norm.has(k)) mine[k] = own(row * args.row_units + norm.at(k));
     for (int next = first; next < last; ++next)
       send(mine, Call::kParts, rank_after(args.rank, next, call.ranks()), slot_row);
-  }
-  /// Sends this rank's rows to all ranks, in order over the grid. thread: of kNormSenders.
-  __device__ void send_all(unsigned thread) const {
-    constexpr int kLoads = 4;  // under way at once
-    const unsigned stride = gridDim.x * kNormSenders;
-    for (unsigned at = blockIdx.x * kNormSenders + thread; at < call.units; at += kLoads * stride) {
-      Unit mine[kLoads];
-      const int valid = valid_units(at, stride, call.units, kLoads);
-#pragma unroll
-      for (int u = 0; u < kLoads; ++u)
-        if (u < valid) mine[u] = own(at + u * stride);
-#pragma unroll
-      for (int u = 0; u < kLoads; ++u)
-        for (int next = 1; u < valid && next < call.ranks(); ++next) {
-          const int to = rank_after(args.rank, next, call.ranks());
-          Packet::template send<kType>(
-              call.packet(to, Call::kParts, args.rank, slot_units, at + u * stride), mine[u],
-              call.flag());
-        }
-    }
   }
   __device__ void send(const Unit (&units)[kUnits], typename Call::Payload kind, int to,
                        unsigned slot_row) const {
@@ -159,25 +138,6 @@ __device__ void sum_norm_cluster(const NormArgs& args) {
   rows.end();
 }
 #endif
-
-template <DataType kType, int kRanks, int kUnits>
-__device__ void sum_norm_streamed(const NormArgs& args) {
-  wait_for_grid_before();
-  PLAIT_SHARED(GroupSums, sums);
-  SumNorm<kType, kRanks, kUnits, WorkerTeam<kUnits>> rows(args, sums, args.rows * args.row_units);
-  fence_earlier_clears(args, rows.call.number);
-  const unsigned workers = blockDim.x - kNormSenders;
-  if (threadIdx.x >= workers)
-    rows.send_all(threadIdx.x - workers);
-  else
-    for (unsigned row = blockIdx.x; row < args.rows; row += gridDim.x) {
-      Unit sum[kUnits];
-      rows.norm.begin(row, row == blockIdx.x);
-      rows.reduce(row, row, sum);
-      if (!rows.norm.finish(row, sum, rows.call.broken)) break;
-    }
-  rows.end();
-}
 
 template <DataType kType, int kRanks, int kUnits>
 __device__ void sum_norm_two_shot(const NormArgs& args) {

@@ -2,11 +2,9 @@
 #include "gpu/norm/norm_instances.cuh"
 
 #if PLAIT_SM_90
-#define PLAIT_NORM_CLUSTER(ranks)               \
-  PLAIT_NORM(sum_norm_cluster, bf16, ranks, 1)  \
-  PLAIT_NORM(sum_norm_cluster, fp16, ranks, 1)  \
-  PLAIT_NORM(sum_norm_cluster, bf16, ranks, 2)  \
-  PLAIT_NORM(sum_norm_cluster, fp16, ranks, 2)
+#define PLAIT_NORM_CLUSTER(ranks)              \
+  PLAIT_NORM(sum_norm_cluster, bf16, ranks, 1) \
+  PLAIT_NORM(sum_norm_cluster, fp16, ranks, 1)
 
 PLAIT_NORM_CLUSTER(2)
 PLAIT_NORM_CLUSTER(4)
