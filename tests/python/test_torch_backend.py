@@ -110,6 +110,32 @@ def sparse_sums(rank, ranks):
     assert torch.equal(mine.to_dense(), dense[:, None].expand(-1, 3))
 
 
+def sparse_sums_in_order(rank, ranks):
+    """In the first row all ranks add 1, 2^24, 1, ...: each order of fp32 has another sum."""
+    values = torch.full((2, 4), 2.0**24 if rank == 1 else 1.0)
+    mine = torch.sparse_coo_tensor(torch.tensor([[0, 1 + rank], [2, 0]]), values, (ranks + 1, 3, 4))
+    dense = mine.to_dense()
+    dist.all_reduce(dense)
+    dist.all_reduce(mine)
+    assert mine._nnz() == ranks + 1 and torch.equal(mine.to_dense(), dense)
+    half = torch.sparse_coo_tensor(
+        torch.zeros(1, 1, dtype=torch.int64), torch.full((1,), 1 + rank / 256).bfloat16(), (2,)
+    )
+    wanted = half.to_dense()
+    dist.all_reduce(wanted)
+    dist.all_reduce(half)
+    assert torch.equal(half.to_dense(), wanted)
+    none = torch.sparse_coo_tensor(size=(4, 2))
+    dist.all_reduce(none)
+    assert none._nnz() == 0
+
+
+@pytest.mark.parametrize("order", ["rank_order", "tree", "tree_rounded"])
+def test_sparse_sums_take_the_order_of_other_sums(order, monkeypatch):
+    monkeypatch.setenv("PLAIT_SUM_ORDER", order)
+    on_ranks(sparse_sums_in_order, 4)
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("program", [reductions, uneven_reduce_scatter, sparse_sums])
 def test_reductions(program, ranks):
