@@ -143,7 +143,7 @@ TEST_CASE("strategies: the kernel's two, an all_reduce and the norm, or an engin
     const std::string alone = "plait_norm_alone_bf16_0_2 4x64";
     const std::string both = launched(calls, norm, by("unfused"));
     require(both.find("plait_one_shot_bf16_sum_2") == 0 && both.find(alone) != both.npos, both);
-    const std::string between = launched(calls, {.rows = 64, .hidden = 8192});
+    const std::string between = launched(calls, {.rows = 65, .hidden = 8192});
     require(between.find("norm_alone") != between.npos, between);
     const std::string tiled = launched(calls, norm, by("tiled"));
     require(tiled.find("tiled") != tiled.npos && tiled.find(alone) != tiled.npos, tiled);
@@ -170,14 +170,16 @@ TEST_CASE("clusters of blocks hold few rows of two ranks, and others on demand")
   on_ranks(2, [](GpuCalls& calls) {
     const auto last = [] { return fake_cuda().launches.back(); };
     RmsNorm norm{.rows = 16, .hidden = 4096};
-    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 16x512");
+    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 128x64");
+    require(last().cluster == 8 && last().is_programmatic, "a programmatic launch of clusters");
+    norm.rows = 17;
+    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 17x512");
     require(last().cluster == 1, "a block a row");
     norm.rows = 129;
     require(launched(calls, norm).find("norm_alone") != std::string::npos, "all_reduce, norm");
-    norm.rows = 32, norm.hidden = 8192;
-    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 256x128");
-    require(last().cluster == 8 && last().is_programmatic, "a programmatic launch of clusters");
-    norm.rows = 33;
+    norm.rows = 64, norm.hidden = 8192;
+    expect(launched(calls, norm), "plait_sum_norm_cluster_bf16_2_1 512x128");
+    norm.rows = 65;
     require(launched(calls, norm).find("norm_alone") != std::string::npos, "all_reduce, norm");
     norm.rows = 200, norm.hidden = 16384;
     expect(launched(calls, norm, by("one_shot", {{"cluster", 4}})),
@@ -211,7 +213,7 @@ TEST_CASE("one rank normalises its own rows, and arenas may lie in host memory")
       2,
       [](GpuCalls& calls) {
         expect(launched(calls, {.rows = 2, .hidden = 4096}),
-               "plait_sum_norm_cluster_bf16_2_1 2x512");
+               "plait_sum_norm_cluster_bf16_2_1 16x64");
       },
       true, "the driver grants none");
 }

@@ -22,9 +22,9 @@ constexpr std::uint64_t kOneShotBytes = 768 << 10, kOneShotBytesOfTwo = 3 << 20;
 /// of two ranks between kFewRows rows and kFusedFrom bytes do too, since a block has one row
 /// (E-0471).
 constexpr std::uint64_t kFewRows = 4, kFusedFrom = 3 << 19, kFusedBytes = 32 << 20;
-/// Limits of sum_norm_cluster for two ranks: rows of a block, a unit a thread, and of eight blocks
-/// (E-0510).
-constexpr std::uint64_t kRowsOfBlock = 128, kRowsOfCluster = 32;
+/// Limits of sum_norm_cluster for two ranks: most rows that eight blocks hold each, of rows that
+/// fit in a block and of longer rows; most rows of a block each (E-0511).
+constexpr std::uint64_t kShortRowsOfCluster = 16, kLongRowsOfCluster = 64, kRowsOfBlock = 128;
 constexpr unsigned kMostCluster = 8;
 
 std::string kernel_name(const char* kernel, DataType type, int ranks, int units) {
@@ -82,8 +82,8 @@ bool holds_row(const RmsNorm& norm, int units) {
 unsigned best_cluster(const RmsNorm& norm, const Group& group) {
   if (group.ranks != 2 || !group.runs(kNormClusterKernels)) return 0;
   const bool fits_block = threads_of(norm, 1) <= static_cast<unsigned>(norm_threads(1));
-  if (fits_block) return norm.rows <= kRowsOfBlock ? 1 : 0;
-  return norm.rows <= kRowsOfCluster ? kMostCluster : 0;
+  if (norm.rows <= (fits_block ? kShortRowsOfCluster : kLongRowsOfCluster)) return kMostCluster;
+  return fits_block && norm.rows <= kRowsOfBlock ? 1 : 0;
 }
 
 /// Fewest units a thread whose block holds a row. Sums over more than two ranks hold more packets:
