@@ -49,9 +49,8 @@ void launch_pieces(Args args, std::uint64_t piece_bytes, const CallBuffers& buff
 /// Why a message goes in no pieces of half an inbox. most_pieces: that a call may have.
 inline std::string too_small_inbox(std::uint64_t half_bytes, std::uint64_t most_pieces) {
   return text(
-      "the room of {} bytes for a call's packets is too small: the message does not fit into {} "
-      "pieces (raise "
-      "PLAIT_DEVICE_MEMORY)",
+      "packet buffer of {} bytes a call is too small: the message does not fit into {} pieces "
+      "(raise PLAIT_DEVICE_MEMORY)",
       half_bytes, most_pieces);
 }
 

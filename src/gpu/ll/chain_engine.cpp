@@ -137,9 +137,8 @@ class ChainEngine : public Engine {
                              packets.units * 16 >= kLeastPiece;
     if (packets.pieces != 0 && (is_worth_it || has_ll_only(group))) return "";
     return text(
-        "the room of {} bytes for a call's packets is too small: the message would go in {} short "
-        "pieces (raise "
-        "PLAIT_DEVICE_MEMORY)",
+        "packet buffer of {} bytes a call is too small: the message would go in {} short pieces "
+        "(raise PLAIT_DEVICE_MEMORY)",
         bytes_of_call(group, kSentinelPackets), packets.pieces);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,

@@ -86,7 +86,7 @@ class FusedEngine : public Engine {
     const ShotLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
       return text(
-          "the room of {} bytes for a call's packets is too small for the packets (raise "
+          "packet buffer of {} bytes a call is too small for the message (raise "
           "PLAIT_DEVICE_MEMORY)",
           half_bytes(uses_nan_sentinel(request, tuning), group));
     if (request.collective == Collective::reduce) return why_no_reduce(request, tuning, launch);
@@ -197,9 +197,9 @@ class FusedEngine : public Engine {
     if (tuning.blocks != 0 || tuning.threads != 0) return "";
     if (!is_common_sum(request) || !uses_nan_sentinel(request, tuning))  // tiles are faster
       return text(
-          "the room of {} bytes for a call's packets is too small for the packets (raise "
-          "PLAIT_DEVICE_MEMORY); "
-          "packets are reused only in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks with "
+          "packet buffer of {} bytes a call is too small for the message (raise "
+          "PLAIT_DEVICE_MEMORY); packets are reused only in sums of fp32, bf16 and fp16 over 2, 4 "
+          "and 8 ranks with "
           "bare=1",
           half_bytes(uses_nan_sentinel(request, tuning), group));
     const auto ahead = static_cast<std::uint64_t>(std::max(1, 2 * launch.ahead));
@@ -207,9 +207,9 @@ class FusedEngine : public Engine {
                                     packet_bytes(uses_nan_sentinel(request, tuning));
     if (in_flight >= kLeastInFlight) return "";
     return text(
-        "with room of {} bytes for a call's packets and {} blocks a rank would have {} bytes in "
-        "flight, wanted "
-        "{} (raise PLAIT_DEVICE_MEMORY)",
+        "a packet buffer of {} bytes a call and {} blocks give a rank {} bytes in flight, wanted "
+        "{} "
+        "(raise PLAIT_DEVICE_MEMORY)",
         half_bytes(uses_nan_sentinel(request, tuning), group), launch.config.blocks, in_flight,
         kLeastInFlight);
   }

@@ -32,8 +32,8 @@ LlCut cut_of(const Request& request, LlKernel kernel, PacketFormat kind, std::ui
     return {(units + each - 1) / each, each};
   }();
   if (cut.units == 0)
-    throw Error(ErrorCode::unsupported, text("the room of {} bytes for a call's packets is too "
-                                             "small: wanted a packet of each of {} ranks",
+    throw Error(ErrorCode::unsupported, text("packet buffer of {} bytes a call is too small: "
+                                             "wanted a packet of each of {} ranks",
                                              half_bytes, request.ranks));
   return cut;
 }
