@@ -380,15 +380,15 @@ void CudaRank::fill_call(CallArgs& args, const Request& request) const {
   args.behind_bus = full_group_.through_host ? 1 : 0;
 }
 
+CudaRank::TierScope::TierScope(CudaRank& of, ArenaTier tier) : rank(of) {
+  if (tier == ArenaTier::full && !rank.has_large_arena_)
+    throw Error(ErrorCode::internal, "large-message arena used before it was allocated");
+  rank.tier_ = tier;
+}
+
 std::unique_ptr<PreparedCall> CudaRank::prepare(const Engine& engine, const Request& request,
                                                 const Tuning& tuning, ArenaTier tier) {
-  struct TierScope {
-    TierScope(ArenaTier& now, ArenaTier then) : now_(now) { now_ = then; }
-    ~TierScope() { now_ = ArenaTier::full; }
-    ArenaTier& now_;
-  } const scope(tier_, tier);
-  if (tier == ArenaTier::full && !has_large_arena_)
-    throw Error(ErrorCode::internal, "large-message arena used before it was allocated");
+  const TierScope scope(*this, tier);
   const std::string why = why_not(engine, request, tuning, group());
   if (!why.empty())
     throw Error(ErrorCode::unsupported,

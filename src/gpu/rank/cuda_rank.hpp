@@ -266,6 +266,15 @@ class CudaRank : public EngineRank {
       throw;
     }
   }
+  /// Makes group() and the services of prepare() those of a tier. Throws Error(internal) if the
+  /// tier needs the large arena before it is allocated.
+  struct TierScope {
+    TierScope(CudaRank& of, ArenaTier tier);
+    ~TierScope() { rank.tier_ = ArenaTier::full; }
+    TierScope(const TierScope&) = delete;
+    TierScope& operator=(const TierScope&) = delete;
+    CudaRank& rank;
+  };
   [[noreturn]] void throw_broken_off() const;
   [[noreturn]] void throw_suspended() const;
   void count_memory() noexcept;

@@ -7,13 +7,7 @@ namespace plait::cuda {
 
 std::unique_ptr<NormCall> CudaRank::prepare(const RmsNorm& norm, const NormTuning& tuning,
                                             bool alone, ArenaTier tier) {
-  struct TierScope {
-    TierScope(ArenaTier& now, ArenaTier then) : now_(now) { now_ = then; }
-    ~TierScope() { now_ = ArenaTier::full; }
-    ArenaTier& now_;
-  } const scope(tier_, tier);
-  if (tier == ArenaTier::full && !has_large_arena_)
-    throw Error(ErrorCode::internal, "large-message arena used before it was allocated");
+  const TierScope scope(*this, tier);
   const std::string why =
       alone ? group().lacks(kNormKernels) : why_not_fused(norm, tuning, group());
   if (!why.empty())
