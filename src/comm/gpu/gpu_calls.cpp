@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/choose/what_runs.hpp"
+#include "comm/gpu/arena_hold.hpp"
 #include "comm/node/setup.hpp"
 #include "comm/shm/buffers.hpp"
 #include "comm/shm/shown_memory.hpp"
@@ -39,21 +40,6 @@ bool is_capturing(cuda::Stream stream) {
 
 /// give_up of the resume() that this thread runs; null = none.
 constinit thread_local const std::function<void()>* resumes_until = nullptr;
-
-/// Ends a call's reservation of the large arena, also if the call fails. Null = none.
-class ArenaHold {
- public:
-  explicit ArenaHold(cuda::CudaRank* rank) : rank_(rank) {}
-  ~ArenaHold() {
-    if (rank_ != nullptr) rank_->end_large_call();
-  }
-  ArenaHold(const ArenaHold&) = delete;
-  ArenaHold& operator=(const ArenaHold&) = delete;
-  void keep() { rank_ = nullptr; }
-
- private:
-  cuda::CudaRank* rank_;
-};
 
 std::vector<std::byte*> bases_of(const std::vector<Mapping>& mappings) {
   std::vector<std::byte*> bases;

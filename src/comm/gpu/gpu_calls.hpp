@@ -50,7 +50,7 @@ struct GpuSharedPage {
 
 struct GpuCallsOptions {
   CallOptions forced;                         ///< parsed PLAIT_ALGO
-  bool bitwise = false;                       ///< only plans that reduce in rank order
+  bool bitwise = false;                       ///< only plans that sum in `sum_order`
   SumOrder sum_order = SumOrder::rank_order;  ///< or a tree, which is a demand
   bool beats_nccl = false;                    ///< take only calls known to be as fast as NCCL's
   bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call

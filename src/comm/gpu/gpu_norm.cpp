@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/text.hpp"
+#include "comm/gpu/arena_hold.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
@@ -59,8 +60,8 @@ void GpuCalls::enqueue_fused(const RmsNorm& norm, const cuda::NormTuning& tuning
     if (is_reserved) cuda_->cancel_reservation();
     throw;
   }
+  const ArenaHold hold(is_reserved ? cuda_.get() : nullptr);
   cuda_->run(*call, buffers, stream);
-  if (is_reserved) cuda_->end_large_call();
   fused_norms_.fetch_add(1, std::memory_order_relaxed);
 }
 
