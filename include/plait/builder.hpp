@@ -94,9 +94,16 @@ class Builder {
   /// Replaces all written so far by a plan. Error(invalid_argument) for a plan of another request.
   void adopt(Plan plan);
 
-  /// If set, a strategy for several nodes stores its steps here, and writes no lanes.
-  void collect_steps(std::vector<NodeStep>* steps) { steps_ = steps; }
+  /// If set, a strategy for several nodes stores its steps here. with_lanes: also writes the lanes.
+  void collect_steps(std::vector<NodeStep>* steps, bool with_lanes = false) {
+    steps_ = steps;
+    writes_lanes_ = with_lanes;
+  }
   std::vector<NodeStep>* collected_steps() const { return steps_; }
+  bool writes_lanes() const { return writes_lanes_; }
+  int ops_of(int lane) const {
+    return static_cast<int>(plan_.lanes.at(static_cast<std::size_t>(lane)).ops.size());
+  }
 
   /// Returns the plan, without lanes that have no ops. The builder is empty afterwards.
   Plan build();
@@ -107,6 +114,7 @@ class Builder {
   const Topology& topology_;
   Plan plan_;
   std::vector<NodeStep>* steps_ = nullptr;
+  bool writes_lanes_ = true;
   std::map<std::string, int> path_of_name_;
   std::map<std::pair<int, std::string>, int> lane_of_name_;
   std::map<std::pair<int, int>, Event> last_event_;   // (lane, owner) -> last event

@@ -1,5 +1,5 @@
 // Timeline: the result of simulating a plan. A timeline has a span per op, the load of every
-// resource, and the bottleneck. simulate() makes timelines (src/sim).
+// resource, and the bottleneck. simulate() makes timelines (src/sim, src/comm/choose/as_run.cpp).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -48,8 +48,9 @@ struct Timeline {
   bool operator==(const Timeline&) const = default;
 };
 
-/// Simulates a plan alone on the machine. Deterministic. Error(invalid_argument) if the plan cannot
-/// end (verify() says why).
+/// Simulates a plan alone on the machine. Deterministic. Over nodes of GPUs a call inside a node
+/// takes the predicted time of the engine that runs the call. Error(invalid_argument) if the plan
+/// cannot end (verify() says why).
 Timeline simulate(const Plan& plan, const Topology& topology);
 
 /// A plan that starts at `start_ns` of the common clock.
@@ -63,7 +64,7 @@ struct SimulateOptions {
 };
 
 /// Simulates plans that run at once and share the machine; returns a Timeline for each, with spans
-/// on the common clock.
+/// on the common clock. A call inside a node has the time that the call takes alone.
 std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
                                const SimulateOptions& options = {});
 /// Whether calls are replayed from a CUDA graph, or each launched by the host.

@@ -1,6 +1,7 @@
 // Plans of several nodes as a sequence of collectives inside nodes and between them, in the order
 // of each rank's first stream. NodeCalls lays the steps out as lanes; GPU communicators over nodes
-// run the steps on streams of their own.
+// run the steps on streams of their own, and predictions price each step in a node by the engine
+// that runs the step.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -34,6 +35,13 @@ struct NodePart {
   Region before = {};  ///< inside a node: partial sum that each sum continues
 };
 
+/// Consecutive ops of a lane of a plan.
+struct LaneOps {
+  int lane = 0;
+  int first = 0;
+  int count = 0;
+};
+
 struct NodeStep {
   /// inside: a collective in a node, on the first stream of the ranks. across: a collective between
   /// nodes, on the second stream, after all that the first stream holds. await: the first stream
@@ -47,6 +55,9 @@ struct NodeStep {
   int across = -1;  ///< across, await: number of the call between nodes
   Region dst = {};  ///< copy, sum
   std::vector<Region> srcs = {};
+  /// inside, if the plan's lanes are written: each lane's wait for the step's begin and the ops
+  /// behind the wait, without the signal of the end.
+  std::vector<LaneOps> ops = {};
 };
 
 }  // namespace plait

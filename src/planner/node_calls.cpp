@@ -222,12 +222,13 @@ void NodeCalls::reserve() {
 }
 
 void NodeCalls::write() {
-  if (builder_.collected_steps() != nullptr) {
-    *builder_.collected_steps() = std::move(steps_);
-    return;
-  }
+  if (builder_.writes_lanes()) write_lanes();
+  if (builder_.collected_steps() != nullptr) *builder_.collected_steps() = std::move(steps_);
+}
+
+void NodeCalls::write_lanes() {
   reserve();
-  for (const Step& step : steps_) {
+  for (Step& step : steps_) {
     if (step.kind == Step::Action::inside) write_inside(step);
     if (step.kind == Step::Action::across) write_across(step);
     if (step.kind == Step::Action::copy)
@@ -258,7 +259,7 @@ Region NodeCalls::mapped(const Region& region, const Step& step) const {
   return {base.space, part.rank, base.offset + offset, region.bytes};
 }
 
-void NodeCalls::write_inside(const Step& step) {
+void NodeCalls::write_inside(Step& step) {
   Inner& inner = inner_for(step);
   std::map<int, Event> begin_of_rank;
   for (std::size_t i = 0; i < inner.lanes.size(); ++i) {
@@ -266,8 +267,10 @@ void NodeCalls::write_inside(const Step& step) {
     const int rank = step.parts[at(lane.rank)].rank;
     if (!begin_of_rank.contains(rank))
       begin_of_rank[rank] = builder_.signal(first_stream(rank), rank);
+    const int first = builder_.ops_of(inner.lanes[i]);
     builder_.wait(inner.lanes[i], begin_of_rank[rank]);
     for (const Op& op : lane.ops) builder_.take(inner.lanes[i], laid(op, inner, step));
+    step.ops.push_back({inner.lanes[i], first, builder_.ops_of(inner.lanes[i]) - first});
   }
   for (std::size_t i = 0; i < inner.lanes.size(); ++i) {
     const int rank = step.parts[at(inner.shape->plan.lanes[i].rank)].rank;

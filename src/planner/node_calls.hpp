@@ -67,7 +67,8 @@ class NodeCalls {
   Inner numbered(const PlanShape& shape, const std::vector<Path>& paths,
                  const std::vector<Part>& parts);
   void reserve();
-  void write_inside(const Step& step);
+  void write_lanes();
+  void write_inside(Step& step);
   Op laid(const Op& op, const Inner& inner, const Step& step) const;
   Region mapped(const Region& region, const Step& step) const;
   void write_across(const Step& step);

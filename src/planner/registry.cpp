@@ -46,6 +46,14 @@ Plan plan_and_steps(const Strategy& strategy, const Topology& topology, const Re
   return builder.build();
 }
 
+Plan plan_with_steps(const Strategy& strategy, const Topology& topology, const Request& request,
+                     const Params& params, std::vector<NodeStep>& steps) {
+  Builder builder(topology, request, strategy.info.name);
+  builder.collect_steps(&steps, true);
+  strategy.write(builder, params);
+  return builder.build();
+}
+
 int param_in(const Params& params, const std::string& name, int otherwise, int least, int most) {
   const auto found = params.find(name);
   const std::int64_t value = found == params.end() ? otherwise : found->second;

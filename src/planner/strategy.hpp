@@ -20,6 +20,9 @@ std::vector<const Strategy*> all_strategies();
 /// Stores the steps of a plan of several nodes, and returns the plan without lanes.
 Plan plan_and_steps(const Strategy& strategy, const Topology& topology, const Request& request,
                     const Params& params, std::vector<NodeStep>& steps);
+/// Stores the steps of a plan of several nodes, with each step's ops, and returns the whole plan.
+Plan plan_with_steps(const Strategy& strategy, const Topology& topology, const Request& request,
+                     const Params& params, std::vector<NodeStep>& steps);
 
 /// Returns the number of nodes of a request's devices. The request must be checked().
 int node_count(const Topology& topology, const Request& request);

@@ -2,11 +2,11 @@
 // eager call takes at least the host's time to enqueue it.
 #include <algorithm>
 
-#include "plait/timeline.hpp"
 #include "sim/kernel_price.hpp"
+#include "sim/simulate.hpp"
 #include "topo/parameters.hpp"
 
-namespace plait {
+namespace plait::sim {
 namespace {
 
 /// Largest number of driver calls of a rank; consecutive signals and waits of a lane are a single
@@ -32,11 +32,12 @@ double calls_of(const Plan& plan) {
 
 }  // namespace
 
-double predicted_ns(const Plan& plan, const Topology& topology, Launch launch) {
-  if (sim::is_kernel_call(plan)) return sim::kernel_call_ns(plan, topology, launch);
-  const double ns = simulate(plan, topology).total_ns;
+double predicted_ns(const Plan& plan, const Topology& topology, Launch launch,
+                    const std::vector<PricedCall>& priced) {
+  if (is_kernel_call(plan)) return kernel_call_ns(plan, topology, launch);
+  const double ns = simulate(plan, SimMachine(topology), priced).total_ns;
   if (launch == Launch::graph || plan.enqueued.empty()) return ns;
   return std::max(ns, calls_of(plan) * parameter(topology, "engine_issue_ns"));
 }
 
-}  // namespace plait
+}  // namespace plait::sim

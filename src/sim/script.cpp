@@ -20,7 +20,9 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Compiler {
  public:
-  Compiler(Script& script, const Plan& plan, int job, const SimMachine& machine)
+  /// has_calls: false = ops of the plan that join no calls.
+  Compiler(Script& script, const Plan& plan, int job, const SimMachine& machine,
+           bool has_calls = true)
       : script_(script), plan_(plan), job_(job), machine_(machine) {
     devices_ = plan.request.devices;
     if (devices_.empty()) devices_ = checked(plan.request, machine.topology()).devices;
@@ -29,6 +31,8 @@ class Compiler {
       if (device < 0 || device >= device_count())
         refuse(text("device {} is not in topology {}", device, machine.topology().name));
     flags_.resize(at(plan.request.ranks) * at(plan.request.ranks));
+    last_use_of_.assign(machine.capacities().size(), -1);
+    if (!has_calls) return;
     std::size_t ops = script.steps.size();
     for (const Lane& lane : plan.lanes) ops += lane.ops.size();
     script.steps.reserve(ops);
@@ -36,21 +40,23 @@ class Compiler {
     for (const LibraryCall& call : plan.calls)
       script.members.push_back(static_cast<int>(call.ranks.size()));
     prices_ = prices_of(plan, machine.topology(), devices_);
-    last_use_of_.assign(machine.capacities().size(), -1);
   }
 
-  void lane(int index) {
+  void lane(int index) { lane(index, 0, static_cast<int>(plan_.lanes[at(index)].ops.size())); }
+
+  /// Compiles `count` ops of a lane.
+  void lane(int index, int first_op, int count) {
     const Lane& lane = plan_.lanes[at(index)];
     if (lane.rank < 0 || lane.rank >= plan_.request.ranks)
       refuse(text("lane {} belongs to rank {}", lane.name, lane.rank));
     const int first = static_cast<int>(script_.steps.size());
     lane_ = &lane;
     last_ = StreamWork::none;
-    for (std::size_t i = 0; i < lane.ops.size(); ++i) {
-      op_index_ = i;
-      step(lane.ops[i], i == 0 ? nullptr : &lane.ops[i - 1]);
+    for (int i = first_op; i < first_op + count; ++i) {
+      op_index_ = at(i);
+      step(lane.ops[at(i)], i == first_op ? nullptr : &lane.ops[at(i - 1)]);
     }
-    script_.lanes.push_back({job_, index, first, static_cast<int>(lane.ops.size())});
+    script_.lanes.push_back({job_, index, first, count});
   }
 
  private:
@@ -413,6 +419,30 @@ void append(Script& script, const Plan& plan, int job, double start_ns, bool one
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) compiler.lane(static_cast<int>(i));
   if (plan.enqueued.empty())
     enqueue(script, first_lane, plan, start_ns, one_thread, machine.costs());
+}
+
+int append_priced(Script& script, const PricedCall& call, const Timeline& alone,
+                  std::size_t first_lane, double start_ns) {
+  const int index = static_cast<int>(script.members.size());
+  script.members.push_back(static_cast<int>(call.ops.size()));
+  auto next = static_cast<int>(script.played_spans.size());
+  for (const LaneOps& ops : call.ops) {
+    const int begin = script.lanes[first_lane + at(ops.lane)].first_step + ops.first;
+    script.played[begin] = {ops.count - 1, next};
+    next += ops.count - 1;
+    ScriptStep& step = script.steps[at(begin)];
+    step.call = index;
+    step.fixed_ns = call.ns;
+    step.ready_ns = start_ns;  // the price has the launch
+  }
+  script.played_spans.insert(script.played_spans.end(), alone.spans.begin(), alone.spans.end());
+  return index;
+}
+
+void append_alone(Script& script, const Plan& plan, const PricedCall& call,
+                  const SimMachine& machine) {
+  Compiler compiler(script, plan, 0, machine, false);
+  for (const LaneOps& ops : call.ops) compiler.lane(ops.lane, ops.first + 1, ops.count - 1);
 }
 
 }  // namespace plait::sim

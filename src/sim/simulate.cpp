@@ -4,6 +4,8 @@
 #include "sim/simulate.hpp"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <queue>
 #include <utility>
 
@@ -44,9 +46,10 @@ struct LaneState {
   double started_ns = 0.0;  // start of the current step
 };
 
-/// A library call: it begins for all members when the last has joined, and ends with the last of
-/// the members' flows.
+/// A call of a library or a priced call: it begins for all members when the last has come, and ends
+/// with the last of the members' flows.
 struct CallState {
+  double begun_ns = 0.0;
   std::vector<int> arrived;  // lanes
   int in_flight = 0;
 };
@@ -99,11 +102,13 @@ class Clock {
   int next_step(int lane) const { return lanes_[at(lane)].next; }
   const std::vector<Span>& spans() const { return spans_; }
   const std::vector<Rate>& rates(int resource) const { return fluid_.rates(resource); }
+  double begun_ns(int call) const { return calls_[at(call)].begun_ns; }
 
  private:
-  const ScriptStep& step(int lane) const {
-    return script_.steps[at(script_.lanes[at(lane)].first_step + lanes_[at(lane)].next)];
+  int step_index(int lane) const {
+    return script_.lanes[at(lane)].first_step + lanes_[at(lane)].next;
   }
+  const ScriptStep& step(int lane) const { return script_.steps[at(step_index(lane))]; }
 
   void schedule(int lane, double at_ns) { events_.push({at_ns, number_++, lane, -1, -1, 0}); }
 
@@ -123,7 +128,7 @@ class Clock {
           flag.waiting.push_back(index);
           return;
         }
-        if (lane.started_ns <= now_ns_ && next.fixed_ns == 0.0) {
+        if (next.call < 0 && lane.started_ns <= now_ns_ && next.fixed_ns == 0.0) {
           complete(index);
           continue;
         }
@@ -142,6 +147,7 @@ class Clock {
     state.arrived.push_back(index);
     if (static_cast<int>(state.arrived.size()) < script_.members[at(call)]) return;
     state.in_flight = static_cast<int>(state.arrived.size());
+    state.begun_ns = now_ns_;
     for (const int lane : state.arrived) begin(lane);
   }
 
@@ -149,9 +155,26 @@ class Clock {
     CallState& state = calls_[at(call)];
     if (--state.in_flight > 0) return;
     for (const int lane : state.arrived) {
-      complete(lane);
+      if (const auto played = script_.played.find(step_index(lane)); played != script_.played.end())
+        play(lane, played->second, state.begun_ns);
+      else
+        complete(lane);
       go_on(lane);
     }
+  }
+
+  // Ends a lane's part of a priced call: the wait for the begin, then the ops.
+  void play(int index, const PlayedOps& ops, double begun_ns) {
+    LaneState& lane = lanes_[at(index)];
+    const LaneScript& script = script_.lanes[at(index)];
+    spans_[at(script.first_step + lane.next)] = {script.lane, lane.next, lane.started_ns, begun_ns};
+    for (int i = 0; i < ops.count; ++i) {
+      const Span& of_call = script_.played_spans[at(ops.first_span + i)];
+      const int op = ++lane.next;
+      spans_[at(script.first_step + op)] = {script.lane, op, begun_ns + of_call.start_ns,
+                                            begun_ns + of_call.end_ns};
+    }
+    ++lane.next;
   }
 
   bool take_engine(int device, int lane) {
@@ -230,6 +253,10 @@ class Clock {
       return true;
     });
     for (const int lane : woken) {
+      if (const int call = step(lane).call; call >= 0) {
+        arrive(call, lane);
+        continue;
+      }
       if (lanes_[at(lane)].started_ns >
           now_ns_) {  // the flag rose before the host has enqueued the wait
         begin(lane);
@@ -296,8 +323,40 @@ void add_bandwidth(Timeline& timeline, const Request& request) {
   timeline.busbw_gb_per_s = timeline.algbw_gb_per_s * busbw_factor(request);
 }
 
+/// The ops of a priced call, simulated alone and scaled to the price.
+struct PricedTimeline {
+  int call = 0;
+  std::shared_ptr<const Timeline> alone;
+};
+
+/// Returns the rates of a resource by flows and by priced calls together.
+std::vector<Rate> rates_of(const Clock& clock, int resource, const std::string& name,
+                           const std::vector<PricedTimeline>& priced) {
+  std::map<double, double> changes;
+  const auto add = [&](const std::vector<Rate>& rates, double begun_ns) {
+    double before = 0.0;
+    for (const Rate& rate : rates) {
+      changes[begun_ns + rate.at_ns] += rate.gb_per_s - before;
+      before = rate.gb_per_s;
+    }
+  };
+  for (const PricedTimeline& one : priced)
+    for (const ResourceLoad& load : one.alone->resources)
+      if (load.name == name) add(load.rates, clock.begun_ns(one.call));
+  if (changes.empty()) return clock.rates(resource);
+  add(clock.rates(resource), 0.0);
+  std::vector<Rate> rates;
+  double gb_per_s = 0.0;
+  constexpr double kNone = 1e-9;  // rounding of sums of changes
+  for (const auto& [at_ns, change] : changes) {
+    gb_per_s += change;
+    rates.push_back({at_ns, gb_per_s < kNone ? 0.0 : gb_per_s});
+  }
+  return rates;
+}
+
 void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int job,
-               const SimMachine& machine) {
+               const SimMachine& machine, const std::vector<PricedTimeline>& priced) {
   std::vector<double> bytes(machine.capacities().size(), 0.0);
   for (const LaneScript& lane : script.lanes) {
     if (lane.job != job) continue;
@@ -315,7 +374,8 @@ void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int
     if (bytes[i] <= 0.0) continue;
     const double busy_ns = bytes[i] / machine.capacities()[i];
     timeline.resources.push_back(
-        {machine.names()[i], bytes[i], busy_ns, clock.rates(static_cast<int>(i))});
+        {machine.names()[i], bytes[i], busy_ns,
+         rates_of(clock, static_cast<int>(i), machine.names()[i], priced)});
     if (busy_ns > busiest_ns) {
       busiest_ns = busy_ns;
       timeline.bound_by = machine.names()[i];
@@ -325,7 +385,8 @@ void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int
 }
 
 Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan, double start_ns,
-                     int index, const SimMachine& machine) {
+                     int index, const SimMachine& machine,
+                     const std::vector<PricedTimeline>& priced) {
   Timeline timeline;
   timeline.plan = label(plan);
   timeline.topology = machine.topology().name;
@@ -337,13 +398,11 @@ Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan,
     if (lane.step_count > 0) end_ns = std::max(end_ns, (first + lane.step_count - 1)->end_ns);
   }
   timeline.total_ns = end_ns - start_ns;
-  add_loads(timeline, clock, script, index, machine);
-  timeline.lower_bound_ns = lower_bound_ns(plan.request, machine);
-  add_bandwidth(timeline, plan.request);
+  add_loads(timeline, clock, script, index, machine, priced);
   return timeline;
 }
 
-// Scales the timeline of a kernel's plan to the kernel's predicted time.
+// Scales the timeline of a kernel's plan, or of a priced call, to the predicted time.
 void rescale(Timeline& timeline, const Request& request, double total_ns) {
   const double factor = timeline.total_ns > 0.0 ? total_ns / timeline.total_ns : 0.0;
   for (Span& span : timeline.spans) {
@@ -360,55 +419,101 @@ void rescale(Timeline& timeline, const Request& request, double total_ns) {
   add_bandwidth(timeline, request);
 }
 
-}  // namespace
-}  // namespace sim
+/// Simulates the ops of priced calls alone, once for calls of the same ops.
+class AloneSimulator {
+ public:
+  AloneSimulator(const Plan& plan, const SimMachine& machine) : plan_(plan), machine_(machine) {}
 
-namespace {
+  /// Returns the timeline of the call's ops, scaled to the price.
+  std::shared_ptr<const Timeline> timeline(const PricedCall& call) {
+    std::shared_ptr<const Timeline>& known = known_[key_of(call)];
+    if (known == nullptr) known = std::make_shared<const Timeline>(simulated(call));
+    return known;
+  }
 
-struct JobView {
-  const Plan* plan = nullptr;
-  double start_ns = 0.0;
+ private:
+  using Key = std::pair<double, std::vector<std::uint64_t>>;
+  /// Equal for calls whose ops differ in offsets and flags alone.
+  Key key_of(const PricedCall& call) const {
+    Key key{call.ns, {}};
+    for (const LaneOps& ops : call.ops) {
+      key.second.push_back(static_cast<std::uint64_t>(ops.lane));
+      for (int i = ops.first; i < ops.first + ops.count; ++i) {
+        const Op& op = plan_.lanes[at(ops.lane)].ops[at(i)];
+        key.second.push_back(static_cast<std::uint64_t>(op.kind) << 56 ^
+                             static_cast<std::uint64_t>(op.srcs.size()) << 48 ^
+                             static_cast<std::uint64_t>(op.path + 1) << 8 ^
+                             static_cast<std::uint64_t>(op.hop));
+        key.second.push_back(op.dst.bytes);
+      }
+    }
+    return key;
+  }
+
+  Timeline simulated(const PricedCall& call) const {
+    Script script;
+    append_alone(script, plan_, call, machine_);
+    Clock clock(machine_, script);
+    clock.run();
+    if (const int lane = clock.stuck(); lane >= 0) refuse_deadlock(clock, script, lane, plan_);
+    Timeline timeline = timeline_of(clock, script, plan_, 0.0, 0, machine_, {});
+    rescale(timeline, plan_.request, call.ns);
+    return timeline;
+  }
+
+  const Plan& plan_;
+  const SimMachine& machine_;
+  std::map<Key, std::shared_ptr<const Timeline>> known_;
 };
 
-std::vector<Timeline> simulate_views(const std::vector<JobView>& jobs,
-                                     const sim::SimMachine& machine,
-                                     const SimulateOptions& options) {
-  sim::Script script;
-  for (std::size_t i = 0; i < jobs.size(); ++i)
-    sim::append(script, *jobs[i].plan, static_cast<int>(i), jobs[i].start_ns, options.one_thread,
-                machine);
-  sim::Clock clock(machine, script);
+// Simulates plans that share the machine, without bounds and speeds.
+std::vector<Timeline> run_jobs(const std::vector<SimJob>& jobs, const SimMachine& machine,
+                               const SimulateOptions& options) {
+  Script script;
+  std::vector<PricedTimeline> priced;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const SimJob& job = jobs[i];
+    const std::size_t first_lane = script.lanes.size();
+    append(script, *job.plan, static_cast<int>(i), job.start_ns, options.one_thread, machine);
+    AloneSimulator simulator(*job.plan, machine);
+    for (const PricedCall& call : job.priced) {
+      std::shared_ptr<const Timeline> alone = simulator.timeline(call);
+      const int index = append_priced(script, call, *alone, first_lane, job.start_ns);
+      priced.push_back({index, std::move(alone)});
+    }
+  }
+  Clock clock(machine, script);
   clock.run();
   if (const int lane = clock.stuck(); lane >= 0)
-    sim::refuse_deadlock(
-        clock, script, lane,
-        *jobs[static_cast<std::size_t>(script.lanes[static_cast<std::size_t>(lane)].job)].plan);
+    refuse_deadlock(clock, script, lane, *jobs[at(script.lanes[at(lane)].job)].plan);
   std::vector<Timeline> timelines;
   for (std::size_t i = 0; i < jobs.size(); ++i)
-    timelines.push_back(sim::timeline_of(clock, script, *jobs[i].plan, jobs[i].start_ns,
-                                         static_cast<int>(i), machine));
+    timelines.push_back(timeline_of(clock, script, *jobs[i].plan, jobs[i].start_ns,
+                                    static_cast<int>(i), machine, priced));
   return timelines;
 }
 
 }  // namespace
 
-std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
+std::vector<Timeline> simulate(const std::vector<SimJob>& jobs, const SimMachine& machine,
                                const SimulateOptions& options) {
-  std::vector<JobView> views;
-  for (const Job& job : jobs) views.push_back({&job.plan, job.start_ns});
-  return simulate_views(views, sim::SimMachine(topology), options);
+  std::vector<Timeline> timelines = run_jobs(jobs, machine, options);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    timelines[i].lower_bound_ns = lower_bound_ns(jobs[i].plan->request, machine);
+    add_bandwidth(timelines[i], jobs[i].plan->request);
+  }
+  return timelines;
 }
 
-Timeline sim::simulate(const Plan& plan, const SimMachine& machine) {
-  Timeline timeline = std::move(simulate_views({{&plan, 0.0}}, machine, SimulateOptions{}).front());
+Timeline simulate(const Plan& plan, const SimMachine& machine,
+                  const std::vector<PricedCall>& priced) {
+  Timeline timeline = std::move(simulate({{&plan, 0.0, priced}}, machine).front());
   if (is_kernel_call(plan))
     rescale(timeline, plan.request, kernel_call_ns(plan, machine.topology(), Launch::graph));
   return timeline;
 }
 
-Timeline simulate(const Plan& plan, const Topology& topology) {
-  return sim::simulate(plan, sim::SimMachine(topology));
-}
+}  // namespace sim
 
 double lower_bound_ns(const Request& request, const Topology& topology) {
   return sim::lower_bound_ns(checked(request, topology), sim::SimMachine(topology));

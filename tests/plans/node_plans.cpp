@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 
+#include "comm/choose/calls_in_nodes.hpp"
+#include "comm/choose/what_runs.hpp"
 #include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
@@ -328,6 +330,64 @@ TEST_CASE("a library call costs what the tables say, and rails on one NIC share 
   };
   const double alone_ns = (64 << 20) / 11.9;
   CHECK(total({{"pieces", 1}}) > alone_ns);
-  CHECK(total({{"pieces", 16}}) < 1.15 * alone_ns);
-  CHECK(total({{"pieces", 16}}) < total({{"pieces", 1}}) / 1.3);  // 1 in nodes, 1 between
+  CHECK(total({{"pieces", 8}}) < 1.15 * alone_ns);
+  CHECK(total({{"pieces", 8}}) < total({{"pieces", 1}}) / 1.3);  // 1 in nodes, 1 between
+}
+
+TEST_CASE("steps inside nodes of GPUs have the price of engines, in the order of calls") {
+  const Topology topology = load_topology("hgx-h200-2");
+  Request request;
+  request.ranks = 16;
+  request.count = 1 << 20;
+  for (const int pieces : {1, 4}) {
+    const Plan plan = propose_one(topology, request, "multi_node", {{"pieces", pieces}});
+    const std::vector<sim::PricedCall> calls = calls_in_nodes(plan, topology);
+    REQUIRE(calls.size() == static_cast<std::size_t>(4 * pieces));  // a sum and a gather a node
+    const Timeline timeline = simulate(plan, topology);
+    const auto span = [&](int lane, int op) {
+      return *std::find_if(timeline.spans.begin(), timeline.spans.end(),
+                           [&](const Span& one) { return one.lane == lane && one.op == op; });
+    };
+    double in_nodes_ns = 0.0;
+    std::vector<double> begins;
+    for (const sim::PricedCall& call : calls) {
+      const LaneOps& ops = call.ops.front();
+      const Request of_plan = plan.request;
+      Request here = of_plan;
+      here.ranks = 8;
+      here.count = of_plan.count / 8 / static_cast<std::uint64_t>(pieces);
+      const int node = plan.lanes[static_cast<std::size_t>(ops.lane)].rank / 8;
+      here.devices.assign(of_plan.devices.begin() + 8 * node,
+                          of_plan.devices.begin() + 8 * node + 8);
+      here.collective = Collective::reduce_scatter;
+      const double sum_ns = predicted_call_ns(topology, here);
+      here.collective = Collective::all_gather;
+      const double gather_ns = predicted_call_ns(topology, here);
+      CHECK((call.ns == sum_ns || call.ns == gather_ns));
+      if (node == 0) in_nodes_ns += call.ns;
+      const double begun_ns = span(ops.lane, ops.first).end_ns;
+      if (node == 0) begins.push_back(begun_ns);
+      for (const LaneOps& one : call.ops) {
+        CHECK(span(one.lane, one.first).end_ns == begun_ns);  // all ranks begin together
+        CHECK(span(one.lane, one.first + one.count - 1).end_ns <=
+              doctest::Approx(begun_ns + call.ns));
+      }
+    }
+    CHECK(std::is_sorted(begins.begin(), begins.end()));
+    CHECK(timeline.total_ns > in_nodes_ns);
+    // Lanes have the price of one kernel for all pieces; engines are launched for each.
+    const double by_lanes_ns = sim::simulate(plan, sim::SimMachine(topology)).total_ns;
+    if (pieces == 1) CHECK(timeline.total_ns < 0.9 * by_lanes_ns);
+    for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
+      const Lane& lane = plan.lanes[i];
+      if (lane.rank != 0 || lane.name != "across" || pieces == 1) continue;
+      // NCCL carries piece 0 while the engines sum piece 1.
+      CHECK(span(static_cast<int>(i), 1).start_ns < begins[1] + calls[0].ns);
+      CHECK(span(static_cast<int>(i), 1).end_ns > begins[1]);
+    }
+  }
+  // By MPI, and on CPU ranks, lanes run.
+  const Plan by_mpi = propose_one(topology, request, "multi_node", {{"mpi", 1}});
+  CHECK(calls_in_nodes(by_mpi, topology).empty());
+  CHECK(calls_in_nodes(propose_one(topology, request, "node_order"), topology).empty());
 }

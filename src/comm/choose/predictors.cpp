@@ -90,4 +90,34 @@ cuda::PredictPlan plan_predictor(const Topology& topology,
   };
 }
 
+cuda::Selector described_selector(const Topology& topology, const Request& placed,
+                                  const cuda::Group& group, cuda::TuningTable table,
+                                  SumOrder order) {
+  const std::vector<std::string> models = models_of(topology, placed);
+  const bool as_measured = !group.through_host && cuda::are_measured_models(models, placed.ranks);
+  return {group,
+          std::move(table),
+          as_measured,
+          predictor(topology, group, placed.devices),
+          cuda::table_of_models(models),
+          plan_predictor(topology, [&topology, order](const Request& one) {
+            return taken_by_calls(topology, one, is_tree(order), order);
+          })};
+}
+
+double predicted_call_ns(const Topology& topology, const Request& placed) {
+  if (may_run_engines(topology, placed)) {
+    const cuda::Group group = described_group(topology, placed);
+    const cuda::Selector selector =
+        described_selector(topology, placed, group, {}, SumOrder::rank_order);
+    if (const std::optional<cuda::EngineChoice> choice = selector.best(placed, {"", {}, true})) {
+      const Topology linked = group.through_host ? with_links(topology) : Topology{};
+      const Plan plan = plan_of(*choice->engine, group.through_host ? linked : topology, placed,
+                                choice->tuning, group);
+      return predicted_ns(plan, topology);
+    }
+  }
+  return predicted_ns(taken_by_calls(topology, placed), topology);
+}
+
 }  // namespace plait

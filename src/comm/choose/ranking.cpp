@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/simulate.hpp"
+#include "comm/choose/calls_in_nodes.hpp"
 
 namespace plait {
 
@@ -27,7 +27,7 @@ std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& t
       continue;
     }
     spent += op_count(plan);
-    Timeline timeline = sim::simulate(plan, machine);
+    Timeline timeline = sim::simulate(plan, machine, calls_in_nodes(plan, topology));
     simulated.push_back({std::move(plan), std::move(timeline)});
   }
   std::stable_sort(simulated.begin(), simulated.end(), [](const auto& one, const auto& other) {

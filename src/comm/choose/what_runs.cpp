@@ -71,13 +71,8 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
   const Request placed = checked(request, topology);
   if (!may_run_engines(topology, placed)) return std::nullopt;
   const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of, order);
-  const std::vector<std::string> models = models_of(topology, placed);
-  const bool as_measured = !group.through_host && cuda::are_measured_models(models, placed.ranks);
-  const cuda::Selector selector(
-      group, std::move(table), as_measured, predictor(topology, group, placed.devices),
-      cuda::table_of_models(models), plan_predictor(topology, [&](const Request& one) {
-        return taken_by_calls(topology, one, is_tree(order), order);
-      }));
+  const cuda::Selector selector =
+      described_selector(topology, placed, group, std::move(table), order);
   const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;

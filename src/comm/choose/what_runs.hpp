@@ -61,6 +61,13 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0, SumOrder order = SumOrder::rank_order);
+/// Returns the selector of ranks on the topology's GPUs. topology and placed outlive the result.
+cuda::Selector described_selector(const Topology& topology, const Request& placed,
+                                  const cuda::Group& group, cuda::TuningTable table,
+                                  SumOrder order);
+/// Predicts a call in a graph by the engine or plan that runs, on one node without a tuning table.
+/// placed: checked. Throws Error if the time is not known.
+double predicted_call_ns(const Topology& topology, const Request& placed);
 /// Returns the plan by lanes for a call without a strategy. bitwise: PLAIT_BITWISE=1. Throws
 /// Error(unsupported) if no plan serves.
 Plan taken_by_calls(const Topology& topology, const Request& request, bool bitwise = false,

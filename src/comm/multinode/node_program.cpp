@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "comm/choose/calls_in_nodes.hpp"
 #include "comm/choose/multinode_choice.hpp"
 #include "plait/error.hpp"
 #include "planner/strategy.hpp"
@@ -42,19 +43,10 @@ const Strategy& strategy_named(const std::string& name, const Request& request) 
                    name_of(request.collective), name));
 }
 
-/// Whether blocks lie consecutively, as calls inside a node require.
-bool is_dense(const NodeStep& step, const NodePart& part, std::uint64_t element) {
-  const std::uint64_t block = step.count * element;
-  return part.before.bytes == 0 && (part.src_stride == 0 || part.src_stride == block) &&
-         (part.dst_stride == 0 || part.dst_stride == block);
-}
-
 class ProgramBuilder {
  public:
   ProgramBuilder(const Nodes& nodes, const Request& request)
-      : nodes_(nodes), request_(request), element_(bytes_of(request.type)) {
-    me_ = nodes.peers()[at(nodes.place)];
-  }
+      : nodes_(nodes), request_(request), me_(nodes.peers()[at(nodes.place)]) {}
 
   void take(const std::vector<NodeStep>& steps, NodeProgram& program) {
     for (const NodeStep& step : steps) {
@@ -73,16 +65,6 @@ class ProgramBuilder {
   }
 
  private:
-  Request request_of(const NodeStep& step, int ranks) const {
-    Request made = request_;
-    made.collective = step.collective;
-    made.count = step.count;
-    made.ranks = ranks;
-    made.root = step.root;
-    made.peer = step.peer;
-    made.devices.clear();
-    return made;
-  }
   void set_part(const NodePart& part) {
     made_.src = part.src;
     made_.dst = part.dst;
@@ -90,25 +72,11 @@ class ProgramBuilder {
 
   /// Adds a call of all ranks of a node. Ranks without a part take part without data.
   bool inside(const NodeStep& step) {
-    const int node = group_position_of(nodes_.members, step.parts.front().rank).group;
-    const auto size = nodes_.members[at(node)].size();
-    const bool is_pair = step.collective == Collective::copy && step.parts.size() <= 2;
-    for (std::size_t i = 0; i < step.parts.size(); ++i) {
-      const GroupPosition seat = group_position_of(nodes_.members, step.parts[i].rank);
-      const bool is_whole = step.parts.size() == size && at(seat.place) == i;
-      if (seat.group != node || !(is_whole || is_pair) || !is_dense(step, step.parts[i], element_))
-        throw Error(ErrorCode::unsupported,
-                    text("{} in a node with parts of blocks, or of some of its ranks",
-                         name_of(step.collective)));
-      if (step.parts[i].rank == me_) set_part(step.parts[i]);
-    }
     made_.kind = NodeStep::Action::inside;
-    made_.request = request_of(step, static_cast<int>(size));
-    if (is_pair) {
-      made_.request.root = group_position_of(nodes_.members, step.parts.front().rank).place;
-      made_.request.peer = group_position_of(nodes_.members, step.parts.back().rank).place;
-    }
-    return node == nodes_.mine;
+    made_.request = call_in_node(step, nodes_, request_);
+    for (const NodePart& part : step.parts)
+      if (part.rank == me_) set_part(part);
+    return group_position_of(nodes_.members, step.parts.front().rank).group == nodes_.mine;
   }
 
   /// Adds a call among the ranks of equal place in all nodes, or a copy between two ranks of equal
@@ -127,7 +95,7 @@ class ProgramBuilder {
     }
     made_.kind = NodeStep::Action::across;
     made_.call = step.across;
-    made_.request = request_of(step, nodes_.count());
+    made_.request = call_of(step, request_, nodes_.count());
     if (is_pair) {
       made_.request.root = group_position_of(nodes_.members, step.parts.front().rank).group;
       made_.request.peer = group_position_of(nodes_.members, step.parts.back().rank).group;
@@ -145,8 +113,7 @@ class ProgramBuilder {
 
   const Nodes& nodes_;
   const Request& request_;
-  std::uint64_t element_;
-  int me_ = 0;
+  const int me_;
   std::set<int> awaited_;
   NodeProgram::ProgramStep made_;
 };

@@ -3,7 +3,7 @@
 
 #include "machines.hpp"
 #include "plait/error.hpp"
-#include "plait/timeline.hpp"
+#include "sim/simulate.hpp"
 
 using namespace plait;
 using namespace plait::test;
@@ -29,7 +29,7 @@ const Topology& machine() {
 }
 
 double us(const Plan& plan, Launch launch = Launch::graph) {
-  return predicted_ns(plan, machine(), launch) / 1e3;
+  return sim::predicted_ns(plan, machine(), launch) / 1e3;
 }
 
 }  // namespace
@@ -89,9 +89,11 @@ TEST_CASE("fixed costs of a copy-engine ring are the machine's parameters") {
            {{"blocks", 100}, {"tile_units", 4096}, {"piece_bytes", 8 << 20}, {"ring_steps", 100}});
   Topology slow = machine();
   slow.parameters["scatter_ring_step_ns"] = {5500.0, "test"};
-  CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 100e3));
+  CHECK(sim::predicted_ns(plan, slow) ==
+        doctest::Approx(sim::predicted_ns(plan, machine()) + 100e3));
   slow.parameters["scatter_ring_ns"] = {40000.0, "test"};
-  CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 110e3));
+  CHECK(sim::predicted_ns(plan, slow) ==
+        doctest::Approx(sim::predicted_ns(plan, machine()) + 110e3));
 }
 
 TEST_CASE("an eager call adds its launch, and one direction takes less than both") {
@@ -126,8 +128,8 @@ TEST_CASE("eight GPUs share the speed of host memory") {
   Topology slow = machine(), fast = machine();
   slow.parameters["host_gather_all_gb_per_s"] = {101.0, "test"};
   fast.parameters["host_gather_all_gb_per_s"] = {8 * 38.3, "test"};
-  CHECK(predicted_ns(plan, slow) > 1.8 * predicted_ns(plan, machine()));
-  CHECK(predicted_ns(plan, fast) < predicted_ns(plan, machine()));
+  CHECK(sim::predicted_ns(plan, slow) > 1.8 * sim::predicted_ns(plan, machine()));
+  CHECK(sim::predicted_ns(plan, fast) < sim::predicted_ns(plan, machine()));
 }
 
 TEST_CASE("machines' parameters count") {
@@ -135,7 +137,8 @@ TEST_CASE("machines' parameters count") {
   const double usual = load_topology("hgx-h200").parameters.at("kernel_graph_ns").value;
   slow.parameters["kernel_graph_ns"] = {usual + 10000.0, "test"};
   const Plan plan = lines("one_shot", 2, 1024);
-  CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 10000.0));
+  CHECK(sim::predicted_ns(plan, slow) ==
+        doctest::Approx(sim::predicted_ns(plan, machine()) + 10000.0));
 }
 
 TEST_CASE("machines without parameters use the measured machine's") {
@@ -151,7 +154,8 @@ TEST_CASE("machines without parameters use the measured machine's") {
       for (const std::uint64_t bytes : {1024ull, 1ull << 20, 64ull << 20}) {
         CAPTURE(kernel);
         const Plan plan = call(kernel, all_reduce(ranks, bytes), launch);
-        CHECK(predicted_ns(plan, silent) == doctest::Approx(predicted_ns(plan, measured)));
+        CHECK(sim::predicted_ns(plan, silent) ==
+              doctest::Approx(sim::predicted_ns(plan, measured)));
       }
 }
 
@@ -160,7 +164,8 @@ TEST_CASE("a plan that names no launch is simulated op by op") {
   plan.kernel = "one_shot";
   plan.lanes.push_back(
       lane_of(0, LaneKind::copy_engine, "copy", {push(plan, machine(), 0, 1, 8 * kMega)}));
-  CHECK(predicted_ns(plan, machine()) == simulate(plan, machine()).total_ns);
+  CHECK(sim::predicted_ns(plan, machine()) ==
+        sim::simulate(plan, sim::SimMachine(machine())).total_ns);
 }
 
 TEST_CASE("a kernel call's ops are scaled to its time") {
@@ -168,13 +173,13 @@ TEST_CASE("a kernel call's ops are scaled to its time") {
   Op there = push(plan, machine(), 0, 1, 1 << 20);
   there.dst.space = Space::inbox;
   plan.lanes.push_back(lane_of(0, LaneKind::kernel, "one_shot", {there}));
-  const Timeline timeline = simulate(plan, machine());
-  CHECK(timeline.total_ns == predicted_ns(plan, machine()));
+  const Timeline timeline = sim::simulate(plan, sim::SimMachine(machine()));
+  CHECK(timeline.total_ns == sim::predicted_ns(plan, machine()));
   CHECK(timeline.spans.back().end_ns == doctest::Approx(timeline.total_ns));
   CHECK(timeline.resources.front().bytes == 1 << 20);
   CHECK(timeline.algbw_gb_per_s == doctest::Approx((1 << 20) / timeline.total_ns));
   plan.params["line_bytes"] = 32;
-  CHECK(simulate(plan, machine()).resources.front().bytes == 2 << 20);
+  CHECK(sim::simulate(plan, sim::SimMachine(machine())).resources.front().bytes == 2 << 20);
 }
 
 TEST_CASE("a launch that cannot be meant, and ranks without a link, are errors") {
@@ -182,7 +187,7 @@ TEST_CASE("a launch that cannot be meant, and ranks without a link, are errors")
   CHECK_THROWS_WITH_AS(us(plan), doctest::Contains("wanted blocks from 1 on, found 0"), Error);
   Topology apart = machine();
   std::erase_if(apart.links, [](const Link& link) { return link.kind == LinkKind::nvlink; });
-  CHECK_THROWS_WITH_AS(predicted_ns(lines("direct_ll", 2, 1024), apart),
+  CHECK_THROWS_WITH_AS(sim::predicted_ns(lines("direct_ll", 2, 1024), apart),
                        doctest::Contains("no link"), Error);
 }
 
@@ -191,7 +196,7 @@ TEST_CASE("with a link for every pair a rank's links work at the same time") {
   for (Link& link : pairs.links)
     if (link.kind == LinkKind::nvlink) link.resources.clear();
   const auto us_on = [](const Topology& topology, const Plan& plan) {
-    return predicted_ns(plan, topology) / 1e3;
+    return sim::predicted_ns(plan, topology) / 1e3;
   };
   const Plan direct =
       call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
@@ -218,7 +223,7 @@ TEST_CASE("the slowest of unequal links bounds a call, and a bus that pairs shar
   for (Link& link : bus.links)  // four pairs in a single direction, between halves of the GPUs
     if (link.kind == LinkKind::nvlink && link.src < 2 && link.dst >= 2) link.resources = {last};
   const Plan plan = call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
-  const double whole = predicted_ns(plan, unequal);
-  CHECK(predicted_ns(plan, slower) > 1.8 * whole);
-  CHECK(predicted_ns(plan, bus) > 3.5 * whole);
+  const double whole = sim::predicted_ns(plan, unequal);
+  CHECK(sim::predicted_ns(plan, slower) > 1.8 * whole);
+  CHECK(sim::predicted_ns(plan, bus) > 3.5 * whole);
 }

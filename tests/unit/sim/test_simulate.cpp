@@ -6,7 +6,7 @@
 
 #include "machines.hpp"
 #include "plait/error.hpp"
-#include "plait/timeline.hpp"
+#include "sim/simulate.hpp"
 #include "unit/cpu_time.hpp"
 
 using namespace plait;
@@ -24,7 +24,7 @@ Plan copies(const Topology& topology, std::vector<std::pair<int, int>> pairs, st
 }
 
 double total_ns(const Plan& plan, const Topology& topology) {
-  return simulate(plan, topology).total_ns;
+  return sim::simulate(plan, sim::SimMachine(topology)).total_ns;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ TEST_CASE("ports are shared max-min fairly") {
   const Topology topology = switched(4, 100, 90);
   // Two flows into GPU 2 get 50 each; 3>1 shares no port and gets 90.
   const Plan plan = copies(topology, {{0, 2}, {1, 2}, {3, 1}}, 9 * kMega);
-  const Timeline timeline = simulate(plan, topology);
+  const Timeline timeline = sim::simulate(plan, sim::SimMachine(topology));
   CHECK(timeline.spans[0].end_ns == doctest::Approx(9e6 / 50));
   CHECK(timeline.spans[1].end_ns == doctest::Approx(9e6 / 50));
   CHECK(timeline.spans[2].end_ns == doctest::Approx(9e6 / 90));
@@ -172,7 +172,8 @@ TEST_CASE("a plan that cannot end is refused with the lane that is stuck") {
   const Topology topology = switched(2, 100, 100);
   Plan plan = empty_plan(all_reduce(2, kMega));
   plan.lanes.push_back(lane_of(1, LaneKind::kernel, "sum", {flag_op(OpKind::wait, 1, 0, 0, 1)}));
-  CHECK_THROWS_WITH_AS(simulate(plan, topology), doctest::Contains("rank 1 lane sum op 0"), Error);
+  CHECK_THROWS_WITH_AS(sim::simulate(plan, sim::SimMachine(topology)),
+                       doctest::Contains("rank 1 lane sum op 0"), Error);
 }
 
 TEST_CASE("plans that mean nothing on the machine are refused, not run") {
@@ -190,17 +191,18 @@ TEST_CASE("plans that mean nothing on the machine are refused, not run") {
   SUBCASE("owner") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 2, 0, 0, 1)); }
   SUBCASE("writer") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 0, -1, 0, 1)); }
   SUBCASE("word") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 0, 1, 1 << 30, 1)); }
-  CHECK_THROWS_AS(simulate(plan, topology), Error);
+  CHECK_THROWS_AS(sim::simulate(plan, sim::SimMachine(topology)), Error);
 }
 
 TEST_CASE("jobs that run at once share the machine") {
   const Topology topology = switched(4, 100, 100);
   const Plan plan = copies(topology, {{0, 1}}, kMega);
   const Plan other = copies(topology, {{2, 1}}, kMega);
-  const auto together = simulate({{plan, 0.0}, {other, 0.0}}, topology, {});
+  const sim::SimMachine machine(topology);
+  const auto together = sim::simulate({{&plan, 0.0}, {&other, 0.0}}, machine);
   CHECK(together[0].total_ns == doctest::Approx(20000));
   CHECK(together[1].total_ns == doctest::Approx(20000));
-  const auto apart = simulate({{plan, 0.0}, {other, 50000.0}}, topology, {});
+  const auto apart = sim::simulate({{&plan, 0.0}, {&other, 50000.0}}, machine);
   CHECK(apart[0].total_ns == doctest::Approx(10000));
   CHECK(apart[1].total_ns == doctest::Approx(10000));
   CHECK(apart[1].spans[0].start_ns == doctest::Approx(50000));
@@ -211,13 +213,15 @@ TEST_CASE("one host thread for all ranks enqueues later than one each") {
   topology.parameters["issue_ns"] = {2000, "test"};
   const Plan plan = copies(topology, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, kMega);
   CHECK(total_ns(plan, topology) == doctest::Approx(2000 + 1000));
-  CHECK(simulate({{plan, 0.0}}, topology, {true})[0].spans[3].start_ns == doctest::Approx(8000));
+  const auto by_one = sim::simulate({{&plan, 0.0}}, sim::SimMachine(topology), {true});
+  CHECK(by_one[0].spans[3].start_ns == doctest::Approx(8000));
 }
 
 TEST_CASE("the same plan gives the same timeline, byte for byte") {
   const Topology topology = switched(4, 100, 90);
   const Plan plan = copies(topology, {{0, 2}, {1, 2}, {3, 1}, {2, 0}, {0, 1}}, 9 * kMega + 4);
-  CHECK(to_json(simulate(plan, topology)) == to_json(simulate(plan, topology)));
+  const sim::SimMachine machine(topology);
+  CHECK(to_json(sim::simulate(plan, machine)) == to_json(sim::simulate(plan, machine)));
 }
 
 TEST_CASE("lower bound: cuts and receives") {
@@ -237,7 +241,7 @@ TEST_CASE("text, JSON and trace carry the timeline") {
   Plan plan = copies(topology, {{0, 2}, {1, 2}}, 9 * kMega);
   plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 2, 0, 0, 1));
   plan.lanes.push_back(lane_of(2, LaneKind::kernel, "sum", {flag_op(OpKind::wait, 2, 0, 0, 1)}));
-  const Timeline timeline = simulate(plan, topology);
+  const Timeline timeline = sim::simulate(plan, sim::SimMachine(topology));
   CHECK(print(timeline).find("bound by   gpu2.nvlink.in") != std::string::npos);
   const auto json = nlohmann::json::parse(to_json(timeline));
   CHECK(json["total_ns"] == timeline.total_ns);
@@ -271,7 +275,7 @@ TEST_CASE("a plan of many ops is simulated in time linear in ops, and fast") {
       plan.lanes.push_back(lane_of(rank, LaneKind::copy_engine, "push", ops));
     }
     const double start_s = plait_test::cpu_s();
-    simulate(plan, topology);
+    sim::simulate(plan, sim::SimMachine(topology));
     return plait_test::cpu_s() - start_s;
   };
   seconds(4);
@@ -279,4 +283,47 @@ TEST_CASE("a plan of many ops is simulated in time linear in ops, and fast") {
   MESSAGE("1120 ops: " << few * 1e3 << " ms, 11200 ops: " << many * 1e3 << " ms");
   CHECK(few < 0.05);  // 10 ms on an idle machine
   CHECK(many < 40 * few + 0.05);
+}
+
+TEST_CASE("a priced call begins with its last lane, takes its price and keeps loads and rates") {
+  const Topology topology = switched(2, 100, 100);
+  Plan plan = empty_plan(all_reduce(2, 3 * kMega));
+  const auto event = [](OpKind kind, int rank, int index) {
+    return flag_op(kind, rank, rank, index, 1);
+  };
+  // Rank 1 sums 1 MB first. Then both ranks send 3 MB in the call, and rank 0 sends 1 MB behind the
+  // call.
+  for (const int rank : {0, 1}) {
+    std::vector<Op> stream{event(OpKind::signal, rank, 0), event(OpKind::wait, rank, 1)};
+    if (rank == 1) stream.insert(stream.begin(), reduce_local(1, 1, kMega));
+    if (rank == 0) stream.push_back(push(plan, topology, 0, 1, kMega));
+    plan.lanes.push_back(lane_of(rank, LaneKind::kernel, "stream", stream));
+    plan.lanes.push_back(
+        lane_of(rank, LaneKind::kernel, "inner",
+                {event(OpKind::wait, rank, 0), push(plan, topology, rank, 1 - rank, kMega),
+                 push(plan, topology, rank, 1 - rank, 2 * kMega), event(OpKind::signal, rank, 1)}));
+  }
+  const sim::SimMachine machine(topology);
+  const Timeline by_lanes = sim::simulate(plan, machine);
+  const double first_ns = by_lanes.spans[7].end_ns;  // of rank 1's sum
+  CHECK(first_ns > 0.0);
+  CHECK(by_lanes.total_ns == doctest::Approx(first_ns + 30000).epsilon(0.2));
+  for (const double ns : {12000.0, 90000.0}) {
+    const Timeline timeline = sim::simulate(plan, machine, {{{{1, 0, 3}, {3, 0, 3}}, ns}});
+    CHECK(timeline.total_ns == doctest::Approx(first_ns + ns + 10000));
+    for (const std::size_t wait : {3u, 10u}) {  // first span of each inner lane
+      CHECK(timeline.spans[wait].end_ns == doctest::Approx(first_ns));
+      CHECK(timeline.spans[wait + 1].start_ns == doctest::Approx(first_ns));
+      CHECK(timeline.spans[wait + 2].start_ns == doctest::Approx(first_ns + ns / 3));
+      CHECK(timeline.spans[wait + 2].end_ns == doctest::Approx(first_ns + ns));
+      CHECK(timeline.spans[wait + 3].start_ns >= first_ns + ns);
+    }
+    for (const ResourceLoad& load : timeline.resources) {
+      double bytes = 0.0;
+      for (std::size_t i = 0; i + 1 < load.rates.size(); ++i)
+        bytes += load.rates[i].gb_per_s * (load.rates[i + 1].at_ns - load.rates[i].at_ns);
+      CHECK(bytes == doctest::Approx(load.bytes));
+      if (load.name == "gpu0.nvlink.out") CHECK(load.bytes == 4 * kMega);
+    }
+  }
 }

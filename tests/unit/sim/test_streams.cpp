@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "machines.hpp"
-#include "plait/timeline.hpp"
+#include "sim/simulate.hpp"
 
 using namespace plait;
 using namespace plait::test;
@@ -46,25 +46,25 @@ Plan meeting(const Topology& topology, std::uint64_t bytes, const std::vector<Op
 TEST_CASE("a copy, and one kernel that signals and waits") {
   const Topology topology = machine();
   const double ns = kCopyNs + 1e6 / 100 + kSwitchNs + kStepNs;
-  CHECK(predicted_ns(meeting(topology, 1000000), topology) == doctest::Approx(ns));
+  CHECK(sim::predicted_ns(meeting(topology, 1000000), topology) == doctest::Approx(ns));
 }
 
 TEST_CASE("a following reduction is another kernel, with its own speed") {
   const Topology topology = machine();
-  const double before = predicted_ns(meeting(topology, 1000000), topology);
+  const double before = sim::predicted_ns(meeting(topology, 1000000), topology);
   const double ns = before + kStepNs + 3e6 / 300;
-  CHECK(predicted_ns(meeting(topology, 1000000, {reduce_local(0, 2, 1000000)}), topology) ==
+  CHECK(sim::predicted_ns(meeting(topology, 1000000, {reduce_local(0, 2, 1000000)}), topology) ==
         doctest::Approx(ns));
 }
 
 TEST_CASE("an eager call takes at least the host's time") {
   Topology topology = machine();
   const Plan plan = meeting(topology, 1000000);
-  const double ns = predicted_ns(plan, topology);
-  CHECK(predicted_ns(plan, topology, Launch::eager) == ns);  // two calls of the driver
+  const double ns = sim::predicted_ns(plan, topology);
+  CHECK(sim::predicted_ns(plan, topology, Launch::eager) == ns);  // two calls of the driver
   topology.parameters["engine_issue_ns"].value = ns;
-  CHECK(predicted_ns(plan, topology, Launch::eager) == doctest::Approx(2 * ns));
-  CHECK(predicted_ns(plan, topology) == ns);
+  CHECK(sim::predicted_ns(plan, topology, Launch::eager) == doctest::Approx(2 * ns));
+  CHECK(sim::predicted_ns(plan, topology) == ns);
 }
 
 TEST_CASE("events between a rank's streams cost nothing") {
@@ -78,5 +78,5 @@ TEST_CASE("events between a rank's streams cost nothing") {
     with.enqueued[rank].push_back(me);
     with.enqueued[rank].push_back(2 + me);
   }
-  CHECK(predicted_ns(with, topology) == predicted_ns(plan, topology));
+  CHECK(sim::predicted_ns(with, topology) == sim::predicted_ns(plan, topology));
 }
