@@ -12,18 +12,30 @@
 namespace plait {
 namespace {
 
-/// Over sockets pieces of 8 MiB, as measured (E-0392). Over NICs the number grows with the square
-/// root of the message: more pieces overlap more, and each costs the same latency.
-std::int64_t pieces_of(std::uint64_t bytes, bool over_sockets) {
+/// Returns the speed of a node's NICs, in NICs of 100 Gb/s.
+double nics_of(const Nodes& nodes) { return nodes.network_gb_per_s / 12.5; }
+
+/// Over sockets pieces of 8 MiB, as measured (E-0392). Over NICs the number grows with the root of
+/// the time between nodes: more pieces overlap more, and each costs two calls of engines and one of
+/// NCCL (E-0490).
+std::int64_t pieces_of(std::uint64_t bytes, const Nodes& nodes) {
   constexpr double kMostPieces = 16, kPieceMib = 8;
   const double mib = static_cast<double>(bytes) / (1 << 20);
-  const double wanted = over_sockets ? std::floor(mib / kPieceMib) : std::round(std::sqrt(mib));
+  const double wanted = nodes.network_gb_per_s == 0.0
+                            ? std::floor(mib / kPieceMib)
+                            : std::round(std::sqrt(mib / std::max(nics_of(nodes), 1.0)));
   return static_cast<std::int64_t>(std::clamp(wanted, 1.0, kMostPieces));
 }
 
-}  // namespace
-
-namespace {
+/// Returns the least message of plait over NICs, in bytes. Faster NICs leave NCCL's one kernel
+/// ahead of steps in turn up to larger messages; between more than two nodes NCCL's trees send
+/// twice.
+std::uint64_t least_rdma_bytes(const Nodes& nodes) {
+  const double nics = nics_of(nodes);
+  const double mib = nodes.count() == 2 ? 2 * nics * nics : nics > 8 ? nics * nics : 2 * nics;
+  return std::max(nodes.count() > 2 ? kLeastRdmaBytesOfMany : kLeastRdmaBytes,
+                  static_cast<std::uint64_t>(mib * (1 << 20)));
+}
 
 bool are_numbered_in_turn(const Nodes& nodes) {
   int next = 0;
@@ -75,8 +87,8 @@ std::string why_library(const Nodes& nodes, const Request& request, bool bitwise
   if (nodes.network_gb_per_s > kMostNetworkGbPerS)
     return text("NCCL is predicted to be faster over NICs of {} GB/s a node",
                 nodes.network_gb_per_s);
-  const std::uint64_t over_nics = nodes.count() > 2 ? kLeastRdmaBytesOfMany : kLeastRdmaBytes;
-  const std::uint64_t least = nodes.network_gb_per_s > 0.0 ? over_nics : kLeastNodeBytes;
+  const std::uint64_t least =
+      nodes.network_gb_per_s > 0.0 ? least_rdma_bytes(nodes) : kLeastNodeBytes;
   if (request.count * bytes_of(request.type) < least)
     return text("over nodes NCCL is faster below {} KiB", least >> 10);
   return {};
@@ -90,8 +102,7 @@ CallOptions multinode_options(const Nodes& nodes, const Request& request, bool b
   options.strategy = "node_order";
   if (bitwise && !is_tree(order) && serves_node_order(nodes, request)) return options;
   options.strategy = "multi_node";
-  options.params["pieces"] =
-      pieces_of(request.count * bytes_of(request.type), nodes.network_gb_per_s == 0.0);
+  options.params["pieces"] = pieces_of(request.count * bytes_of(request.type), nodes);
   return options;
 }
 

@@ -14,14 +14,15 @@ int rails_of(const Nodes& nodes);
 /// multi_node had 0.65 to 0.71 of NCCL's speed at 64 KiB and 1.4 times from 1 MiB on. The value is
 /// halfway, since nothing between was measured (E-0392).
 inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
-/// The same over RDMA NICs, where nothing was measured: by simulation of nodes with a NIC of 100
-/// Gb/s multi_node takes 0.91 to 0.96 of NCCL's time at 16 MiB, and up to 1.2 times at 1 MiB.
-/// Between more than two nodes NCCL's trees send twice, and 0.97 is at 4 MiB.
+/// Least all_reduces over RDMA NICs, where nothing was measured, by simulation with engines inside
+/// nodes (E-0490). With faster NICs the least message is larger. Shorter messages are NCCL's: the
+/// prediction changes sides with NCCL's protocols, and leaves out the waits between streams.
+/// Between more than two nodes NCCL's trees send twice.
 inline constexpr std::uint64_t kLeastRdmaBytes = 16ull << 20, kLeastRdmaBytesOfMany = 4ull << 20;
 /// Faster networks are NCCL's. NCCL's one kernel keeps NICs and NVLink busy at once, and plait's
-/// steps in a node and between nodes take turns: by simulation multi_node takes 1.02 to 1.7 times
-/// as long over four and eight NICs of 200 and 400 Gb/s.
-inline constexpr double kMostNetworkGbPerS = 12.5;
+/// steps in a node and between nodes take turns: with NICs of 3200 Gb/s a node multi_node takes up
+/// to 1.44 times as long.
+inline constexpr double kMostNetworkGbPerS = 200;
 /// True if strategy node_order serves the request: sums in rank order over two nodes.
 bool serves_node_order(const Nodes& nodes, const Request& request);
 /// Whether sums in each of two nodes, added by NCCL, are the tree of all ranks: a sum of two has
