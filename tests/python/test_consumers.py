@@ -214,25 +214,39 @@ def test_ranks_do_not_wait_for_a_rank_that_ended_before_it_joined(gone, status, 
     assert done.returncode == (status or 1)
 
 
-ONE_ENDS = {
-    "os.kill(os.getpid(), signal.SIGSEGV)": (
-        "rank 1 was ended by SIGSEGV, and ranks 0 and 2 lost it"
-    ),
-    "sys.exit(0)": "ranks 0 and 2 ended with 1 after rank 1 had ended with 0",
-    "sys.exit(0)\nif os.environ['RANK'] == '2': sys.exit(0)": (
-        "rank 0 ended with 1 after ranks 1 and 2 had ended with 0"
-    ),
-}
+# Ranks named first end; the others end when the launcher has taken the status of each.
+END_IN_TURN = """
+import os, signal, sys, time
+from pathlib import Path
+folder, first = Path(sys.argv[1]), sys.argv[2].split(",")
+if os.environ["RANK"] in first:
+    written = folder / f"writes-{os.getpid()}"
+    written.write_text(f"{os.getpid()}")
+    written.rename(folder / os.environ["RANK"])
+    END
+for rank in first:
+    while not (folder / rank).exists():
+        time.sleep(0.01)
+    while Path("/proc", (folder / rank).read_text()).exists():
+        time.sleep(0.01)
+sys.exit(1)
+"""
+SEGMENT_FAULT = "os.kill(os.getpid(), signal.SIGSEGV)"
 
 
-@pytest.mark.parametrize("end", ONE_ENDS)
-def test_launch_names_the_rank_that_ended_first_where_statuses_tell(end):
-    program = "import os, signal, sys, time\n"
-    program += f"if os.environ['RANK'] == '1': {end}\n"
-    program += "time.sleep(0.5)\nsys.exit(1)\n"
-    words = [*LAUNCH, "-n", "3", "--", sys.executable, "-c", program]
+@pytest.mark.parametrize(
+    ("first", "end", "said"),
+    [
+        ("1", SEGMENT_FAULT, "rank 1 was ended by SIGSEGV, and ranks 0 and 2 lost it"),
+        ("1", "sys.exit(0)", "ranks 0 and 2 ended with 1 after rank 1 had ended with 0"),
+        ("1,2", "sys.exit(0)", "rank 0 ended with 1 after ranks 1 and 2 had ended with 0"),
+    ],
+)
+def test_launch_names_the_rank_that_ended_first_where_statuses_tell(first, end, said, tmp_path):
+    program = END_IN_TURN.replace("END", end)
+    words = [*LAUNCH, "-n", "3", "--", sys.executable, "-c", program, str(tmp_path), first]
     done = subprocess.run(words, capture_output=True, text=True, timeout=50)
-    assert done.stderr.splitlines()[-1] == f"plait: {ONE_ENDS[end]}"
+    assert done.stderr.splitlines()[-1] == f"plait: {said}"
 
 
 CHILD_IGNORES = r"""
