@@ -203,11 +203,15 @@ def late(task: dict[str, Any], emit: Emit) -> None:
 
 
 def hangs(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 2 is late for the second call, is stopped before it or never makes it; or all idle."""
+    """Rank 2 is late for the second call, is stopped before it or never makes it; or all idle, for
+    2 s or until a file exists."""
     how, comm = task["how"], plait.init()
     comm.barrier()
     emit({"rank": comm.rank, "pid": os.getpid()})
-    if how == "idle":
+    if how == "until":
+        while not os.path.exists(task["file"]):
+            time.sleep(0.02)
+    elif how == "idle":
         time.sleep(2)
     elif how == "stopped" and comm.rank == 2:
         resume = f"import os, time; time.sleep(4); os.kill({os.getpid()}, {int(signal.SIGCONT)})"

@@ -183,6 +183,34 @@ def test_status_has_one_format_and_a_time_while_it_watches():
         watching.communicate()
 
 
+def test_status_shows_a_running_program_again_and_again_until_an_interrupt(tmp_path):
+    task = {"how": "until", "file": str(tmp_path / "seen")}
+    job = launch.start("rank_programs:hangs", 2, task, {"PLAIT_WARN_S": "20"}, FOLDER)
+    lines = job.lines()
+    pid = next(lines)["pid"]
+    words = [*PLAIT, "status", str(pid), "--watch", "0.1"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    watching = subprocess.Popen(words, env=_plain(), **pipes)
+    try:
+        refreshes = 0
+        for line in watching.stdout:
+            if re.fullmatch(r"at \d\d:\d\d:\d\d:\n", line):
+                said = watching.stdout.readline()
+                assert re.match(rf"process {pid}: rank [01] of 2, .* 1 calls\n", said), said
+                refreshes += 1
+            if refreshes == 3:
+                break
+        watching.send_signal(signal.SIGINT)
+        rest, said = watching.communicate(timeout=20)
+        assert (watching.returncode, said) == (130, "plait: interrupted\n"), rest
+    finally:
+        watching.kill()
+        watching.communicate()
+        (tmp_path / "seen").touch()
+    assert len(list(lines)) == 1
+    assert job.wait() == [0, 0]
+
+
 def test_a_program_that_asks_for_it_answers_between_calls():
     job = launch.start("rank_programs:hangs", 3, {"how": "idle"}, {"PLAIT_WARN_S": "20"}, FOLDER)
     lines = job.lines()
