@@ -63,7 +63,7 @@ void CommState::look() {
   if (serves && (is_due || engine->wants_trim())) query_once();
 }
 
-/// Writes and asks the driver, since look() and lost() must not.
+/// Writes and asks the driver: look() and lost() may do neither.
 void CommState::query() {
   report_losses();
   if (phase.load() != AttachPhase::attached || has_lost.load()) return;
@@ -79,7 +79,7 @@ bool CommState::is_known_to_hang() const {
   return flight != nullptr && flight->hang() != nullptr && flight->hang()->has_open();
 }
 
-/// The lowest rank of this host with as many calls says so: ranks behind may abort no call.
+/// Logs on the lowest rank of this host with the most calls: ranks behind may abort no call.
 void CommState::warn_of_abort() const noexcept {
   static_cast<void>(attempt([&] {
     const std::uint64_t mine = flight->info()->mine->numbered();
@@ -102,8 +102,7 @@ void CommState::lost(int peer, int process, Loss how) {
 
 namespace {
 
-/// One rank of this host says so unasked. A process may look alive for a while after its end is
-/// known.
+/// Logs on one rank of this host. A process may look alive for a while after its end is known.
 void report_death(const CommState& state, int peer, const std::string& who) {
   const FlightInfo* const info = state.flight == nullptr ? nullptr : state.flight->info();
   const std::string last = info == nullptr ? std::string() : last_call_text(*info, peer);

@@ -17,7 +17,7 @@ enum class FlightKind : std::uint8_t {
   plan,
   barrier,
   exchange,
-  counts,  ///< a collective whose ranks know their own counts alone
+  counts,  ///< a collective in which a rank knows its own counts alone
   adopt_device,
   send,
   receive
@@ -29,10 +29,10 @@ struct FlightCall {
   std::uint8_t collective = 0;  ///< Collective
   std::uint8_t type = 0;        ///< DataType
   std::uint8_t op = 0;          ///< ReduceOp
-  std::int32_t root = 0;        ///< of a message: the peer
-  std::uint64_t count = 0;      ///< elements; of a message: bytes
+  std::int32_t root = 0;        ///< root rank; for a message the peer
+  std::uint64_t count = 0;      ///< elements; for a message bytes
   std::uint64_t counts_hash = 0;
-  std::uint64_t number = 0;     ///< sequence number of calls that all ranks make; 0 = a message
+  std::uint64_t number = 0;     ///< sequence number among collectives; 0 = a message
   std::uint64_t index = 0;      ///< position among all records of the ring, from 1 on
   std::int64_t entered_ns = 0;  ///< CLOCK_MONOTONIC, 4 ms coarse
 
@@ -50,7 +50,7 @@ class FlightRing {
  public:
   static constexpr std::size_t kCalls = 64;
 
-  /// Records a call that the rank enters. Numbers it, unless it is a message.
+  /// Records a call that the rank enters. Numbers a collective; a message has no number.
   void enter(const FlightCall& call) {
     const bool counts = !call.is_message();
     const std::uint64_t number = numbered_.load(std::memory_order_relaxed) + (counts ? 1 : 0);
@@ -72,8 +72,8 @@ class FlightRing {
   }
   /// States that the calls entered so far are on their streams.
   void enqueued_all() { enqueued_.store(written(), std::memory_order_release); }
-  /// Takes the records after `index` back: calls that the rank has not made after all. Their
-  /// numbers are used again.
+  /// Removes the records after `index`, of calls that the rank did not make. Later calls get the
+  /// same numbers.
   void withdraw_after(std::uint64_t index) {
     const std::uint64_t last = written();
     std::uint64_t numbers = 0;
@@ -87,13 +87,13 @@ class FlightRing {
   /// States that all calls up to the record have ended on this rank.
   void end(std::uint64_t index) { ended_.store(index, std::memory_order_release); }
   void end_all() { end(written()); }
-  /// States in which PID namespace the owner lives.
+  /// Stores the PID namespace of the owner.
   void live_in(std::uint64_t pid_namespace) {
     home_.store(pid_namespace, std::memory_order_release);
   }
   /// Returns the owner's PID namespace; 0 = not stated yet.
   std::uint64_t home() const { return home_.load(std::memory_order_acquire); }
-  /// States that this rank is about to name the call in a warning.
+  /// Marks the call before a warning of this rank names the call.
   void name(std::uint64_t number) { named_.store(number, std::memory_order_release); }
 
   std::uint64_t written() const { return written_.load(std::memory_order_acquire); }
@@ -101,11 +101,12 @@ class FlightRing {
   std::uint64_t ended() const { return ended_.load(std::memory_order_acquire); }
   std::uint64_t numbered() const { return numbered_.load(std::memory_order_acquire); }
   std::uint64_t named() const { return named_.load(std::memory_order_acquire); }
-  /// When the rank entered its last call; 0 = no call yet. The owner's threads only.
+  /// Returns the time at which the rank entered the last call; 0 = no call yet. Only for the
+  /// owner's threads.
   std::int64_t last_entered_ns() const {
     return static_cast<std::int64_t>(calls_[written() % kCalls][1].load(std::memory_order_relaxed));
   }
-  /// Returns the calls that are in the ring, oldest first; without those that the owner overwrites
+  /// Returns the calls in the ring, oldest first. Leaves out records that the owner overwrites
   /// meanwhile.
   std::vector<FlightCall> calls() const {
     std::vector<FlightCall> found;
@@ -163,7 +164,7 @@ class RecordedCall {
   void enqueued() const {
     if (ring_ != nullptr) ring_->enqueued_all();
   }
-  /// Takes the record back: the call was refused, and the next one gets the number.
+  /// Removes the record of a refused call. The next call gets the number.
   void refused() const {
     if (ring_ == nullptr) return;
     ring_->withdraw_after(before_);

@@ -63,7 +63,7 @@ std::string refusal(Result result, const char* call, std::size_t rank) {
   return "";
 }
 
-/// Returns the reason why `step` fails; empty = it does not.
+/// Returns the reason why `step` fails; empty = success.
 std::string why_failed(const std::function<void()>& step) {
   try {
     step();
@@ -99,9 +99,9 @@ struct DeviceArena::ArenaRecord {
   DevicePointer base;
   Context context;
   IpcHandle handle;
-  std::int64_t handle_result;   ///< of the driver's call that made the handle
+  std::int64_t handle_result;   ///< result of the driver's call that made the handle
   std::uint64_t sizes;          ///< Hash of DeviceArenaSizes::text() and of the header's size.
-  char address[kAddressBytes];  ///< where the rank receives files; empty = its way is not by files
+  char address[kAddressBytes];  ///< socket on which the rank receives files; empty = other handles
 };
 
 /// All ranks' records, and this rank's.
@@ -275,7 +275,7 @@ std::string DeviceArena::map_gpu_memory(DevicePointer& mapped, std::size_t peer,
   return "";
 }
 
-/// address: where this rank receives files; null = memory is shown by CUDA IPC.
+/// address: socket on which this rank receives files; null = CUDA IPC shares memory.
 DeviceArena::SharedRecords DeviceArena::exchange_records(Context context, int device,
                                                          const Exchange& exchange,
                                                          const char* address) {
@@ -318,7 +318,7 @@ DeviceArena::SharedRecords DeviceArena::exchange_records(Context context, int de
   return records;
 }
 
-/// Hands this rank's file to all others, and maps theirs. Returns "", or why it cannot.
+/// Sends this rank's file to all peers, and maps the peers' files. Returns "", or the failure.
 std::string DeviceArena::map_files(FileExchange& files, const std::vector<std::string>& addresses,
                                    int mine) {
   ClosedFiles theirs;
