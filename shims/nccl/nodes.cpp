@@ -34,7 +34,7 @@ class NodeEngine : public CommEngine {
                 demanded_order(settings().env)) {}
   bool uses_nccl() const override { return true; }
   /// Forwards a request that NCCL would run alone. In strict mode, also forwards (to be refused) a
-  /// floating-point sum that would not be in rank order.
+  /// floating-point sum that would not be in the order that is asked for.
   bool takes(const Request& request) const override {
     const bool has_order = reduces(request.collective) && is_float(request.type) &&
                            request.op != ReduceOp::min && request.op != ReduceOp::max;

@@ -1,4 +1,4 @@
-// Refuses sums out of rank order in strict mode, and logs each kind once.
+// Refuses sums out of the order that is asked for in strict mode, and logs each kind once.
 #include "shims/nccl/strict.hpp"
 
 #include <string>

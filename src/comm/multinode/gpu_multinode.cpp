@@ -239,7 +239,7 @@ GpuMultinode::~GpuMultinode() {
   marker_.close();
 }
 
-/// Refuses sums in NCCL's order if PLAIT_BITWISE=1 requires rank order.
+/// Refuses sums in NCCL's order if PLAIT_BITWISE=1 or a tree requires an order.
 void GpuMultinode::require_order(const Request& request, const NodeProgram& program) const {
   const bool is_summed = request.op == ReduceOp::sum || request.op == ReduceOp::prod;
   const bool any_order = program.in_order || !reduces(request.collective) ||
