@@ -211,6 +211,10 @@ Result resume(CommState& state) {
   return ncclSuccess;
 }
 
+/// Whether the memory of a suspended communicator has gone, so that resume() waits for all ranks.
+/// The memory of several nodes, and of ranks that are threads of a process, stays.
+bool waits_to_resume(const CommState& state) { return state.engine->gpu_memory().suspendable != 0; }
+
 /// Ranks may name communicators of a group in unlike orders, and resume() waits for all ranks.
 Result refuse_in_group(const CommState& state) {
   log(LogLevel::warn, state.rank,
@@ -347,15 +351,19 @@ Result ncclCommResume(Comm comm) {
   if (call_context.in_native != 0) return forward(native().resume, comm);
   const std::shared_ptr<CommState> state = state_of(comm);
   const bool is_suspended = state != nullptr && state->suspended.load();
-  if (is_suspended && call_context.depth != 0) return refuse_in_group(*state);
+  const bool waits = is_suspended && waits_to_resume(*state);
+  if (waits && call_context.depth != 0) return refuse_in_group(*state);
   Result result = forward(native().resume, comm);
-  if (is_suspended && result == ncclInProgress) {
+  if (waits && result == ncclInProgress) {
     await_launched(*state);
     Result queried = ncclSuccess;
     result = forward(native().async_error, comm, &queried);
     if (result == ncclSuccess) result = queried;
   }
-  return is_suspended && result == ncclSuccess ? resume(*state) : result;
+  if (waits && result == ncclSuccess) return resume(*state);
+  if (is_suspended && !waits && (result == ncclSuccess || result == ncclInProgress))
+    state->suspended.store(false);
+  return result;
 }
 
 /// Adds plait's memory.

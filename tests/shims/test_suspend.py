@@ -35,6 +35,16 @@ def test_memory_of_threads_stays(run_case):
         assert row["wrong"] == 0 and row["stats_wrong"] == 0 and row["goes"] == 1000
 
 
+NODES = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
+
+
+@pytest.mark.parametrize(("mode", "env", "served"), [("threads", {}, 8), ("processes", NODES, 2)])
+def test_memory_that_stays_needs_no_resume_outside_groups(run_case, mode, env, served):
+    for row in run_case("resume_group", 4, mode, env):
+        assert row["wrong"] == 0 and row["resumed"] == 0
+        assert row["served"] == served  # a process counts the calls of its ranks
+
+
 def test_a_rank_without_memory_fails_all_ranks(run_case):
     env = {"STANDIN_NO_ROOM_AGAIN": "1", "PLAIT_DEBUG": "WARN"}
     rows = run_case("resume_fails", 3, env=env)

@@ -615,21 +615,21 @@ std::string overhead(const TestJob& job, int rank) {
 using Cases = std::map<std::string, std::function<std::string(const TestJob&, int)>>;
 
 const Cases kFurtherCases = {
-    {"nonblocking", nonblocking},       {"split_later", child_later},
-    {"shrink_later", child_later},      {"shrink_abort_later", child_later},
-    {"group_later", child_later},       {"grow_later", grow_later},
-    {"order_later", order_later},       {"group_streams", group_streams},
-    {"group_mixed", group_streams},     {"group_mixed_later", group_streams},
-    {"group_messages", group_streams},  {"launch_order", launch_order},
-    {"always_nccls", always_nccls},     {"overhead", overhead},
-    {"rank_order", rank_order},         {"churn", churn},
-    {"suspended", suspended},           {"resume_fails", resume_fails},
-    {"suspend_groups", suspend_groups}, {"big", big},
+    {"rank_order", rank_order},           {"shrink_abort_later", child_later},
+    {"resume_fails", resume_fails},       {"overhead", overhead},
+    {"nonblocking", nonblocking},         {"group_later", child_later},
+    {"group_mixed_later", group_streams}, {"bf16", bf16},
+    {"resume_group", resume_group},       {"launch_order", launch_order},
+    {"group_mixed", group_streams},       {"grow_later", grow_later},
+    {"shrink_later", child_later},        {"group_messages", group_streams},
+    {"order_later", order_later},         {"big", big},
+    {"group_streams", group_streams},     {"churn", churn},
+    {"split_later", child_later},         {"suspend_groups", suspend_groups},
+    {"always_nccls", always_nccls},       {"suspended", suspended},
 };
 
 const Cases kCases = {
     {"all_reduce", all_reduce},
-    {"bf16", bf16},
     {"empty", empty},
     {"streams", streams},
     {"lost_streams", lost_streams},

@@ -134,6 +134,7 @@ std::string large_arena_closed_early(const TestJob& job, int rank);
 /// Cases of suspended communicators (suspend_cases.cpp).
 std::string suspended(const TestJob& job, int rank);
 std::string suspend_groups(const TestJob& job, int rank);
+std::string resume_group(const TestJob& job, int rank);
 std::string resume_fails(const TestJob& job, int rank);
 
 /// Cases of sends and receives (message_cases.cpp).

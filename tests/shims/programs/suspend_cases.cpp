@@ -90,6 +90,19 @@ std::string suspend_groups(const TestJob& job, int rank) {
          number("given_up", standin_calls("large arena given up") - least);
 }
 
+/// Suspends and resumes, the latter in a group, with calls before and behind.
+std::string resume_group(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = wrong_of(r, 1000, 1);
+  MUST(nccl().ncclCommSuspend(r.comm, 1));
+  MUST(nccl().ncclGroupStart());
+  const Result resumed = nccl().ncclCommResume(r.comm);
+  MUST(nccl().ncclGroupEnd());
+  if (resumed == 0) wrong += wrong_of(r, 1000, 2);
+  return number("wrong", wrong) + ", " + number("resumed", static_cast<std::uint64_t>(resumed)) +
+         ", " + counted("all_reduce");
+}
+
 /// Suspends, then resumes in vain: a rank has no memory, or dies meanwhile.
 std::string resume_fails(const TestJob& job, int rank) {
   const TestRank r(job, rank);
