@@ -33,7 +33,10 @@ def slowest_s(
     return float(WORLD.allreduce(time.perf_counter() - began, MPI.MAX))
 
 
-def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, Any]]:
+def measure(
+    comm: plait.Communicator, tree: plait.Communicator, mib: int, turns: int
+) -> list[dict[str, Any]]:
+    """Times strategies by name, and the chosen ones without an order and in order `tree`."""
     count = mib << 18
     source = np.random.default_rng(comm.rank)
     times: dict[str, list[float]] = {}
@@ -49,6 +52,11 @@ def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, An
             times.setdefault(f"{strategy} pieces={pieces}", []).append(taken)
             if not np.array_equal(found, wanted):
                 raise SystemExit(f"wrong sums by {strategy} in {pieces} pieces")
+        for way, one in (("chosen", comm), ("chosen in a tree", tree)):
+            found = np.full_like(mine, np.nan)
+            times.setdefault(way, []).append(slowest_s(one, one.all_reduce, mine, out=found))
+            if not np.array_equal(found, wanted):
+                raise SystemExit(f"wrong sums: {way}")
     found = []
     for variant, seconds in variants.medians(
         {key: all_[1:] for key, all_ in times.items()}
@@ -66,7 +74,7 @@ def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, An
 
 def run(given: SimpleNamespace) -> None:
     comm = plait.init()
-    found = measure(comm, given.mib, given.turns)
+    found = measure(comm, plait.init(sum_order="tree"), given.mib, given.turns)
     if comm.rank == 0:
         rows.show(found)
         rows.keep(given.csv, found)
