@@ -138,7 +138,7 @@ TEST_CASE("a bench times each way by its kernels, and frees everything") {
     for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{4} << 20}) {
       const std::vector<CallWay> ways = bench->ways(all_reduce(bytes));
       require(ways.size() >= 3, "few ways");
-      const std::vector<bool> ready = bench->prepare(all_reduce(bytes), ways);
+      const std::vector<bool> ready = bench->prepare(all_reduce(bytes), ways, true);
       exchange("prepared");
       const std::vector<CallTimes> times = bench->run(ready);
       require(times.size() == ways.size() + 1, "a time each");
@@ -180,7 +180,7 @@ TEST_CASE("beside a library the bench times sends and receives, on any path") {
         require(ways.back().by_messages, "no messages");
         require((ways.size() == 1) == (collective == Collective::send_recv), "other ways");
         fake_cuda().launches.clear();
-        const std::vector<bool> ready = bench->prepare(request, ways);
+        const std::vector<bool> ready = bench->prepare(request, ways, true);
         exchange("prepared");
         require(ready.back(), "not ready");
         require(fake_cuda().launches.back().kernel == "plait_messages", "another kernel");
@@ -233,7 +233,7 @@ TEST_CASE("while the program captures, the bench stays on streams of its own") {
       bench->open(exchange);
       fake_cuda().notes.clear();
       const Request request = all_reduce(4096);
-      const std::vector<bool> ready = bench->prepare(request, bench->ways(request));
+      const std::vector<bool> ready = bench->prepare(request, bench->ways(request), true);
       exchange("prepared");
       static_cast<void>(bench->run(ready));
       for (const plait_test::FakeNote& note : fake_cuda().notes.all())

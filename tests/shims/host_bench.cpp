@@ -54,9 +54,12 @@ class HostBench : public CallBench {
     }
     return found;
   }
-  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways) override {
+  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways,
+                            bool beside_nccl) override {
     request_ = request;
-    if (request.collective == Collective::all_gather && message_bytes(request) == 4096) {
+    beside_nccl_ = beside_nccl;
+    if (beside_nccl && request.collective == Collective::all_gather &&
+        message_bytes(request) == 4096) {
       std::vector<char> in(4096, 'a'), out(4096, 'b');
       beside_->enqueue(request, in.data(), out.data(), stream_);
       standin_stream_synchronize(stream_);
@@ -82,10 +85,10 @@ class HostBench : public CallBench {
         times == "behind" || (times != "ahead" && message_bytes(request_) >= 1 << 20);
     std::vector<CallTimes> found;
     for (std::size_t i = 0; i < ready.size(); ++i) {
-      const double us = 10.0 + static_cast<double>(i) + 0.5 * rank_;
+      const double us = (is_behind ? 40.0 : 10.0) + static_cast<double>(i) + 0.5 * rank_;
       found.push_back(ready[i] ? CallTimes{us, us} : CallTimes{});
     }
-    found.push_back(is_behind ? CallTimes{5, 5} : CallTimes{20, 20});
+    found.push_back(beside_nccl_ ? CallTimes{20, 20} : CallTimes{});
     return found;
   }
 
@@ -96,6 +99,7 @@ class HostBench : public CallBench {
   std::unique_ptr<BesideLibrary> beside_;
   cuda::Stream stream_;
   Request request_;
+  bool beside_nccl_ = false;
   int requests_ = 0;
 };
 

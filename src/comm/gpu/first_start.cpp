@@ -30,7 +30,7 @@
 namespace plait {
 namespace {
 
-constexpr double kEndS = 0.4;       // of the budget, to free everything
+constexpr double kEndShare = 0.6;   // freeing takes this part of the time to open
 constexpr double kLeastTimedS = 1;  // of timing, however long the bench takes to open
 constexpr double kProgressS = 1.0;  // until rank 0 says what takes so long
 constexpr double kOtherJobS = 6.0;  // longest wait for the table of a job that measures
@@ -261,7 +261,7 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   MeasuringTerms terms;
   terms.rank = group.rank;
   terms.when = first.when;
-  terms.budget_s = std::max(first.budget_s - kEndS, opened_s + kLeastTimedS);
+  terms.budget_s = std::max(first.budget_s - kEndShare * opened_s, opened_s + kLeastTimedS);
   terms.elapsed_s = elapsed_s;
   terms.progress = [&](std::size_t done, std::size_t all) {
     if (has_told || elapsed_s() < kProgressS) return;
@@ -291,9 +291,10 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   });
   if (group.rank == 0)
     log(LogLevel::info, 0,
-        text("measured {} sizes of calls in {} s, of which {} s to open the bench; {} are "
-             "left out",
-             measurement.timed(), elapsed_s(), opened_s, measurement.left_out()));
+        text("measured {} sizes of calls in {} s, of which {} s to open the bench; {} were timed "
+             "without NCCL, {} are left out",
+             measurement.timed(), elapsed_s(), opened_s, measurement.timed_alone(),
+             measurement.left_out()));
   return table;
 }
 

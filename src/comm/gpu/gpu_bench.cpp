@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
@@ -74,6 +75,22 @@ Graph captured(cuda::Stream stream, const std::function<void()>& work) {
   return ready;
 }
 
+/// Times of steps one after another.
+class Stopwatch {
+ public:
+  /// Ends a step.
+  void lap(const char* step) {
+    const std::int64_t now = now_ns();
+    text_ += text("{}{} us {}", text_.empty() ? "" : ", ", (now - last_ns_) / 1000, step);
+    last_ns_ = now;
+  }
+  const std::string& laps() const { return text_; }
+
+ private:
+  std::int64_t last_ns_ = now_ns();
+  std::string text_;
+};
+
 class GpuBench : public CallBench {
  public:
   GpuBench(const GpuGroup& group, const GpuCallsOptions& options, const BenchSource& source)
@@ -82,6 +99,7 @@ class GpuBench : public CallBench {
 
   void open(const cuda::Exchange& exchange) override {
     exchange_ = exchange;
+    Stopwatch watch;
     GpuCallsOptions wanted = options_;
     wanted.beats_nccl = false;
     wanted.has_lazy_arena = false;
@@ -91,12 +109,17 @@ class GpuBench : public CallBench {
     untuned.tuning = {};
     calls_ = std::make_unique<GpuCalls>(std::move(untuned), wanted, exchange_);
     exchange_("calls are made");  // else a rank might wait in the library for one without calls
+    watch.lap("plait's calls");
     const cuda::Current current(calls_->rank().context());
     if (source_.beside) beside_ = source_.beside();
+    watch.lap("NCCL's communicator");
     for (const std::string& most : exchange_(text("{}", allocate())))
       most_bytes_ = std::min(most_bytes_, static_cast<std::uint64_t>(parse_integer(
                                               "bytes of a bench", most, 0, 1ll << 40)));
+    watch.lap("buffers");
     make_guesses();
+    watch.lap("guesses");
+    explain(watch, "a bench");
   }
 
   std::uint64_t most_bytes() const override { return most_bytes_; }
@@ -123,14 +146,19 @@ class GpuBench : public CallBench {
     return all;
   }
 
-  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways) override {
+  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways,
+                            bool beside_nccl) override {
     const cuda::Current current(calls_->rank().context());
+    Stopwatch watch;
     drop_prepared();
     request_ = request;
-    if (beside_ != nullptr && beside_->takes(request)) {
+    watch.lap("free the graphs before");
+    if (beside_nccl && beside_ != nullptr && beside_->takes(request)) {
       nccl_.eager = [this] { beside_->enqueue(request_, input(), output(), stream_); };
       nccl_.eager();  // connects the ranks
+      watch.lap("NCCL's first call");
       nccl_.graph = graph_of(nccl_.eager);
+      watch.lap("NCCL's graph");
     }
     std::vector<bool> ready;
     for (const CallWay& way : ways) {
@@ -143,6 +171,8 @@ class GpuBench : public CallBench {
       }
       ready.push_back(prepared_.back().eager != nullptr);
     }
+    watch.lap("plait's graphs");
+    explain(watch, text("{} of {} bytes", name_of(request.collective), message_bytes(request)));
     return ready;
   }
 
@@ -200,13 +230,22 @@ class GpuBench : public CallBench {
     if (cuda::api().context_push(calls_->rank().context()) != cuda::kSuccess) return;
     if (!is_closed_) end_calls();
     drop_prepared();
+    Stopwatch watch;
     beside_.reset();
+    watch.lap("to destroy NCCL's communicator");
     for (cuda::Event event : events_) cuda::api().event_destroy(event);
     if (stream_ != nullptr) cuda::api().stream_destroy(stream_);
     for (const cuda::DevicePointer buffer : {input_, output_})
       if (buffer != 0) cuda::api().memory_free(buffer);
+    watch.lap("to free buffers");
     cuda::Context popped = nullptr;
     cuda::api().context_pop(&popped);
+    explain(watch, "the end of a bench");
+  }
+
+  /// Prints where the time went.
+  void explain(const Stopwatch& watch, const std::string& what) const {
+    if (group_.rank == 0) log(LogLevel::explain, 0, text("{}: {}", what, watch.laps()));
   }
 
   /// Allocates the stream and both buffers; returns the bytes of a buffer.

@@ -1,6 +1,8 @@
 // A request takes two exchanges: which ways are ready on all ranks, then the times. Between the
 // two, calls run on the GPUs; before and behind them, no call is under way, so that preparing and
-// freeing may wait for the GPU.
+// freeing may wait for the GPU. NCCL's calls take the longest to prepare. Where NCCL's times at
+// other sizes show that plait is ahead, plait alone is timed: a larger message of NCCL takes at
+// least as long as a smaller one, and a smaller message has at most the bandwidth of a larger one.
 #include "comm/gpu/measurement.hpp"
 
 #include <algorithm>
@@ -28,6 +30,10 @@ constexpr double kFarBehind = 2.5, kBehind = 1.5;
 constexpr std::uint64_t kNear = 16,
                         kClose = 4;  // ratios of sizes that tell of a size in between, beside
 constexpr double kUnknownS = 0.05;   // expected time of the first request
+// Two H200 had 1.08 times the time of a larger message and 1.05 times its bandwidth at most
+// (E-0520).
+constexpr double kNoFaster = 0.92, kNoBandwidth = 0.95;
+constexpr double kOtherType = 0.9;  // NCCL's sums of other types
 
 struct Timed {
   Collective collective;
@@ -59,7 +65,7 @@ std::vector<Timed> least_used(bool beside_nccl) {
 }
 
 // Sizes as powers of two, in order of use.
-const std::vector<int> kFirst{16, 20, 24, 12}, kAround{26, 22, 18, 14, 10, 28, 30},
+const std::vector<int> kFirst{10, 24, 20, 12, 16}, kAround{28, 22, 18, 14, 26, 30},
     kBetween{23, 25, 21, 27, 19, 17, 15, 13, 11, 29};
 
 void add_requests(std::vector<Request>& all, const std::vector<Timed>& timed,
@@ -227,14 +233,38 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
   return std::move(found_);
 }
 
+/// Times plait alone where NCCL's other times may do, and beside NCCL where these have not.
 void Measurement::time_request(const Request& request, const std::function<std::size_t()>& next) {
+  const CallTimes floor = nccl_at_least(request);
+  if (floor.captured_us > 0 && may_be_ahead(request, floor)) {
+    const TimedRequest made = timed(request, false, next);
+    std::vector<cuda::MeasuredCall> calls = calls_of(request, made, floor);
+    for (cuda::MeasuredCall& call : calls) call.is_nccl_inferred = true;
+    const auto is_ahead = [](const cuda::MeasuredCall& call) {
+      return cuda::beats_nccl(call.us, call.nccl_us) == true;
+    };
+    if (!calls.empty() && std::all_of(calls.begin(), calls.end(), is_ahead)) {
+      ++alone_;
+      return keep(request, made, calls);
+    }
+  }
+  const TimedRequest made = timed(request, true, next);
+  const CallTimes& nccl = made.times.back();
+  if (nccl.captured_us > 0)
+    nccl_[request.collective].push_back({request.type, message_bytes(request), nccl});
+  keep(request, made, calls_of(request, made, nccl));
+}
+
+Measurement::TimedRequest Measurement::timed(const Request& request, bool beside_nccl,
+                                             const std::function<std::size_t()>& next) {
   const double began_s = terms_.elapsed_s();
   std::vector<CallWay> ways;
   std::vector<bool> ready;
   const auto unready = attempt([&] {
     ways = likely(request);
-    ready = bench_.prepare(request, ways);
+    ready = bench_.prepare(request, ways, beside_nccl);
   });
+  const double prepared_s = terms_.elapsed_s();
   std::string bits;
   for (const bool one : ready) bits += one ? '1' : '0';
   for (const std::string& others : agreed_step(exchange_, unready, bits))
@@ -244,12 +274,19 @@ void Measurement::time_request(const Request& request, const std::function<std::
   std::vector<CallTimes> times(ways.size() + 1);
   const auto failure = attempt([&] { times = bench_.run(ready); });
   const double ended_s = terms_.elapsed_s();
-  took_s_[request.collective][message_bytes(request)] = ended_s - began_s;
+  std::map<std::uint64_t, double>& runs = run_s_[request.collective];
+  if (runs.empty())
+    connect_s_ = std::max(connect_s_, ready_s - began_s);
+  else
+    ready_s_.push_back(ready_s - began_s);
+  runs[message_bytes(request)] = ended_s - ready_s;
   if (terms_.rank == 0)
     log(LogLevel::explain, 0,
-        text("timed {} ways of {} of {} bytes: {} us to prepare, {} us to run", ways.size(),
-             name_of(request.collective), message_bytes(request),
-             std::llround((ready_s - began_s) * 1e6), std::llround((ended_s - ready_s) * 1e6)));
+        text("timed {} ways of {} of {} bytes {}: {} us to prepare, {} us until all ranks had, "
+             "{} us to run",
+             ways.size(), name_of(request.collective), message_bytes(request),
+             beside_nccl ? "beside NCCL" : "alone", std::llround((prepared_s - began_s) * 1e6),
+             std::llround((ready_s - prepared_s) * 1e6), std::llround((ended_s - ready_s) * 1e6)));
   const std::size_t then = terms_.rank == 0 ? next() : 0;
   std::vector<std::vector<std::string>> records;
   for (const std::string& record : agreed_step(exchange_, failure, pack_times(times, then))) {
@@ -258,7 +295,8 @@ void Measurement::time_request(const Request& request, const std::function<std::
       throw Error(ErrorCode::parse_error, "times of another rank: wanted two a way, and NCCL's");
   }
   at_ = static_cast<std::size_t>(parse_integer("next request", records[0][0], 0, 1 << 20));
-  keep(request, ways, slowest(records, ways.size()));
+  std::vector<CallTimes> slowest_us = slowest(records, ways.size());
+  return {std::move(ways), std::move(slowest_us)};
 }
 
 /// Leaves out ways that were far behind at sizes near this one.
@@ -286,22 +324,37 @@ std::vector<CallWay> Measurement::likely(const Request& request) const {
   return all;
 }
 
-void Measurement::keep(const Request& request, const std::vector<CallWay>& ways,
-                       const std::vector<CallTimes>& times) {
-  const CallTimes& nccl = times.back();
+/// Calls by messages, then the fastest way's call.
+std::vector<cuda::MeasuredCall> Measurement::calls_of(const Request& request,
+                                                      const TimedRequest& made,
+                                                      const CallTimes& nccl) const {
+  std::vector<cuda::MeasuredCall> calls;
   std::vector<double> values;
-  for (std::size_t i = 0; i < ways.size(); ++i) {
-    if (ways[i].by_messages && times[i].captured_us > 0)
-      found_.push_back(measured(request, ways[i], times[i], nccl));
-    values.push_back(ways[i].by_messages ? kNever : value_of(times[i], nccl));
+  for (std::size_t i = 0; i < made.ways.size(); ++i) {
+    const bool by_messages = made.ways[i].by_messages;
+    if (by_messages && made.times[i].captured_us > 0)
+      calls.push_back(measured(request, made.ways[i], made.times[i], nccl));
+    values.push_back(by_messages ? kNever : value_of(made.times[i], nccl));
   }
   const std::optional<std::size_t> best = values.empty() ? std::nullopt : fastest(values);
-  if (!best) return;
-  const double least = *std::min_element(values.begin(), values.end());
-  TimesByWay& by_way = timed_[{request.collective, request.type}][message_bytes(request)];
-  for (std::size_t i = 0; i < ways.size(); ++i)
-    if (values[i] != kNever) by_way[label(ways[i])] = values[i] / least;
-  found_.push_back(measured(request, ways[*best], times[*best], nccl));
+  if (best) calls.push_back(measured(request, made.ways[*best], made.times[*best], nccl));
+  return calls;
+}
+
+void Measurement::keep(const Request& request, const TimedRequest& made,
+                       const std::vector<cuda::MeasuredCall>& calls) {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < made.ways.size(); ++i)
+    values.push_back(made.ways[i].by_messages ? kNever
+                                              : value_of(made.times[i], made.times.back()));
+  const double least = values.empty() ? kNever : *std::min_element(values.begin(), values.end());
+  if (least != kNever) {
+    TimesByWay& by_way = timed_[{request.collective, request.type}][message_bytes(request)];
+    for (std::size_t i = 0; i < made.ways.size(); ++i)
+      if (values[i] != kNever) by_way[label(made.ways[i])] = values[i] / least;
+  }
+  if (!calls.empty()) own_us_[request.collective][message_bytes(request)] = calls.back().us;
+  found_.insert(found_.end(), calls.begin(), calls.end());
 }
 
 /// Graph or one by one, where the call is the worse beside NCCL's.
@@ -323,6 +376,51 @@ cuda::MeasuredCall Measurement::measured(const Request& request, const CallWay& 
           .nccl_us = by_eager ? nccl.eager_us : nccl.captured_us};
 }
 
+/// Least times that NCCL's calls at other sizes leave possible; zeros if no call tells, or if
+/// NCCL's times do not grow as expected.
+CallTimes Measurement::nccl_at_least(const Request& request) const {
+  const auto found = nccl_.find(request.collective);
+  if (found == nccl_.end()) return {};
+  // Shortest time of `bytes` by the time `us` of another size.
+  const auto least = [](double us, std::uint64_t from, std::uint64_t bytes) {
+    return bytes >= from
+               ? kNoFaster * us
+               : kNoBandwidth * us * static_cast<double>(bytes) / static_cast<double>(from);
+  };
+  CallTimes floor;
+  const std::uint64_t bytes = message_bytes(request);
+  for (const NcclTime& one : found->second) {
+    for (const NcclTime& other : found->second)
+      if (one.type == other.type &&
+          other.us.captured_us < least(one.us.captured_us, one.bytes, other.bytes))
+        return {};
+    const double share =
+        one.type == request.type || !reduces(request.collective) ? 1.0 : kOtherType;
+    const double eager_us = one.us.eager_us > 0 ? one.us.eager_us : one.us.captured_us;
+    floor.captured_us =
+        std::max(floor.captured_us, share * least(one.us.captured_us, one.bytes, bytes));
+    floor.eager_us = std::max(floor.eager_us, share * least(eager_us, one.bytes, bytes));
+  }
+  return floor;
+}
+
+/// Whether plait's times at sizes around leave it likely that plait is ahead of these times.
+bool Measurement::may_be_ahead(const Request& request, const CallTimes& nccl) const {
+  const auto found = own_us_.find(request.collective);
+  if (found == own_us_.end()) return false;
+  const std::uint64_t bytes = message_bytes(request);
+  const auto above = found->second.lower_bound(bytes);
+  if (above == found->second.end()) return false;
+  double us = above->second;
+  if (above != found->second.begin() && above->first != bytes) {
+    const auto below = std::prev(above);
+    us = below->second + (above->second - below->second) *
+                             static_cast<double>(bytes - below->first) /
+                             static_cast<double>(above->first - below->first);
+  }
+  return cuda::beats_nccl(us, nccl.captured_us) == true;
+}
+
 /// Index of the next request that can end in time; the number of requests if none can.
 std::size_t Measurement::next_of(const std::vector<Request>& requests, std::size_t from) const {
   const double left_s = terms_.budget_s - terms_.elapsed_s();
@@ -331,20 +429,27 @@ std::size_t Measurement::next_of(const std::vector<Request>& requests, std::size
   return requests.size();
 }
 
-/// Time that the request is expected to take, from requests of near size.
+/// Time that the request is expected to take, from requests of near size. Preparing takes as long
+/// at all sizes, but for a collective's first request, which connects NCCL's ranks.
 double Measurement::expected_s(const Request& request) const {
   const std::uint64_t bytes = message_bytes(request);
-  const auto scaled = [bytes](const std::map<std::uint64_t, double>& took) {
-    auto near = took.lower_bound(bytes);
-    if (near == took.end()) near = std::prev(near);
+  const auto scaled = [bytes](const std::map<std::uint64_t, double>& runs) {
+    auto near = runs.lower_bound(bytes);
+    if (near == runs.end()) near = std::prev(near);
     const double ratio = static_cast<double>(bytes) / static_cast<double>(near->first);
     return near->second * std::max(1.0, ratio);
   };
-  if (const auto same = took_s_.find(request.collective); same != took_s_.end())
-    return scaled(same->second);
-  double most = took_s_.empty() ? kUnknownS : 0.0;
-  for (const auto& [collective, took] : took_s_) most = std::max(most, scaled(took));
-  return most;
+  if (run_s_.empty()) return kUnknownS;
+  if (const auto same = run_s_.find(request.collective); same != run_s_.end()) {
+    std::vector<double> ready = ready_s_;
+    if (ready.empty()) ready.push_back(connect_s_);
+    const auto middle = ready.begin() + static_cast<std::ptrdiff_t>(ready.size() / 2);
+    std::nth_element(ready.begin(), middle, ready.end());
+    return *middle + scaled(same->second);
+  }
+  double most = 0;
+  for (const auto& [collective, runs] : run_s_) most = std::max(most, scaled(runs));
+  return connect_s_ + most;
 }
 
 }  // namespace plait

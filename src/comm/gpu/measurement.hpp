@@ -16,8 +16,9 @@
 namespace plait {
 
 /// Requests that a measurement times, the most used first: all_reduce, all_gather and
-/// reduce_scatter from 4 KiB to 16 MiB by factors of 16, then sizes around and between these, and
-/// other collectives behind. beside_nccl: send_recv stands for messages to the next rank.
+/// reduce_scatter from 1 KiB to 16 MiB, then sizes around and between these, and other collectives
+/// behind. Of a range both ends come first, since these bound NCCL's times in between. beside_nccl:
+/// send_recv stands for messages to the next rank.
 std::vector<Request> requests_by_use(int ranks, bool beside_nccl);
 
 /// A measurement ended early by a failure of a rank. All ranks throw this together.
@@ -64,18 +65,40 @@ class Measurement {
   /// Requests that were timed, and that were left out, since time was up.
   std::size_t timed() const { return done_; }
   std::size_t left_out() const { return left_out_; }
+  /// Requests that were timed without NCCL, whose times of other sizes decide.
+  std::size_t timed_alone() const { return alone_; }
 
  private:
   /// Times of ways at a size, by label.
   using TimesByWay = std::map<std::string, double>;
   using Series = std::pair<Collective, DataType>;
+  struct NcclTime {
+    DataType type;
+    std::uint64_t bytes;
+    CallTimes us;
+  };
+  /// A request's ways, and the slowest rank's times; NCCL's stand last.
+  struct TimedRequest {
+    std::vector<CallWay> ways;
+    std::vector<CallTimes> times;
+  };
+  /// Seconds of a request's parts.
+  struct Cost {
+    double ready_s = 0, run_s = 0;
+  };
 
   std::vector<CallWay> likely(const Request& request) const;
   void time_request(const Request& request, const std::function<std::size_t()>& next);
-  void keep(const Request& request, const std::vector<CallWay>& ways,
-            const std::vector<CallTimes>& times);
+  TimedRequest timed(const Request& request, bool beside_nccl,
+                     const std::function<std::size_t()>& next);
+  std::vector<cuda::MeasuredCall> calls_of(const Request& request, const TimedRequest& made,
+                                           const CallTimes& nccl) const;
+  void keep(const Request& request, const TimedRequest& made,
+            const std::vector<cuda::MeasuredCall>& calls);
   cuda::MeasuredCall measured(const Request& request, const CallWay& way, const CallTimes& mine,
                               const CallTimes& nccl) const;
+  CallTimes nccl_at_least(const Request& request) const;
+  bool may_be_ahead(const Request& request, const CallTimes& nccl) const;
   std::size_t next_of(const std::vector<Request>& requests, std::size_t from) const;
   double expected_s(const Request& request) const;
 
@@ -83,9 +106,13 @@ class Measurement {
   const cuda::Exchange& exchange_;
   const MeasuringTerms terms_;
   std::map<Series, std::map<std::uint64_t, TimesByWay>> timed_;
-  std::map<Collective, std::map<std::uint64_t, double>> took_s_;  ///< of a request, by bytes
+  std::map<Collective, std::map<std::uint64_t, double>> run_s_;  ///< of a request, by bytes
+  std::vector<double> ready_s_;  ///< of requests whose collective was timed before
+  double connect_s_ = 0;         ///< most to prepare a collective's first request
+  std::map<Collective, std::map<std::uint64_t, double>> own_us_;  ///< the fastest way, by bytes
+  std::map<Collective, std::vector<NcclTime>> nccl_;
   std::vector<cuda::MeasuredCall> found_;
-  std::size_t at_ = 0, done_ = 0, left_out_ = 0;
+  std::size_t at_ = 0, done_ = 0, left_out_ = 0, alone_ = 0;
 };
 
 }  // namespace plait

@@ -79,6 +79,7 @@ struct Row {
     row["us"] = rounded(call.us);
     row["nccl_us"] = rounded(call.nccl_us);
     row["source"] = source;
+    if (call.is_nccl_inferred) row["note"] = "NCCL takes at least nccl_us, by its other sizes";
     return row;
   }
 };

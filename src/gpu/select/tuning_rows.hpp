@@ -20,7 +20,8 @@ struct MeasuredCall {
   std::string engine;       ///< empty = no engine: neighbours reach no further than this size
   std::map<std::string, std::int64_t> params;
   double us = 0;
-  double nccl_us = 0;  ///< 0 = NCCL was not measured
+  double nccl_us = 0;             ///< 0 = NCCL was not measured
+  bool is_nccl_inferred = false;  ///< nccl_us is the least that NCCL's other sizes leave possible
 };
 
 /// Facts of a measurement.

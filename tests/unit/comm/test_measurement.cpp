@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -47,6 +49,9 @@ class Table {
 struct MadeUp {
   std::map<std::string, CallTimes> times;
   double request_s = 0.001;  ///< by the test's clock
+  double connect_s = 0;      ///< more for a collective's first request beside NCCL
+  /// Times by size instead of `times`.
+  std::function<CallTimes(const std::string& way, std::uint64_t bytes)> by_size = nullptr;
   int fails_at = -1;
   bool has_messages = false;
   std::set<std::string> cannot;  ///< on this rank
@@ -63,8 +68,11 @@ class MadeUpBench : public CallBench {
     if (said_.has_messages) all.insert(all.begin(), {nullptr, {}, true});
     return all;
   }
-  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways) override {
+  std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways,
+                            bool beside_nccl) override {
     asked.push_back(request);
+    beside.push_back(beside_nccl);
+    if (beside_nccl && connected_.insert(request.collective).second) clock_s_ += said_.connect_s;
     tried.push_back({});
     ways_ = ways;
     std::vector<bool> ready;
@@ -80,25 +88,32 @@ class MadeUpBench : public CallBench {
       throw Error(ErrorCode::timeout, "the test wants a failure");
     std::vector<CallTimes> found;
     for (std::size_t i = 0; i < ways_.size(); ++i)
-      found.push_back(ready[i] ? said_.times.at(label(ways_[i])) : CallTimes{});
-    found.push_back(said_.times.at(""));
+      found.push_back(ready[i] ? of(label(ways_[i])) : CallTimes{});
+    found.push_back(beside.back() ? of("") : CallTimes{});
     return found;
   }
   std::vector<Request> asked;
+  std::vector<bool> beside;  ///< NCCL was asked for too
   std::vector<std::set<std::string>> tried;
 
  private:
+  CallTimes of(const std::string& way) const {
+    return said_.by_size ? said_.by_size(way, message_bytes(asked.back())) : said_.times.at(way);
+  }
+
   const MadeUp said_;
   double& clock_s_;
+  std::set<Collective> connected_;
   std::vector<CallWay> ways_;
 };
 
 struct Outcome {
   std::vector<cuda::MeasuredCall> calls;
   std::vector<Request> asked;
+  std::vector<bool> beside;
   std::vector<std::set<std::string>> tried;
   std::optional<MeasuringFailed> failed;
-  std::size_t left_out = 0;
+  std::size_t left_out = 0, timed_alone = 0;
 };
 
 /// Measures on a thread per rank.
@@ -123,7 +138,9 @@ std::vector<Outcome> measured(const std::vector<MadeUp>& ranks, std::vector<Requ
         all[rank].failed = error;
       }
       all[rank].left_out = measurement.left_out();
+      all[rank].timed_alone = measurement.timed_alone();
       all[rank].asked = bench.asked;
+      all[rank].beside = bench.beside;
       all[rank].tried = bench.tried;
     });
   for (std::thread& thread : threads) thread.join();
@@ -230,6 +247,90 @@ TEST_CASE("large requests that cannot end in time are left out") {
   CHECK(all[0].asked.size() <= 6);
   // 1 MiB may take 16 times as long as 64 KiB.
   for (const Request& request : all[0].asked) CHECK(message_bytes(request) <= 64 << 10);
+}
+
+TEST_CASE("the first connection of a collective does not keep its other sizes from being timed") {
+  MadeUp said = made_up(12, 12, 12, 10);
+  said.connect_s = 0.3;
+  said.request_s = 0.004;
+  const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+  std::map<Collective, std::set<std::uint64_t>> sizes;
+  for (const Request& request : all[0].asked)
+    sizes[request.collective].insert(message_bytes(request));
+  for (const Collective used : {Collective::all_reduce, Collective::all_gather,
+                                Collective::broadcast, Collective::all_to_all, Collective::reduce})
+    CHECK(sizes[used].size() >= 4);
+}
+
+namespace {
+
+/// plait is `lead` times as fast as NCCL at 4 KiB and large messages; NCCL takes 10 us and 1 us for
+/// 8 KiB more, plait grows alike.
+MadeUp growing(double lead, double large_lead) {
+  MadeUp said = made_up(1, 1, 1, 1);
+  said.by_size = [=](const std::string& way, std::uint64_t bytes) {
+    const double stream_us = static_cast<double>(bytes) / 8192;
+    const double us = way.empty() ? 10 + stream_us : 10 / lead + stream_us / large_lead;
+    return CallTimes{us, us};
+  };
+  return said;
+}
+
+}  // namespace
+
+TEST_CASE("where NCCL's other sizes show that plait is ahead, plait alone is timed") {
+  const MadeUp said = growing(2.5, 1.6);
+  const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+  CHECK(all[0].timed_alone > 40);
+  CHECK(all[0].beside == all[1].beside);
+  CHECK(are_same(all[0].asked, all[1].asked));
+  std::size_t inferred = 0;
+  for (const cuda::MeasuredCall& call : all[0].calls) {
+    inferred += call.is_nccl_inferred ? 1 : 0;
+    const double nccl_us = 10 + static_cast<double>(call.bytes) / 8192;
+    CHECK(call.us <= 0.99 * call.nccl_us);  // served
+    if (call.is_nccl_inferred) CHECK(call.nccl_us <= nccl_us);
+    if (!call.is_nccl_inferred) CHECK(call.nccl_us == nccl_us);
+  }
+  CHECK(inferred == all[0].timed_alone);
+}
+
+TEST_CASE("a small lead is measured beside NCCL at each size") {
+  const MadeUp said = growing(1.02, 1.02);
+  const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+  CHECK(all[0].timed_alone == 0);
+  for (const cuda::MeasuredCall& call : all[0].calls) CHECK(!call.is_nccl_inferred);
+}
+
+TEST_CASE("calls that look ahead and are not are timed again beside NCCL") {
+  MadeUp said = growing(2.5, 1.6);
+  said.by_size = [grows = said.by_size](const std::string& way, std::uint64_t bytes) {
+    if (!way.empty() && bytes == 1 << 16) return CallTimes{30, 30};  // a dip of plait's
+    return grows(way, bytes);
+  };
+  const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+  std::size_t dips = 0;
+  for (const cuda::MeasuredCall& call : all[0].calls) {
+    if (call.bytes != 1 << 16) continue;
+    ++dips;
+    CHECK(!call.is_nccl_inferred);
+    CHECK(call.us == 30);
+    CHECK(call.nccl_us == 18);
+  }
+  CHECK(dips > 5);
+  CHECK(all[0].calls.size() <= all[0].asked.size());
+}
+
+TEST_CASE("if NCCL's times do not grow with the size, NCCL is timed at each size") {
+  MadeUp said = growing(2.5, 1.6);
+  said.by_size = [grows = said.by_size](const std::string& way, std::uint64_t bytes) {
+    CallTimes us = grows(way, bytes);
+    if (way.empty() && bytes == 1 << 10) us = {10000, 10000};  // more than 16 MiB
+    return us;
+  };
+  const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+  for (const cuda::MeasuredCall& call : all[0].calls)
+    if (call.type == DataType::bf16 && call.bytes >= 1 << 20) CHECK(!call.is_nccl_inferred);
 }
 
 TEST_CASE("ways that fall far behind are not tried at sizes near") {
