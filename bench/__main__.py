@@ -476,6 +476,7 @@ def first_start(
     alone: Annotated[bool, Option("--alone", help="Communicators of plait, no NCCL.")] = False,
     build: Build = Path("build/run"),
     csv: Csv = None,
+    log: Annotated[Path | None, Option(help="Keeps the first start's lines.")] = None,
 ) -> None:
     """Compare what a first start measures with the hidden shipped table."""
 

@@ -3,12 +3,16 @@
 // rank has a GPU. On fewer GPUs, ranks are threads that share GPUs, and plait is timed alone.
 //   PLAIT_NCCL_LIB=/path/libnccl.so.2 bench_gpu_first_start [ranks=2] [alone=0]
 // Prints a JSON line a point, then one of the whole. alone=1: calls of plait's own communicators.
+// PLAIT_DEBUG=EXPLAIN prints on stderr where the first start's time went.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
+#include "base/env.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/choose/what_runs.hpp"
 #include "comm/gpu/first_start.hpp"
@@ -16,6 +20,7 @@
 #include "comm/gpu/measurement.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "comm/transport/nccl/nccl_transport.hpp"
+#include "driver/cuda/primary.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "gpu/select/select.hpp"
@@ -33,17 +38,26 @@ struct FirstRun {
   bool has_nccl = false;
 };
 
+/// The communicator of a program whose first start measures.
+nccl::Comm program_comm(const cuda::Exchange& exchange, int rank, int ranks) {
+  nccl::UniqueId id{};
+  if (rank == 0 && nccl::native().get_unique_id(&id) != nccl::ncclSuccess)
+    throw Error(ErrorCode::io_error, "ncclGetUniqueId failed");
+  const std::string named = exchange(std::string(id.bytes, sizeof id.bytes))[0];
+  named.copy(id.bytes, sizeof id.bytes);
+  nccl::Comm comm = nullptr;
+  if (nccl::native().init_rank(&comm, ranks, id, rank) != nccl::ncclSuccess)
+    throw Error(ErrorCode::io_error, "ncclCommInitRank failed");
+  return comm;
+}
+
+/// A communicator split off the program's, as under `plait run`.
 class NcclOfRanks : public BesideLibrary {
  public:
-  NcclOfRanks(const cuda::Exchange& exchange, int rank, int ranks) : rank_(rank) {
-    nccl::UniqueId id{};
-    if (rank == 0 && nccl::native().get_unique_id(&id) != nccl::ncclSuccess)
-      throw Error(ErrorCode::io_error, "ncclGetUniqueId failed");
-    const std::string named = exchange(std::string(id.bytes, sizeof id.bytes))[0];
-    named.copy(id.bytes, sizeof id.bytes);
+  NcclOfRanks(nccl::Comm program, int rank) : rank_(rank) {
     nccl::Comm comm = nullptr;
-    if (nccl::native().init_rank(&comm, ranks, id, rank) != nccl::ncclSuccess)
-      throw Error(ErrorCode::io_error, "ncclCommInitRank failed");
+    if (nccl::native().split(program, 0, rank, &comm, nullptr) != nccl::ncclSuccess)
+      throw Error(ErrorCode::io_error, "ncclCommSplit failed");
     transport_ = std::make_unique<nccl::NcclTransport>(comm, true, nullptr);
   }
   ~NcclOfRanks() override { transport_->end(); }
@@ -149,7 +163,7 @@ std::vector<double> timed(CallBench& bench, const cuda::Exchange& exchange, cons
                           const std::vector<CallWay>& ways) {
   constexpr int kRounds = 5;
   std::vector<std::vector<double>> us(ways.size() + 1);
-  const std::vector<bool> ready = bench.prepare(request, ways);
+  const std::vector<bool> ready = bench.prepare(request, ways, true);
   for (int round = 0; round < kRounds; ++round) {
     exchange("ready");
     const std::vector<CallTimes> times = bench.run(ready);
@@ -202,9 +216,18 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
   GpuGroup group = group_of(rank, wanted, exchange);
   const GpuCallsOptions options = options_of(group, wanted);
   BenchSource source;
-  if (wanted.has_nccl)
-    source.beside = [&] { return std::make_unique<NcclOfRanks>(exchange, rank, wanted.ranks); };
+  std::optional<cuda::Primary> gpu;
+  std::optional<cuda::Current> current;
+  std::unique_ptr<nccl::NcclTransport> program;
+  if (wanted.has_nccl) {
+    gpu.emplace(rank % cuda::device_count());
+    current.emplace(gpu->context());
+    const nccl::Comm comm = program_comm(exchange, rank, wanted.ranks);
+    program = std::make_unique<nccl::NcclTransport>(comm, true, nullptr);
+    source.beside = [comm, rank] { return std::make_unique<NcclOfRanks>(comm, rank); };
+  }
   const auto bench = [&] { return gpu_bench(group, options, source); };
+  set_log(read_env().debug, "");
   FirstStart first;
   first.when = wanted.alone || wanted.shares ? cuda::RowUse::alone : cuda::RowUse::overlap_compute;
   if (wanted.has_nccl) first.nccl = text("{}", nccl::native().version);
@@ -212,6 +235,7 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
   const std::int64_t began_ns = now_ns();
   learn_tuning(group, exchange, read_env(), first);
   const double took_s = static_cast<double>(now_ns() - began_ns) / 1e9;
+  set_log("WARN", "");
 
   const std::unique_ptr<CallBench> after = bench();
   after->open(exchange);
@@ -229,6 +253,7 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
           judged);
   }
   after->close();
+  if (program != nullptr) program->end();
   if (rank == 0)
     std::printf(
         "{\"ranks\": %d, \"gpus\": %d, \"kind\": \"%s\", \"nccl\": %d, \"first_start_s\": %.2f, "
@@ -276,7 +301,8 @@ int main(int count, char** arguments) {
   ::setenv("NCCL_NVLS_ENABLE", "0", 0);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   wanted.shares = wanted.ranks > gpus;
-  wanted.has_nccl = !wanted.shares && !wanted.alone && nccl::native().why_absent.empty();
+  wanted.has_nccl = !wanted.shares && !wanted.alone && nccl::native().why_absent.empty() &&
+                    nccl::native().split != nullptr;
   bench::Board* const board = bench::make_board(wanted.ranks);
   const int failed =
       bench::run_ranks(board, !wanted.shares, [&](int rank) { run_rank(board, wanted, rank); });
