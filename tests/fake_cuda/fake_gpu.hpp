@@ -22,8 +22,11 @@ struct FakeGpu {
   int shared_bytes = 227 << 10;          ///< Limit per block.
   int multiprocessor_bytes = 228 << 10;  ///< Shared memory of a multiprocessor.
   int multiprocessor_threads = 2048;
-  int made_for = 90;         ///< Architecture of the code; 0 = no code.
-  char number = 0;           ///< Every byte of the UUID.
+  int made_for = 90;  ///< Architecture of the code; 0 = no code.
+  char number = 0;    ///< Every byte of the UUID, if the process sees one GPU.
+  /// GPUs that the process sees, numbered by ordinal. If several, 0 and 1 address each other, and 2
+  /// and 3, and so on.
+  int seen = 1;
   bool maps_memory = false;  ///< Physical memory, and files that show it.
 };
 

@@ -45,7 +45,10 @@ const std::string& kernel_of(Handle handle) {
 }
 
 void emulate_device(Api& api) {
-  api.device_count = [](int* count) { return *count = 1, 0; };
+  api.device_count = [](int* count) { return *count = fake_cuda().gpu.seen, 0; };
+  api.device_can_access_peer = [](int* can, Device device, Device peer) {
+    return *can = static_cast<int>(fake_cuda().gpu.seen == 1 || device / 2 == peer / 2), kSuccess;
+  };
   api.device_name = [](char* name, int length, Device) {
     std::strncpy(name, fake_cuda().gpu.name, static_cast<std::size_t>(length));
     return kSuccess;
@@ -62,8 +65,9 @@ void emulate_device(Api& api) {
                  : 0;
     return kSuccess;
   };
-  api.device_uuid = [](char* uuid, Device) {
-    return std::fill_n(uuid, 16, fake_cuda().gpu.number), kSuccess;
+  api.device_uuid = [](char* uuid, Device device) {
+    const FakeGpu& gpu = fake_cuda().gpu;
+    return std::fill_n(uuid, 16, gpu.seen > 1 ? static_cast<char>(device) : gpu.number), kSuccess;
   };
   api.error_name = [](Result, const char** name) { return *name = "CUDA_ERROR_FAKE", kSuccess; };
   api.error_string = [](Result, const char** meaning) { return *meaning = "fake", kSuccess; };

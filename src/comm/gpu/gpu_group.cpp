@@ -36,7 +36,7 @@ void remove_nvlinks(GpuGroup& group) {
       const int link = find_link(topology, devices[one], devices[other]);
       if (link < 0 || topology.links[static_cast<std::size_t>(link)].kind != LinkKind::nvlink)
         continue;
-      if (!group.islands.empty() && group.islands[one] == group.islands[other]) continue;
+      if (group.are_in_one_island(static_cast<int>(one), static_cast<int>(other))) continue;
       links.push_back(text("nvlink:{}>{}", device_label(topology, devices[one]),
                            device_label(topology, devices[other])));
     }
@@ -49,6 +49,11 @@ std::vector<int> GpuGroup::devices_of_ranks() const {
   std::vector<int> found = devices.empty() ? rank_devices(topology) : devices;
   found.resize(std::min(found.size(), ordinals.size()));
   return found;
+}
+
+bool GpuGroup::are_in_one_island(int one, int other) const {
+  return !islands.empty() &&
+         islands[static_cast<std::size_t>(one)] == islands[static_cast<std::size_t>(other)];
 }
 
 GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal) {

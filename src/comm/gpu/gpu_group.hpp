@@ -40,6 +40,8 @@ struct GpuGroup {
 
   /// As many devices as the topology has.
   std::vector<int> devices_of_ranks() const;
+  /// True if arenas lie in host memory, and the two ranks address each other's GPU memory.
+  bool are_in_one_island(int one, int other) const;
 };
 
 /// Exchanges the ranks' GPUs; called by all ranks together. Throws Error(invalid_argument) if two

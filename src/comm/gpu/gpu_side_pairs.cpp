@@ -12,8 +12,11 @@ void GpuSide::lend_to(PairOf& pair) const {
   int mode = cuda::kCaptureRelaxed;
   cuda::api().exchange_capture_mode(&mode);
   const cuda::ArenaTiers& tiers = calls_->rank().full_group().tiers;
+  const GpuGroup& group = calls_->group();
   pair.device_bytes = tiers.pair_bytes;
-  pair.through_host = calls_->group().through_host;
+  // The path check has proved the paths inside islands.
+  if (!group.are_in_one_island(pair.ranks[0], pair.ranks[1]))
+    pair.through_host = group.through_host;
   pair.sm_budget = cuda::pair_blocks(std::max(options_.ranks, 2), options_.sm_budget);
   if (tiers.pair_bytes > 0)
     pair.device = ordinal();

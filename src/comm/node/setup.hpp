@@ -45,7 +45,7 @@ struct PairOf {
   int device = kNoDevice;          ///< CUDA ordinal of this rank's GPU
   int sm_budget = 0;               ///< most thread blocks of the pair's calls
   std::uint64_t device_bytes = 0;  ///< the pair's part of the larger communicator's device memory
-  std::string through_host;        ///< why the larger communicator's arenas are in host memory
+  std::string through_host;        ///< why the pair's arenas are in host memory; empty = no reason
   std::string why_no_gpu;          ///< why the pair has no GPU though the larger communicator has
 };
 PairOf pair_of(const Joined& joined, int rank, int peer);
