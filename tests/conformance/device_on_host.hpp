@@ -155,6 +155,76 @@ class LateClears {
 };
 inline thread_local LateClears* late_clears = nullptr;  ///< null: clears land at once
 
+/// Data that a rank stores into the GPU memory of its island lands as late as the memory model
+/// allows: at the next fence of the system by a thread of the block that has stored. The rank
+/// itself sees its stores at once.
+class LateStores {
+ public:
+  void cover(const void* begin, std::size_t bytes) { covered_.push_back({address(begin), bytes}); }
+  bool covers(const void* at) const {
+    return std::any_of(covered_.begin(), covered_.end(),
+                       [at](const auto& one) { return address(at) - one.first < one.second; });
+  }
+  /// bytes: at most 16, within a unit.
+  void store(void* at, const void* value, std::size_t bytes) {
+    Late late{blockIdx.x, static_cast<char*>(at), {}, bytes};
+    std::copy_n(static_cast<const char*>(value), bytes, late.value);
+    const std::lock_guard<std::mutex> hold(guard_);
+    late_.emplace(address(at) / kUnit, late);
+  }
+  /// Lands the stores to the unit of `at`, which this rank loads.
+  void see(const void* at) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    const auto [first, last] = late_.equal_range(address(at) / kUnit);
+    for (auto one = first; one != last; ++one) land(one->second);
+    late_.erase(first, last);
+  }
+  /// Lands the stores of the calling thread's block.
+  void land_of_block() {
+    land_if([](const Late& one) { return one.block == blockIdx.x; });
+  }
+  void land_all() {
+    land_if([](const Late&) { return true; });
+  }
+
+ private:
+  static constexpr std::uintptr_t kUnit = 16;
+  struct Late {
+    unsigned block;
+    char* at;
+    char value[kUnit];
+    std::size_t bytes;
+  };
+  static std::uintptr_t address(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
+  static void land(const Late& one) { std::copy_n(one.value, one.bytes, one.at); }
+  template <class Test>
+  void land_if(const Test& lands) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    std::erase_if(late_, [&](const auto& one) {
+      if (lands(one.second)) land(one.second);
+      return lands(one.second);
+    });
+  }
+
+  std::mutex guard_;
+  std::vector<std::pair<std::uintptr_t, std::size_t>> covered_;
+  std::multimap<std::uintptr_t, Late> late_;  ///< by unit, in the order of the stores
+};
+inline thread_local LateStores* late_stores = nullptr;  ///< null: stores land at once
+
+template <class Type>
+void store_data(Type* at, Type value) {
+  if (late_stores != nullptr && late_stores->covers(at))
+    late_stores->store(at, &value, sizeof value);
+  else
+    *at = value;
+}
+template <class Type>
+Type load_data(const Type* at) {
+  if (late_stores != nullptr && late_stores->covers(at)) late_stores->see(at);
+  return *at;
+}
+
 /// A launch.
 struct Grid {
   unsigned blocks = 1, threads = 1;
@@ -212,12 +282,12 @@ struct alignas(16) ulonglong2 {
 inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
 template <class T>
 T __ldcs(const T* at) {
-  return *at;
+  return plait_test::load_data(at);
 }
 template <class T>
 void __stcs(T* at, T value) {
   plait_test::note(plait_test::Touch::store, at, &value, sizeof value);
-  *at = value;
+  plait_test::store_data(at, value);
 }
 inline void __syncthreads() { plait_test::block_barrier->arrive_and_wait(); }
 inline int __syncthreads_or(int mine) { return plait_test::block_barrier->any(mine != 0) ? 1 : 0; }
@@ -231,6 +301,7 @@ inline void __threadfence() {  // a fence that ThreadSanitizer understands
 }
 inline void __threadfence_system() {
   if (plait_test::late_clears != nullptr) plait_test::late_clears->land();
+  if (plait_test::late_stores != nullptr) plait_test::late_stores->land_of_block();
   __threadfence();
 }
 /// A warp is the first team of its block.

@@ -85,7 +85,7 @@ inline void must_be_aligned(const void* at, std::size_t bytes) {
 template <class Type>
 Type load_plain(const Type* at) {
   must_be_aligned(at, sizeof *at);
-  const Type value = *at;
+  const Type value = plait_test::load_data(at);
   plait_test::note(plait_test::Touch::load, at, &value, sizeof value);
   return value;
 }
@@ -93,7 +93,7 @@ template <class Type>
 void store_plain(Type* at, Type value) {
   must_be_aligned(at, sizeof *at);
   plait_test::note(plait_test::Touch::store, at, &value, sizeof value);
-  *at = value;
+  plait_test::store_data(at, value);
 }
 /// Reads a byte, so that a sanitizer sees a prefetch outside of a buffer.
 inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char*>(at); }

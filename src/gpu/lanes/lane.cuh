@@ -47,10 +47,11 @@ __device__ inline void copy_share(const LanePlace& place, char* dst, const char*
 #pragma unroll
       for (int u = 0; u < 8; ++u) __stcs(to + i + u * stride, held[u]);
     }
-    for (; i < units; i += stride) to[i] = from[i];
+    for (; i < units; i += stride) store_plain(to + i, load_plain(from + i));
     done = units * 16;
   }
-  for (unsigned long long i = done + first; i < bytes; i += stride) dst[i] = src[i];
+  for (unsigned long long i = done + first; i < bytes; i += stride)
+    store_plain(dst + i, load_plain(src + i));
 }
 
 /// Reduces `units` units, `stride` apart, over all ranks in a tree.
@@ -160,7 +161,9 @@ __device__ inline bool wait_for(const LaneArgs& args, const LanePlace& place, co
   return broken == 0;
 }
 
-/// The last block to arrive raises the flag; no block waits for that.
+/// The last block to arrive raises the flag; no block waits for that. The fences are of the whole
+/// system, since the flag may lie in host memory, and the data in the memory of another GPU
+/// (docs/design/paths.md).
 __device__ inline void raise(const LanePlace& place, const DeviceOp& op, unsigned epoch) {
   __syncthreads();
   if (threadIdx.x != 0) return;
