@@ -107,6 +107,7 @@ void bind_options(nb::module_& module) {
       .def_rw("device", &CommunicatorOptions::device)
       .def_rw("sm_budget", &CommunicatorOptions::sm_budget)
       .def_rw("overlap_compute", &CommunicatorOptions::overlap_compute)
+      .def_rw("messages", &CommunicatorOptions::messages)
       .def_rw("beside_computing", &CommunicatorOptions::overlap_compute)  // former name
       .def_rw("bitwise", &CommunicatorOptions::bitwise)
       .def_rw("sum_order", &CommunicatorOptions::sum_order)

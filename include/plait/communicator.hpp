@@ -58,6 +58,9 @@ struct CommunicatorOptions {
   int device = kNoDevice;
   int sm_budget = 0;  ///< most thread blocks of a call on a GPU; 0 = as many as are fastest
   bool overlap_compute = false;  ///< large calls leave SMs to computation, as under NCCL
+  /// GPU memory for the kernel of sends and receives under NCCL; enqueue() takes `messages` as the
+  /// strategy of send_recv and all_to_all then. For measurements.
+  bool messages = false;
   /// Captured calls on GPUs run in the order in which the host launches graphs and eager calls.
   /// False = graphs hold kernels and copies only (as conditional nodes require), and a graph must
   /// not run at the same time as other calls.

@@ -46,13 +46,13 @@ class BenchRank:
         self.device = int(os.environ["LOCAL_RANK"])
         self.gpu = gpu.Gpu(self.device)
         self.gpu.make_current()  # required by NCCL
-        self.comm = plait.init(
-            device=self.device,
-            topology=task["topology"],
-            masks=task["masks"],
-            sm_budget=task["sm_budget"],
-            overlap_compute=task.get("overlap_compute", False),
-        )
+        options = plait._core.options_from_environment()
+        options.device = self.device
+        options.topology, options.masks = task["topology"], task["masks"]
+        options.sm_budget = task["sm_budget"]
+        options.overlap_compute = task.get("overlap_compute", False)
+        options.messages = task.get("messages", False)
+        self.comm = plait.Communicator._of(plait._core.Communicator.create(options))
         self.rank, self.ranks = self.comm.rank, self.comm.ranks
         self.nccl: Nccl | None = None
         if task["against"] == "nccl":

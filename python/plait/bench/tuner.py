@@ -51,14 +51,22 @@ SOURCE = "plait tune"
 SCHEDULES = {"tiled": ("tiled:order=2,shift=1",)}
 SCHEDULES_FROM = 64 << 20
 
+# Collectives that stand for sends and receives: to the next rank, and to all ranks. plait serves
+# all messages under NCCL or none (TuningTable::messages_are_ahead).
+MESSAGES = frozenset(("send_recv", "all_to_all"))
+MESSAGES_ROW = "messages"  # engine of their rows
+
 Candidate = tuple[str, int]  # (engine, or engine:params; blocks)
 
 
-def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Request]:
-    """Returns the requests to measure, the most used first. send_recv only without NCCL."""
+def requests(
+    ranks: int, collectives: list[str], setting: str, against: str = "nccl"
+) -> list[plait.Request]:
+    """Returns the requests to measure, the most used first. Beside NCCL send_recv stands for
+    sends and receives; without NCCL nothing compares these."""
     found = []
     for name in collectives:
-        if name == "send_recv" and setting == "overlap_compute":
+        if name == "send_recv" and setting == "overlap_compute" and not against:
             continue
         reduces = name in REDUCING
         for plait_type in TYPES if reduces else TYPES[:1]:
@@ -124,6 +132,15 @@ def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
     return next(one for one, time_us in times_us.items() if time_us * NOISE <= fastest)
 
 
+def times_messages(task: dict[str, Any]) -> bool:
+    """True if sends and receives are timed beside NCCL's."""
+    return (
+        task["setting"] == "overlap_compute"
+        and bool(task["against"])
+        and bool(MESSAGES.intersection(task["collectives"]))
+    )
+
+
 def _served_by(bench: BenchRank, request: plait.Request) -> tuple[str, str]:
     """Returns what serves a request without a table (eager, in a graph), as counters name it;
     empty = nothing."""
@@ -146,7 +163,7 @@ def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
     os.environ["PLAIT_TUNING"] = "none"
     beside = task["setting"] == "overlap_compute"
     try:
-        options = {"sm_budget": 0, "overlap_compute": beside}
+        options = {"sm_budget": 0, "overlap_compute": beside, "messages": times_messages(task)}
         return BenchRank(task | options, most_bytes, row_budget_s=task["row_s"])
     finally:
         os.environ["PLAIT_TUNING"] = named  # empty counts as unset
@@ -183,7 +200,7 @@ def _nccl_us(bench: BenchRank, request: plait.Request) -> float:
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """Times candidates on a rank until all requests are done or time is up; rank 0 emits rows."""
-    wanted = requests(task["ranks"], task["collectives"], task["setting"])
+    wanted = requests(task["ranks"], task["collectives"], task["setting"], task["against"])
     most = max(
         max(request.input_bytes(rank), request.output_bytes(rank))
         for request in wanted
@@ -195,15 +212,22 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         facts = {"kind": gpu.kind(bench.device), **provenance(bench.topology)}
         of = bench.comm._core.tuning_file
         files = {"alone": of(), "beside_nccl": of(version) if version else ""}
-        emit({"total": len(wanted), "files": files, "nccl": version, **facts})
+        # An all_to_all has a row of engines and one of messages.
+        twice = sum(request.collective == "all_to_all" for request in wanted)
+        total = len(wanted) + (twice if times_messages(task) else 0)
+        emit({"total": total, "files": files, "nccl": version, **facts})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
         before_us: dict[Candidate, float] = {}
         for request in group:
             if bench.largest(time.monotonic() - start) > task["budget_s"]:
                 break
-            row = _tuned(bench, request, task["setting"], before_us)
-            if bench.rank == 0:
+            found = []
+            if times_messages(task) and request.collective in MESSAGES:
+                found.append(_tuned_messages(bench, request))
+            if not (times_messages(task) and request.collective == "send_recv"):
+                found.append(_tuned(bench, request, task["setting"], before_us))
+            for row in found if bench.rank == 0 else ():
                 emit(row)
     bench.close()
 
@@ -251,6 +275,31 @@ def _tuned(
     return facts | {"kernel": kernel, "blocks": blocks, **timed}
 
 
+def _tuned_messages(bench: BenchRank, request: plait.Request) -> dict[str, Any]:
+    """Returns the row of sends and receives that make the request, beside NCCL's."""
+    oracle = Oracle(request, seed=request.count % 97)
+    bench.load(oracle)
+    candidate = (MESSAGES_ROW, 0)
+    nccl_us = _nccl_us(bench, request)
+    own_us = _time_us(bench, request, candidate)
+    is_right = (
+        own_us is not None and bench.wrong_after(_call_by(bench, request, candidate), oracle) == 0
+    )
+    return {
+        "setting": "overlap_compute",
+        "collective": request.collective,
+        "type": request.type,
+        "ranks": request.ranks,
+        "size": request.message_bytes(),
+        "untuned": "",
+        "tried": {f"{MESSAGES_ROW}:0": round(own_us, 2)} if own_us is not None else {},
+        "kernel": MESSAGES_ROW if is_right else "",
+        "blocks": 0,
+        "us": round(own_us or 0.0, 3),
+        "nccl_us": round(nccl_us, 3),
+    }
+
+
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the table for communicators; neighbouring rows of the same engine are merged."""
     names = ("fingerprint", "kind", "cuda_driver", "nccl", "plait", "date")
@@ -283,7 +332,9 @@ def of_plait_alone(content: dict[str, Any]) -> dict[str, Any]:
     """Returns the table without comparisons with NCCL, for communicators of plait's own."""
     left_out = ("ahead_of_nccl", "nccl_us")
     rows = [
-        {key: value for key, value in row.items() if key not in left_out} for row in content["rows"]
+        {key: value for key, value in row.items() if key not in left_out}
+        for row in content["rows"]
+        if row["engine"] != MESSAGES_ROW
     ]
     return content | {"nccl": "", "rows": rows}
 

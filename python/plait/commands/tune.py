@@ -90,9 +90,9 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
     with progress_bar(1, "tuning") as progress:
         bar = progress.task_ids[0]
         for setting in tuner.SIZES:
-            if not tuner.requests(task["ranks"], task["collectives"], setting):
-                continue
             against = nccl if setting == "overlap_compute" else ""
+            if not tuner.requests(task["ranks"], task["collectives"], setting, against):
+                continue
             part = {"setting": setting, "against": against, "budget_s": seconds / 2}
             for row in rows_of("plait.bench.tuner:rank_main", task["ranks"], task | part):
                 if "total" in row:

@@ -285,25 +285,11 @@ class GpuBench : public CallBench {
             request.collective == Collective::all_to_all);
   }
 
-  /// This rank's ends: with all ranks, or to the next rank and from the one before.
-  std::vector<cuda::MessageEnd> message_ends() const {
-    const std::uint64_t bytes = request_.count * bytes_of(request_.type);
-    const int me = group_.rank, ranks = group_.ranks;
-    if (request_.collective == Collective::send_recv)
-      return {{true, (me + 1) % ranks, input(), bytes},
-              {false, (me + ranks - 1) % ranks, output(), bytes}};
-    std::vector<cuda::MessageEnd> all;
-    for (int peer = 0; peer < ranks; ++peer) {
-      const std::uint64_t at = static_cast<std::uint64_t>(peer) * bytes;
-      all.push_back({true, peer, static_cast<char*>(input()) + at, bytes});
-      all.push_back({false, peer, static_cast<char*>(output()) + at, bytes});
-    }
-    return all;
-  }
-
   void make_ready(Prepared& made, const CallWay& way) {
     if (way.by_messages) {
-      made.eager = [this] { calls_->rank().messages(message_ends(), stream_); };
+      made.eager = [this] {
+        calls_->rank().messages(message_ends(request_, group_.rank, input(), output()), stream_);
+      };
     } else if (way.engine == nullptr) {
       made.eager = [this] { calls_->enqueue(request_, input(), output(), stream_, {}); };
     } else {

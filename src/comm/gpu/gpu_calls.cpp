@@ -446,9 +446,50 @@ GpuCalls::GpuCall& GpuCalls::prepared(const Request& request, const CallOptions&
   return as_launched(key, *call, request, options, stream);
 }
 
+std::vector<cuda::MessageEnd> message_ends(const Request& request, int rank, const void* input,
+                                           void* output) {
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  char* const from = static_cast<char*>(const_cast<void*>(input));  // a send only reads
+  char* const to = static_cast<char*>(output);
+  const int ranks = request.ranks;
+  if (request.collective == Collective::send_recv)
+    return {{true, (rank + 1) % ranks, from, bytes},
+            {false, (rank + ranks - 1) % ranks, to, bytes}};
+  std::vector<cuda::MessageEnd> all;
+  for (int peer = 0; peer < ranks; ++peer) {
+    const std::uint64_t at = static_cast<std::uint64_t>(peer) * bytes;
+    all.push_back({true, peer, from + at, bytes});
+    all.push_back({false, peer, to + at, bytes});
+  }
+  return all;
+}
+
+/// Makes the call by the kernel that serves sends and receives under NCCL.
+void GpuCalls::enqueue_messages(const Request& request, const void* input, void* output,
+                                cuda::Stream stream) {
+  if (!cuda_->takes_messages())
+    throw Error(ErrorCode::unsupported,
+                "strategy messages: the communicator has no memory for sends and receives; wanted "
+                "CommunicatorOptions::messages on two or more ranks");
+  if (request.collective != Collective::send_recv && request.collective != Collective::all_to_all)
+    throw Error(ErrorCode::unsupported, text("strategy messages: wanted send_recv or all_to_all, "
+                                             "found {}",
+                                             name_of(request.collective)));
+  if (request.ranks != group_.ranks)
+    throw Error(ErrorCode::invalid_argument,
+                text("request for {} ranks, communicator of {}", request.ranks, group_.ranks));
+  checked(request, options_.checks);
+  check_memory(request, group_.rank, input, output);
+  CountedCall counted(request, kByPlait, stream);
+  cuda_->messages(message_ends(request, group_.rank, input, output), stream);
+  counted.done_by(kByPlait);
+}
+
 void GpuCalls::enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,
                        const CallOptions& options) {
   const cuda::Current current(cuda_->context());
+  if (options.strategy == cuda::kMessagesRow)
+    return enqueue_messages(request, input, output, stream);
   const std::vector<double> scalars = scalars_of(request, options);
   GpuCall& call = prepared(request, options, stream, input, output);
   CountedCall counted(request, kByPlait, stream);

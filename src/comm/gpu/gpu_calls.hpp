@@ -63,6 +63,11 @@ struct GpuCallsOptions {
   cuda::CudaRankOptions rank;  ///< filled in: ranks' numbers, rings, shared page, lazy arena
 };
 
+/// This rank's ends of a collective by sends and receives: send_recv goes to the next rank and
+/// comes from the one before, all_to_all to and from all ranks.
+std::vector<cuda::MessageEnd> message_ends(const Request& request, int rank, const void* input,
+                                           void* output);
+
 class GpuCalls {
  public:
   using ArenaTier = cuda::CudaRank::ArenaTier;
@@ -121,6 +126,8 @@ class GpuCalls {
   /// Identifies a request of the ranks.
   using RequestKey = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
   static RequestKey request_key(const Request& request);
+  void enqueue_messages(const Request& request, const void* input, void* output,
+                        cuda::Stream stream);
   using CallKey =
       std::tuple<RequestKey, std::string, std::map<std::string, std::int64_t>, CallTier, Launch>;
   static CallKey key_of(const Request& request, const CallOptions& options);

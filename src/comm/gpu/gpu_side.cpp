@@ -158,6 +158,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   rank.wait_s = options_.arrive_s;
   rank.trim_s = env.trim_s;
   rank.overlap_compute = options_.overlap_compute;
+  rank.messages = options_.messages;
   rank.mixes_graphs = options_.graph_mixing;
   rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
   rank.names = host_.joined().names;

@@ -66,6 +66,8 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           text("{}", options.sm_budget),
           "overlap_compute",
           text("{}", options.overlap_compute),
+          "messages",
+          text("{}", options.messages),
           "graph_mixing",
           text("{}", options.graph_mixing),
           "PLAIT_DEVICE_MEMORY",
@@ -240,6 +242,7 @@ CommunicatorOptions pair_options(const CommunicatorOptions& whole, const PairOf&
   made.unique_id.clear();
   made.device = pair.device;
   made.sm_budget = pair.sm_budget;
+  made.messages = false;
   return made;
 }
 
