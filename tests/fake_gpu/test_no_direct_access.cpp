@@ -190,35 +190,24 @@ TEST_CASE("a broken path of one pair sends all ranks through host memory") {
 }
 
 TEST_CASE("a pair inside an island is direct, a pair between islands goes through host memory") {
-  const auto sees_all = [](int) { fake_cuda().gpu.seen = 4; };
-  CHECK(on_ranks(4, {{"PLAIT_TOPOLOGY", "a100-pcie-x4"}}, sees_all,
-                 [](const CommunicatorOptions& options, bench::Board& board) {
-                   CommunicatorOptions own = options;
-                   own.device = options.rank;
-                   const std::unique_ptr<Communicator> comm = Communicator::create(own);
-                   require(is_through_host(), "arenas are not in host memory");
-                   for (const int distance : {1, 2}) {
-                     const int peer = options.rank ^ distance;
-                     const int before = mappings(), opened = fake_cuda().opened;
-                     Communicator& pair = comm->pair(peer);
-                     require(pair.device() == options.rank, "the pair has no GPU");
-                     const bool is_direct = mappings() == before;
-                     require(is_direct == (distance == 1), text("pair with rank {}", peer));
-                     require((fake_cuda().opened > opened) == is_direct, "memory of the peer");
-                     call_on_gpus(pair);
-                   }
-                   board.barrier();
-                 }) == 0);
-  CHECK(on_ranks(4, {{"PLAIT_TOPOLOGY", "a100-pcie-x4"}, {"PLAIT_THROUGH_HOST", "1"}}, sees_all,
-                 [](const CommunicatorOptions& options, bench::Board& board) {
-                   CommunicatorOptions own = options;
-                   own.device = options.rank;
-                   const std::unique_ptr<Communicator> comm = Communicator::create(own);
-                   const int before = mappings();
-                   call_on_gpus(comm->pair(options.rank ^ 1));
-                   require(mappings() > before, "the pair is direct");
-                   board.barrier();
-                 }) == 0);
+  for (const char* const through_host : {"auto", "1"})
+    CHECK(on_ranks(
+              4, {{"PLAIT_TOPOLOGY", "a100-pcie-x4"}, {"PLAIT_THROUGH_HOST", through_host}},
+              [](int) { fake_cuda().gpu.seen = 4; },
+              [&](const CommunicatorOptions& options, bench::Board& board) {
+                CommunicatorOptions own = options;
+                own.device = options.rank;
+                const std::unique_ptr<Communicator> comm = Communicator::create(own);
+                require(is_through_host(), "arenas are not in host memory");
+                for (const int distance : {1, 2}) {
+                  const int peer = options.rank ^ distance, opened = fake_cuda().opened;
+                  require(comm->pair(peer).device() == options.rank, "the pair has no GPU");
+                  const bool is_direct = fake_cuda().opened > opened;
+                  require(is_direct == (distance == 1 && through_host[0] == 'a'),
+                          text("pair with rank {}", peer));
+                }
+                board.barrier();
+              }) == 0);
 }
 
 TEST_CASE("several communicators have host memory of their own, and free it") {
