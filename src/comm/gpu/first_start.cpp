@@ -291,8 +291,8 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   });
   if (group.rank == 0)
     log(LogLevel::info, 0,
-        text("measured {} sizes of calls in {} s, of which {} s to open the bench; {} were timed "
-             "without NCCL, {} are left out",
+        text("measured {} sizes of calls in {} s, of which {} s to open the bench; {} of "
+             "them without NCCL; {} are left out",
              measurement.timed(), elapsed_s(), opened_s, measurement.timed_alone(),
              measurement.left_out()));
   return table;
