@@ -377,7 +377,8 @@ def test_tuned_neighbours_become_one_row():
     before["tiled", 16] = float("inf")
     assert tune.worth_it(found, before) == [found[1], found[3], found[4]]
     _core.check_tuning(json.dumps(content))
-    assert not tune.requests(2, ["send_recv"], "overlap_compute")
+    assert not tune.requests(2, ["send_recv"], "overlap_compute", "")
+    assert tune.requests(2, ["send_recv"], "overlap_compute", "nccl")
     assert tune.requests(2, ["send_recv"], "alone")
 
 
@@ -601,6 +602,19 @@ def test_tune_writes_the_files_that_communicators_name():
     assert [file for file, _ in tune_command.files_of(without_nccl, TABLE, "")] == [own["alone"]]
     assert tune_command.files_of(own, content, "none") == []
     assert tune_command.files_of(own, content, "t.json") == [("t.json", content)]
+
+
+def test_rows_of_messages_are_for_programs_under_nccl_alone():
+    row = {"setting": "overlap_compute", "type": "bf16", "ranks": 2, "us": 3.0, "nccl_us": 9.0}
+    row |= {"kernel": "messages", "blocks": 0, "size": 4096, "collective": "send_recv"}
+    content = tune.table(FACTS, [row])
+    (made,) = content["rows"]
+    assert (made["engine"], made["ahead_of_nccl"]) == ("messages", True)
+    assert tune.of_plait_alone(content)["rows"] == []
+    task = {"setting": "overlap_compute", "against": "nccl", "collectives": ["send_recv"]}
+    assert tune.times_messages(task)
+    for other in ({"setting": "alone"}, {"against": ""}, {"collectives": ["all_reduce"]}):
+        assert not tune.times_messages(task | other)
 
 
 def test_the_table_beside_nccl_is_named_though_only_one_job_times_nccl(monkeypatch):
