@@ -607,8 +607,7 @@ def test_tune_writes_the_files_that_communicators_name():
 def test_rows_of_messages_are_for_programs_under_nccl_alone():
     row = {"setting": "overlap_compute", "type": "bf16", "ranks": 2, "us": 3.0, "nccl_us": 9.0}
     row |= {"kernel": "messages", "blocks": 0, "size": 4096, "collective": "send_recv"}
-    content = tune.table(FACTS, [row])
-    (made,) = content["rows"]
+    (made,) = (content := tune.table(FACTS, [row]))["rows"]
     assert (made["engine"], made["ahead_of_nccl"]) == ("messages", True)
     assert tune.of_plait_alone(content)["rows"] == []
     task = {"setting": "overlap_compute", "against": "nccl", "collectives": ["send_recv"]}
