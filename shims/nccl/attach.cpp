@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "base/error_reason.hpp"
 #include "base/log.hpp"
@@ -41,6 +44,34 @@ constexpr double kForEver = 1e9;
 constexpr double kUnseenSeconds = 2;  // a cancelled attach stops within milliseconds
 
 std::atomic<bool> leaves_new{false};
+
+/// Stagings that no exchange has used. A communicator takes one before NCCL makes it, and gives it
+/// back once its ranks have met otherwise: allocating and freeing may wait for kernels.
+class SpareStagings {
+ public:
+  std::unique_ptr<ExchangeStaging> take(int device, int ranks) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    auto& kept = kept_[{device, ranks}];
+    if (kept.empty()) return nullptr;
+    std::unique_ptr<ExchangeStaging> one = std::move(kept.back());
+    kept.pop_back();
+    return one;
+  }
+  void keep(int device, int ranks, std::unique_ptr<ExchangeStaging> one) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    kept_[{device, ranks}].push_back(std::move(one));
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<std::pair<int, int>, std::vector<std::unique_ptr<ExchangeStaging>>> kept_;
+};
+
+/// A single object per process, never destroyed: the GPU may be gone at exit.
+SpareStagings& spare_stagings() {
+  static auto* const only = new SpareStagings;
+  return *only;
+}
 
 /// A rank's first set-up record.
 struct RankRecord {
@@ -74,8 +105,9 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
   std::vector<RankRecord> all;
   for (const std::string& record :
        vote(carry, failure,
-            pack({location.host, location.device, settings().shared, text("{}", ::getpid()),
-                  unique_token(), liveness,
+            pack({location.host, location.device,
+                  settings().shared + (state.configured.engines_move ? ", CTA policy ZERO" : ""),
+                  text("{}", ::getpid()), unique_token(), liveness,
                   text("{}", most_blocks_of(settings().env, state.configured.most_ctas)),
                   nic_rate(), state.flight == nullptr ? std::string() : state.flight->shown()}))) {
     std::vector<std::string> parts = unpack(record);
@@ -117,15 +149,18 @@ void begin_flight(CommState& state, const std::vector<RankRecord>& all) {
 
 /// Throws AgreedError if the ranks stay on NCCL. Depends on the records alone.
 void require_alike(const std::vector<RankRecord>& all) {
-  std::set<std::string> devices;
+  std::map<std::string, std::size_t> devices;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].settings != all[0].settings)
       throw AgreedError(ErrorCode::mismatch,
                         text("rank {} has other settings ({}) than rank 0 ({})", rank,
                              all[rank].settings, all[0].settings));
-    if (!devices.insert(all[rank].device).second)
-      throw AgreedError(ErrorCode::unsupported,
-                        text("rank {} shares its GPU with another rank", rank));
+    if (const auto [first, is_new] = devices.insert({all[rank].device, rank}); !is_new)
+      throw AgreedError(
+          ErrorCode::unsupported,
+          text("ranks {} and {} share a GPU, where plait's kernels would wait for each "
+               "other",
+               first->second, rank));
   }
 }
 
@@ -260,6 +295,8 @@ void agree(CommState& state) {
   const Allgather carry = [&](const std::string& mine) { return setup.allgather(mine); };
   const std::vector<RankRecord> all = exchange_records(state, carry);
   const RankRecord& mine = all[static_cast<std::size_t>(state.rank)];
+  if (!setup.word_of_all().empty() && state.staging != nullptr)
+    spare_stagings().keep(state.device, state.staging_ranks, std::move(state.staging));
   if (setup.word_of_all().empty()) state.children.set_parent(all[0].host + ' ' + all[0].word);
   setup.synchronize_process(
       all[0].word, static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
@@ -399,7 +436,7 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
 }
 
 CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept {
-  CommSetup prepared{configured, nullptr, nullptr};
+  CommSetup prepared{configured, nullptr, nullptr, ranks};
   if (ranks < 2 || native().handle == nullptr) return prepared;
   try {
     const int node_size = settings().env.node_size;  // pretended nodes meet as real ones
@@ -413,7 +450,9 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingNa
   }
   try {
     if (device < 0) device = platform().current_device();
-    if (device >= 0) prepared.staging = platform().staging(device, ranks, kSetupBytes);
+    if (device >= 0) prepared.staging = spare_stagings().take(device, ranks);
+    if (device >= 0 && prepared.staging == nullptr)
+      prepared.staging = platform().staging(device, ranks, kSetupBytes);
   } catch (const std::exception&) {  // attaching will fail too, and report it
   }
   return prepared;
@@ -429,6 +468,7 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   state->comm = comm;
   state->meeting = std::move(prepared.meeting);
   state->staging = std::move(prepared.staging);
+  state->staging_ranks = prepared.staging_ranks;
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;

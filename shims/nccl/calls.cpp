@@ -59,7 +59,7 @@ struct NcclArgs {
   void* output;
   Comm comm;
   Stream stream;
-  bool is_configured = false;  ///< with a configuration that asks for NCCL
+  CallWish wish = {};
 };
 
 /// A call in the communicator's flight recorder.
@@ -115,7 +115,9 @@ void withdraw(const CallGroup& group) {
 }
 
 bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
-  Request& request = call.request;
+  LimitedRequest& request = call.request;
+  request.limits = args.wish.limits;
+  request.limits.engines_move |= state.configured.engines_move;
   request.collective = args.collective;
   request.count = args.count;
   request.ranks = state.ranks;
@@ -210,8 +212,7 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
     if (call_context.in_native != 0) return native_call();
     const CommTable::Pin pin = comms().pin(args.comm);
     const auto strict_result = [&](const CommState* state) {
-      return refused(args.collective, args.count, args.type, args.op, args.comm, state,
-                     args.is_configured);
+      return refused(args.collective, args.count, args.type, args.op, args.comm, state, args.wish);
     };
     if (!pin) {
       const Result result = strict_result(nullptr);
@@ -223,7 +224,7 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
     std::optional<CallRecord> record;
     if (known) record.emplace(pin, flight_call(call.request));
     const auto recorded = [&](Result result) { return record ? record->of(result) : result; };
-    if (known && !args.is_configured && takes(*pin, call)) {
+    if (known && !args.wish.is_for_nccl && takes(*pin, call)) {
       if (call_context.depth == 0) return recorded(enqueue(*pin, call));
       open_group().calls.push_back({pin.shared(), call});
       return recorded(ncclSuccess);
@@ -471,62 +472,60 @@ Result ncclScatter(const void* input, void* output, std::size_t count, int type,
 
 Result ncclAllReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                            Comm comm, Stream stream, const void* config) {
-  return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream,
-                asks_for_nccl(config)},
-               &NativeNccl::all_reduce_config, input, output, count, type, op, comm, stream,
-               config);
+  return serve(
+      {Collective::all_reduce, count, type, op, 0, input, output, comm, stream, wish_of(config)},
+      &NativeNccl::all_reduce_config, input, output, count, type, op, comm, stream, config);
 }
 
 Result ncclReduceScatterConfig(const void* input, void* output, std::size_t count, int type, int op,
                                Comm comm, Stream stream, const void* config) {
   return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream,
-                asks_for_nccl(config)},
+                wish_of(config)},
                &NativeNccl::reduce_scatter_config, input, output, count, type, op, comm, stream,
                config);
 }
 
 Result ncclAllGatherConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                            Stream stream, const void* config) {
-  return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream,
-                asks_for_nccl(config)},
-               &NativeNccl::all_gather_config, input, output, count, type, comm, stream, config);
+  return serve(
+      {Collective::all_gather, count, type, kSum, 0, input, output, comm, stream, wish_of(config)},
+      &NativeNccl::all_gather_config, input, output, count, type, comm, stream, config);
 }
 
 Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, int type, int root,
                            Comm comm, Stream stream, const void* config) {
   return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream,
-                asks_for_nccl(config)},
+                wish_of(config)},
                &NativeNccl::broadcast_config, input, output, count, type, root, comm, stream,
                config);
 }
 
 Result ncclReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                         int root, Comm comm, Stream stream, const void* config) {
-  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream,
-                asks_for_nccl(config)},
-               &NativeNccl::reduce_config, input, output, count, type, op, root, comm, stream,
-               config);
+  return serve(
+      {Collective::reduce, count, type, op, root, input, output, comm, stream, wish_of(config)},
+      &NativeNccl::reduce_config, input, output, count, type, op, root, comm, stream, config);
 }
 
 Result ncclAlltoAllConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                           Stream stream, const void* config) {
-  return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream,
-                asks_for_nccl(config)},
-               &NativeNccl::all_to_all_config, input, output, count, type, comm, stream, config);
+  return serve(
+      {Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream, wish_of(config)},
+      &NativeNccl::all_to_all_config, input, output, count, type, comm, stream, config);
 }
 
 Result ncclGatherConfig(const void* input, void* output, std::size_t count, int type, int root,
                         Comm comm, Stream stream, const void* config) {
-  return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream,
-                asks_for_nccl(config)},
-               &NativeNccl::gather_config, input, output, count, type, root, comm, stream, config);
+  return serve(
+      {Collective::gather, count, type, kSum, root, input, output, comm, stream, wish_of(config)},
+      &NativeNccl::gather_config, input, output, count, type, root, comm, stream, config);
 }
 
 Result ncclScatterConfig(const void* input, void* output, std::size_t count, int type, int root,
                          Comm comm, Stream stream, const void* config) {
-  return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream,
-                asks_for_nccl(config)},
-               &NativeNccl::scatter_config, input, output, count, type, root, comm, stream, config);
+  return serve(
+      {Collective::scatter, count, type, kSum, root, input, output, comm, stream, wish_of(config)},
+      &NativeNccl::scatter_config, input, output, count, type, root, comm, stream, config);
 }
 
 Result ncclPutSignal(const void* input, std::size_t count, int type, int peer, void* window,
@@ -581,8 +580,8 @@ Result ncclGroupSimulateEnd(void* info) {
   if (call_context.depth > 0 && --call_context.depth == 0) {
     const EndedGroup dropped(std::exchange(call_context.open, nullptr));
     if (dropped != nullptr) {
-      for (const std::shared_ptr<CommState>& state : dropped->reservations)
-        state->engine->cancel_reservation();
+      for (const ReservedInGroup& one : dropped->reservations)
+        one.state->engine->cancel(one.reserved);
       withdraw(*dropped);
     }
   }

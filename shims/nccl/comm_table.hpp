@@ -35,6 +35,7 @@ enum class AttachPhase : int {
 /// A communicator's configuration, inherited by children.
 struct CommConfig {
   unsigned most_ctas = 0;          ///< 0 = not set
+  bool engines_move = false;       ///< CTA policy ZERO
   bool mixes_graphs = true;        ///< orders graphs with eager calls and each other
   bool launches_in_order = false;  ///< with the GPU's other communicators (launch_order.hpp)
 };
@@ -44,6 +45,7 @@ struct CommSetup {
   CommConfig configured;
   std::unique_ptr<Meeting> meeting;          ///< null = the name is unknown
   std::unique_ptr<ExchangeStaging> staging;  ///< for an exchange over NCCL; null = made if needed
+  int staging_ranks = 0;                     ///< that fit into `staging`
 };
 
 /// Work to do after NCCL's thread has enqueued calls of a non-blocking communicator, which happens
@@ -97,6 +99,7 @@ struct CommState : PeerObserver {
   /// Freed with the communicator, since freeing waits for every kernel of the process, and launches
   /// of the process wait meanwhile.
   std::unique_ptr<ExchangeStaging> staging;
+  int staging_ranks = 0;  ///< as CommSetup's
   ChildNames children;
   CommConfig configured;
   unsigned most_blocks = 0;  ///< limit of plait's kernels, agreed by all ranks; 0 = none

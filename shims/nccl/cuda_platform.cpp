@@ -47,6 +47,7 @@ GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) 
 /// driver does not map breaks no path of NCCL.
 void prove_paths(const GpuGroup& group, GpuCallsOptions options, const Exchange& exchange) {
   options.has_lazy_arena = true;
+  options.opens_at_first_call = false;
   try {
     GpuCalls calls(group, std::move(options), exchange);
     exchange("paths are proved");
@@ -69,22 +70,38 @@ class CudaEngine : public CommEngine {
       calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(options), exchange);
     });
   }
-  bool takes(const Request& request) const override { return alone()->takes(request); }
-  bool wants_large_arena(const Request& request) const override {
-    return alone()->wants_large_arena(request);
+  bool takes(const LimitedRequest& request) const override { return alone()->takes(request); }
+  bool wants_arena(const LimitedRequest& request) const override {
+    const Alone calls = alone();
+    return !calls->rank().is_open() || calls->wants_large_arena(request);
   }
-  bool reserve_large_arena(Stream stream, bool in_group) override {
-    return alone()->rank().reserve_large_arena(capturing(stream) ? cuda::CallMode::captured
-                                               : in_group        ? cuda::CallMode::grouped
-                                                                 : cuda::CallMode::alone);
+  ArenaReservation reserve(const LimitedRequest& request, Stream stream, bool in_group) override {
+    const Alone calls = alone();
+    if (!calls->rank().reserve_arena()) return {false, false};
+    if (!calls->wants_large_arena(request)) return {};
+    const bool is_granted =
+        calls->rank().reserve_large_arena(capturing(stream) ? cuda::CallMode::captured
+                                          : in_group        ? cuda::CallMode::grouped
+                                                            : cuda::CallMode::alone);
+    return {is_granted, true};
   }
+  void cancel(const ArenaReservation& reserved) noexcept override {
+    const Alone calls = alone();
+    if (reserved.is_large) return calls->rank().cancel_reservation();
+    if (!calls->rank().is_open()) calls->rank().cancel_arena();
+  }
+  bool await_arena() override { return alone()->rank().await_arena(); }
+  bool should_begin_arena() const noexcept override { return rank().should_open(); }
+  void begin_arena() override { rank().begin_opening(); }
   std::vector<FlightMemory> held() const override { return calls_->held(); }
-  void cancel_reservation() noexcept override { alone()->rank().cancel_reservation(); }
-  int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+  int enqueue(const LimitedRequest& request, const void* input, void* output,
+              Stream stream) override {
     const int engine = alone()->enqueue_taken(request, input, output, stream);
     return engine < 0 ? kByPlait : kByEngine + engine;
   }
-  std::string how(const Request& request) const override { return alone()->choice_of(request); }
+  std::string how(const LimitedRequest& request) const override {
+    return alone()->choice_of(request);
+  }
   bool takes_messages() const override { return rank().takes_messages(); }
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     alone()->rank().messages(messages, stream);

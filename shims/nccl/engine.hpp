@@ -24,27 +24,42 @@ using cuda::Exchange;
 using cuda::Marker;
 using cuda::MessageEnd;  ///< a send or a receive
 
+/// What CommEngine::reserve() has reserved.
+struct ArenaReservation {
+  bool is_granted = true;
+  bool is_large = false;  ///< the large arena was asked for
+};
+
 /// A rank of a communicator.
 class CommEngine {
  public:
   virtual ~CommEngine() = default;
   /// Returns whether the engine serves the request. The answer follows from the request alone, so
   /// all ranks get the same.
-  virtual bool takes(const Request& request) const = 0;
-  /// Returns whether the request needs the large arena, which is allocated at first need.
-  virtual bool wants_large_arena(const Request&) const { return false; }
-  /// Reserves the large arena for a request on `stream` with wants_large_arena(). Returns false if
-  /// the arena is not ready on all ranks: the call then goes to NCCL. All ranks call this function
-  /// once for each such request, in the same order, and get the same answer. Starts the allocation,
-  /// except in a capture, and waits a moment for the end unless in_group.
-  virtual bool reserve_large_arena(Stream, bool) { return true; }
-  /// Rolls back the last reserve_large_arena(): the call was not made.
-  virtual void cancel_reservation() noexcept {}
+  virtual bool takes(const LimitedRequest& request) const = 0;
+  /// Returns whether reserve() has something to do for the request: an arena is allocated at first
+  /// need.
+  virtual bool wants_arena(const LimitedRequest&) const { return false; }
+  /// Reserves the arenas that a request on `stream` with wants_arena() needs. The call goes to NCCL
+  /// unless granted: an arena is not ready on all ranks. All ranks call this function once for each
+  /// such request, in the same order, and get the same answer. Starts allocations, and waits a
+  /// moment for the end; not for a large arena in a capture, nor waits in a group.
+  virtual ArenaReservation reserve(const LimitedRequest&, Stream, bool) { return {}; }
+  /// Rolls back the last reserve(): the call was not made.
+  virtual void cancel(const ArenaReservation&) noexcept {}
+  /// Waits until the messages' memory is there on all ranks. Returns false on all ranks if a rank
+  /// has none; no message is served then. Throws Error if the communicator ends meanwhile.
+  virtual bool await_arena() { return true; }
+  /// True if a peer waits for begin_arena(). Any thread; takes no lock.
+  virtual bool should_begin_arena() const noexcept { return false; }
+  /// Starts the allocation of the first arena in a thread.
+  virtual void begin_arena() {}
   /// Enqueues the call; never waits on the host for peers or the stream. Throws Error. Returns the
   /// server of the call: kByPlait, or kByEngine plus the engine's index in engines.def.
-  virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
+  virtual int enqueue(const LimitedRequest& request, const void* input, void* output,
+                      Stream stream) = 0;
   /// Returns text for logs on the engine's parameters for a served request; may be empty.
-  virtual std::string how(const Request&) const { return ""; }
+  virtual std::string how(const LimitedRequest&) const { return ""; }
   /// Returns text for logs: the reason for which a request goes to NCCL.
   virtual std::string why_not(const Request&) const {
     return "the engine has no kernel for it, or NCCL is faster";

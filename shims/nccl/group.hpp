@@ -10,7 +10,7 @@ namespace plait::nccl {
 
 /// A collective call of the program.
 struct CollectiveCall {
-  Request request;
+  LimitedRequest request;
   const void* input = nullptr;
   void* output = nullptr;
   Stream stream = nullptr;
@@ -64,14 +64,19 @@ struct RecordedInGroup {
   std::uint64_t before;  ///< last record before the group's
 };
 
+/// A CommEngine::reserve() for a call of the group.
+struct ReservedInGroup {
+  std::shared_ptr<CommState> state;
+  ArenaReservation reserved;
+};
+
 /// Work recorded until the outermost group ends.
 struct CallGroup {
   std::vector<GroupedCall> calls;
   std::vector<GroupedMessage> messages;
   std::vector<ForwardedStream> forwarded;
   std::vector<NewComm> new_comms;
-  std::vector<std::shared_ptr<CommState>>
-      reservations;                   ///< an entry per CommEngine::reserve_large_arena()
+  std::vector<ReservedInGroup> reservations;
   std::vector<GroupStreams> streams;  ///< set when the group ends
   std::vector<RecordedInGroup> recorded;
 

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "comm/transport/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
+#include "shims/nccl/call_config.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/serve.hpp"
 #include "shims/nccl/teardown.hpp"
@@ -114,6 +115,7 @@ CommConfig parse_config(const void* config) {
   const int usage = field(kConfigGraphUsage), order = field(kConfigLaunchOrder);
   found.mixes_graphs = usage == kConfigUndefined || usage == kGraphsMixed;
   found.launches_in_order = order != kConfigUndefined && order != 0;
+  found.engines_move = wants_engines(field(kConfigCtaPolicy));
   return found;
 }
 

@@ -23,9 +23,9 @@ class NodeEngine : public CommEngine {
              Comm across)
       : inside_(std::move(inside)),
         runner_(nodes,
-                {[this](const Request& request) { return inside_->takes(request); },
+                {[this](const Request& request) { return inside_->takes({request, {}}); },
                  [this](const Request& request, const void* input, void* output, Stream stream) {
-                   inside_->enqueue(request, input, output, stream);
+                   inside_->enqueue({request, {}}, input, output, stream);
                  }},
                 platform().side_stream(device),
                 std::make_unique<NcclTransport>(whole, false, across,
@@ -35,7 +35,8 @@ class NodeEngine : public CommEngine {
   bool uses_nccl() const override { return true; }
   /// Forwards a request that NCCL would run alone. In strict mode, also forwards (to be refused) a
   /// floating-point sum that would not be in the order that is asked for.
-  bool takes(const Request& request) const override {
+  bool takes(const LimitedRequest& request) const override {
+    if (request.limits != CallLimits{}) return false;  // NCCL runs a part between nodes
     const bool has_order = reduces(request.collective) && is_float(request.type) &&
                            request.op != ReduceOp::min && request.op != ReduceOp::max;
     bool is_taken = false;
@@ -45,7 +46,8 @@ class NodeEngine : public CommEngine {
     });
     return is_taken && !failure;
   }
-  int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+  int enqueue(const LimitedRequest& request, const void* input, void* output,
+              Stream stream) override {
     const InNative in_native;
     const std::shared_ptr<const NodeProgram> program = runner_.program(request, {});
     runner_.enqueue(*program, input, output, stream);
@@ -53,7 +55,7 @@ class NodeEngine : public CommEngine {
     sent_ += program->bytes_between;
     return kByPlait;
   }
-  std::string how(const Request& request) const override {
+  std::string how(const LimitedRequest& request) const override {
     return text("{}, NCCL between {} nodes", runner_.program(request, {})->label,
                 runner_.nodes().count());
   }

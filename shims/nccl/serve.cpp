@@ -23,13 +23,15 @@ constexpr Result kResults[] = {
 #undef PLAIT_ERROR
 };
 
-std::string why_not(const CommState& state, const Request& request, bool lacks_large_arena) {
+std::string why_not(const CommState& state, const LimitedRequest& request, bool lacks_arena) {
   if (state.phase.load() != AttachPhase::attached) return state.reason;
   if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
     return "not in PLAIT_OPS";
   if (message_bytes(request) < state.min_bytes) return "smaller than PLAIT_MIN_BYTES";
   if (request.count == 0) return "nothing to do";
-  if (lacks_large_arena) return "the arena for large calls is not allocated on all ranks yet";
+  if (lacks_arena) return "its arena is not allocated on all ranks yet";
+  if (request.limits != CallLimits{})
+    return "no engine obeys the limits of the call's configuration";
   return state.engine->why_not(request);
 }
 
@@ -39,9 +41,8 @@ void explain(const CommState& state, const std::string& what) {
     log(LogLevel::explain, state.rank, text("communicator {}: {}", state.comm, what));
 }
 
-void explain(const CommState& state, const Request& request, bool taken, bool lacks_large_arena) {
-  const std::string why =
-      taken ? state.engine->how(request) : why_not(state, request, lacks_large_arena);
+void explain(const CommState& state, const LimitedRequest& request, bool taken, bool lacks_arena) {
+  const std::string why = taken ? state.engine->how(request) : why_not(state, request, lacks_arena);
   explain(state,
           text("{} {} {} {} over {} ranks: {}{}", name_of(request.collective), request.count,
                name_of(request.type), reduces(request.collective) ? name_of(request.op) : "-",
@@ -84,16 +85,24 @@ Result broke_off(const CommState& state, const char* what, Stream stream,
   return failed(state, what, error);
 }
 
-/// All ranks count requests for the large arena, hence errors of a single rank must come first. A
+/// True if a call must fail instead of asking for an arena.
+bool is_over(const CommState& state) {
+  return state.killed.load() || state.phase.load() != AttachPhase::attached;
+}
+
+/// All ranks count requests that want an arena, hence errors of a single rank must come first. A
 /// group records the request, since the call may be dropped with the group.
-bool reserve_large_arena(CommState& state, const CollectiveCall& call) {
-  if (!state.engine->wants_large_arena(call.request)) return true;
+bool reserve_arena(CommState& state, const CollectiveCall& call) {
+  if (is_over(state) || !state.engine->wants_arena(call.request)) return true;
   require_resumed(state);
   cuda::check_alignment(call.request, state.rank, call.input, call.output);
   const bool in_group = call_context.depth != 0;
+  ReservedInGroup* in = nullptr;
   if (const CommTable::Pin pin = in_group ? comms().pin(state.comm) : CommTable::Pin())
-    open_group().reservations.push_back(pin.shared());
-  return state.engine->reserve_large_arena(call.stream, in_group);
+    in = &open_group().reservations.emplace_back(ReservedInGroup{pin.shared(), {}});
+  const ArenaReservation reserved = state.engine->reserve(call.request, call.stream, in_group);
+  if (in != nullptr) in->reserved = reserved;
+  return reserved.is_granted || is_over(state);
 }
 
 StreamOrder::Position begin_served(CommState& state, Stream stream) {
@@ -109,20 +118,21 @@ Result result_of(const std::exception& error) {
 }
 
 bool takes(CommState& state, const CollectiveCall& call) {
-  const Request& request = call.request;
+  const LimitedRequest& request = call.request;
   const bool wanted = state.phase.load(std::memory_order_acquire) == AttachPhase::attached &&
                       request.count != 0 &&
                       (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
                       message_bytes(request) >= state.min_bytes && state.engine->takes(request);
-  const bool taken = wanted && reserve_large_arena(state, call);
+  const bool taken = wanted && reserve_arena(state, call);
   if (log_enabled(LogLevel::explain)) explain(state, request, taken, wanted && !taken);
   return taken;
 }
 
-bool takes_messages(const CommState& state) {
+bool takes_messages(CommState& state) {
   const bool attached = state.phase.load(std::memory_order_acquire) == AttachPhase::attached;
   const bool wanted = (state.served >> static_cast<unsigned>(Collective::send_recv) & 1u) != 0;
-  const bool taken = attached && wanted && state.engine->takes_messages();
+  bool taken = attached && wanted && state.engine->takes_messages();
+  if (taken && !state.suspended.load() && !is_over(state)) taken = state.engine->await_arena();
   if (log_enabled(LogLevel::explain))
     explain(state, text("send and receive: {}", taken       ? "plait"
                                                 : !attached ? text("NCCL ({})", state.reason)

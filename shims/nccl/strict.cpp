@@ -20,13 +20,14 @@ int ranks_of(Comm comm, const CommState* state) {
   return native().count != nullptr && native().count(comm, &ranks) == ncclSuccess ? ranks : 0;
 }
 
-std::string why(const CommState* state, bool is_configured) {
+std::string why(const CommState* state, const CallWish& wish) {
   const Settings& now = settings();
   if (!now.refusal.empty()) return now.refusal;
   if (state == nullptr) return "plait does not know the communicator";
   if (!state->reason.empty()) return state->reason;
-  if (is_configured)
-    return "its configuration asks for an algorithm, CTAs, a policy or an event of NCCL";
+  if (wish.is_for_nccl)
+    return "its configuration asks for an algorithm, a cluster, CTAs of NVLS or an event of NCCL";
+  if (wish.limits != CallLimits{}) return "no engine obeys the limits of its configuration";
   return "no engine takes this type, reduction or collective, or PLAIT_OPS or PLAIT_MIN_BYTES "
          "leave it out";
 }
@@ -34,7 +35,7 @@ std::string why(const CommState* state, bool is_configured) {
 }  // namespace
 
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
-               const CommState* state, bool is_configured) {
+               const CommState* state, const CallWish& wish) {
   if (!settings().strict || comm == nullptr || count == 0) return ncclSuccess;
   DataType known{};
   ReduceOp how{};
@@ -46,8 +47,7 @@ Result refused(Collective collective, std::size_t count, int type, int op, Comm 
       "refused: {} of {}, {}, over {} ranks would be NCCL's, in an order of its own ({}); "
       "PLAIT_BITWISE_STRICT=0 leaves it to NCCL",
       name_of(collective), known_type ? name_of(known) : "an unknown type",
-      known_op ? name_of(how) : "a reduction of the program's own", ranks,
-      why(state, is_configured));
+      known_op ? name_of(how) : "a reduction of the program's own", ranks, why(state, wish));
   if (first_time(line)) log(LogLevel::warn, state == nullptr ? -1 : state->rank, line);
   return ncclInvalidUsage;
 }

@@ -4,6 +4,7 @@
 
 #include "comm/transport/nccl/abi.hpp"
 #include "plait/plan.hpp"
+#include "shims/nccl/call_config.hpp"
 #include "shims/nccl/comm_table.hpp"
 
 namespace plait::nccl {
@@ -11,8 +12,8 @@ namespace plait::nccl {
 /// Returns the result of a call that plait does not serve; ncclSuccess = forward it. Refuses sums,
 /// products and averages of floats over more than two ranks. Two ranks give the same bits in either
 /// order; integers, minimum and maximum in any order. type, op: NCCL's numbers; state: may be null;
-/// is_configured: a call with a configuration that asks for NCCL.
+/// wish: the call's own.
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
-               const CommState* state, bool is_configured);
+               const CommState* state, const CallWish& wish);
 
 }  // namespace plait::nccl

@@ -59,6 +59,7 @@ CallsEnded CommState::calls_ended() {
 void CommState::look() {
   const HangWatch* const hang = flight == nullptr ? nullptr : flight->hang();
   const bool serves = phase.load() == AttachPhase::attached && !has_lost.load();
+  if (serves && engine->should_begin_arena()) engine->begin_arena();
   const bool is_due = hang != nullptr && hang->is_due();
   if (serves && (is_due || engine->wants_trim())) query_once();
 }

@@ -72,7 +72,8 @@ struct FixedRank {
 void on_ranks(
     int ranks, const std::function<void(const FixedRank&)>& body,
     const std::function<bool(int rank)>& has = [](int) { return true; },
-    const std::function<void(int rank)>& before = [](int) {}, double trim_s = 0) {
+    const std::function<void(int rank)>& before = [](int) {}, double trim_s = 0,
+    bool opens_at_first_call = false) {
   bench::Board* const board = bench::make_board(ranks);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -84,6 +85,8 @@ void on_ranks(
             options.rank.proves_paths = false;  // No kernel runs here.
             options.rank.large_arena_wait_s = 60;
             options.rank.trim_s = trim_s;
+            options.rank.first_arena_wait_s = 60;
+            options.opens_at_first_call = opens_at_first_call;
             options.checks = load_topology("hgx-h200");
             before(rank);
             GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, ""), options, exchange);
@@ -119,6 +122,100 @@ TEST_CASE("suspend frees the arenas, resume brings back addresses and contents")
         me.check_values(cuda::kFlagPackets, turn);
       }
     });
+}
+
+namespace {
+
+/// on_ranks() of ranks that open at the first call.
+void on_opening_ranks(
+    int ranks, const std::function<void(const FixedRank&)>& body,
+    const std::function<bool(int rank)>& has = [](int) { return true; }) {
+  on_ranks(ranks, body, has, [](int) {}, 0, true);
+}
+
+}  // namespace
+
+TEST_CASE("a rank that opens at its first call has no memory, events or streams before") {
+  for (const int ranks : {2, 3})
+    on_opening_ranks(ranks, [](const FixedRank& me) {
+      require(me.taken() == 0 && me.cuda().gpu_memory().suspendable == 0, "memory before a call");
+      require(me.cuda().memory().of(MemoryPart::streams) <= 600'000,
+              "more than a stream of probes");
+      require(!me.cuda().is_open(), "open without a call");
+      require(me.cuda().reserve_arena() && me.cuda().is_open(), me.cuda().why_not_open());
+      require(me.cuda().gpu_memory().suspendable == me.taken() && me.taken() > 8'000'000,
+              "wanted the small arena alone");
+      me.exchange_values(cuda::kFlagPackets, 1);
+      while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+      me.exchange_values(cuda::kTileMemory, 2);
+      me.cuda().end_large_call();
+    });
+}
+
+TEST_CASE("a second communicator of a process launches no probe and makes no stream") {
+  bench::Board* const board = bench::make_board(2);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          const cuda::Exchange exchange = [&](const std::string& mine) {
+            return board->exchange(rank, mine);
+          };
+          fake_cuda().gpu.maps_memory = true;
+          std::vector<std::unique_ptr<GpuCalls>> all;
+          for (int i = 0; i < 2; ++i) {
+            fake_cuda().launches.clear();
+            GpuCallsOptions options;
+            options.rank.proves_paths = false;  // No kernel runs here.
+            options.opens_at_first_call = i == 1;
+            options.checks = load_topology("hgx-h200");
+            all.push_back(std::make_unique<GpuCalls>(plait_test::h200_group(rank, 2, exchange, ""),
+                                                     options, exchange));
+            require(fake_cuda().launches.empty() == (i == 1), "probes of a communicator");
+          }
+          require(all[1]->rank().memory().of(MemoryPart::streams) == 0, "a stream before a call");
+          require(all[1]->rank().reserve_arena(), all[1]->rank().why_not_open());
+          board->barrier();
+          for (const auto& one : all) one->rank().unmap_peers();
+          board->barrier();
+          all.clear();
+        }) == 0);
+}
+
+TEST_CASE("calls, messages, suspends and resumes of opening ranks in any order") {
+  for (unsigned seed = 0; seed < 6; ++seed)
+    on_opening_ranks(
+        2 + static_cast<int>(seed % 2),
+        [seed](const FixedRank& me) {
+          std::mt19937 random(seed), own(seed * 4 + static_cast<unsigned>(me.rank()));
+          const char* packets = nullptr;
+          for (int turn = 0; turn < 16; ++turn) {
+            const auto what = random() % 4;
+            if (what == 0) {
+              if (own() % 2 == 0) me.cuda().begin_opening();  // as a watch thread may
+              me.suspend();
+              require(me.taken() == 0 || me.cuda().gpu_memory().suspendable == 0,
+                      "suspended, and memory is there");
+              me.resume();
+            } else if (what == 1 ? me.cuda().await_arena() : me.cuda().reserve_arena()) {
+              if (me.cuda().gpu_memory().suspendable == 0) continue;  // no real memory by CUDA IPC
+              if (packets == nullptr) packets = me.at(cuda::kFlagPackets, 1);
+              require(packets == me.at(cuda::kFlagPackets, 1), "the arena has moved");
+              me.exchange_values(cuda::kFlagPackets, turn);
+            } else {
+              require(false, me.cuda().why_not_open());
+            }
+          }
+        },
+        [seed](int rank) { return seed < 4 || rank != 1; });
+}
+
+TEST_CASE("a rank without memory at the first call leaves all ranks without an arena for good") {
+  on_opening_ranks(3, [](const FixedRank& me) {
+    if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
+    require(!me.cuda().reserve_arena(), "granted without memory");
+    require(me.cuda().why_not_open().find("physical_create") != std::string::npos,
+            me.cuda().why_not_open());
+    me.board->barrier();
+    require(!me.cuda().reserve_arena() && !me.cuda().await_arena(), "granted later");
+  });
 }
 
 TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {

@@ -92,12 +92,46 @@ void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 
 /// Enqueues the request and returns the serving engine; null = a plan.
-const cuda::Engine* served_by(GpuCalls& calls, const Request& request) {
+const cuda::Engine* served_by(GpuCalls& calls, const LimitedRequest& request) {
   const int place = calls.enqueue_taken(request, kMemory, kMemory, nullptr);
   return place < 0 ? nullptr : cuda::engines()[static_cast<std::size_t>(place)];
 }
 
 }  // namespace
+
+TEST_CASE("a call takes at most its limit of blocks, and goes by copy engines if it says so") {
+  on_ranks(drop_in(), {}, [](GpuCalls& calls) {
+    require(calls.rank().reserve_large_arena(CallMode::alone), calls.rank().why_no_large_arena());
+    calls.rank().end_large_call();
+    const auto reserve = [&](const LimitedRequest& request) {
+      if (calls.wants_large_arena(request))
+        require(calls.rank().reserve_large_arena(CallMode::alone), "no large arena");
+    };
+    int served = 0;
+    for (const unsigned most : {4u, 16u, 32u, 48u})
+      for (const std::uint64_t bytes : {kMib / 16, 1 * kMib, 4 * kMib, 64 * kMib}) {
+        const LimitedRequest limited(all_reduce(bytes), {.most_blocks = most});
+        if (!calls.takes(limited)) continue;
+        reserve(limited);
+        fake_cuda().launches.clear();
+        served_by(calls, limited);
+        for (const plait_test::FakeLaunch& launch : fake_cuda().launches)
+          require(launch.blocks <= most, text("{} takes {} blocks", launch.kernel, launch.blocks));
+        ++served;
+      }
+    require(served > 6, text("{} calls are served", served));
+    require(!calls.takes({all_reduce(64 * kMib), {.most_blocks = 4}}), "NCCL is faster with 4");
+    Request gather = all_reduce(64 << 10);
+    gather.collective = Collective::all_gather;
+    require(served_by(calls, gather) != &cuda::copy_exchange_engine(), "a small call by engines");
+    const LimitedRequest by_engines(gather, {.engines_move = true});
+    require(calls.takes(by_engines) && calls.wants_large_arena(by_engines), "not by engines");
+    reserve(by_engines);
+    require(served_by(calls, by_engines) == &cuda::copy_exchange_engine(), "by kernels");
+    const LimitedRequest sum(all_reduce(64 << 10), {.engines_move = true});
+    require(calls.takes(sum) && served_by(calls, sum) == &cuda::one_shot_engine(), "sums");
+  });
+}
 
 TEST_CASE("small calls are served at once, large ones with the large arena and its host memory") {
   on_ranks(drop_in(), {}, [](GpuCalls& calls) {

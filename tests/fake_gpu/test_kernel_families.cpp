@@ -37,7 +37,7 @@ const FakeGpu kV100{"Tesla V100", 7, 0, 80, 96 << 10, 96 << 10, 2048, 0};
 constexpr std::uint64_t kMib = 1 << 20;
 
 /// Rank 0 of several with `gpu` as every rank's GPU; the last rank may report other probes in the
-/// first round.
+/// round of probes, behind that of the processes.
 struct ProbedRank {
   explicit ProbedRank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "",
                       std::byte* message_slots = nullptr) {
@@ -51,7 +51,7 @@ struct ProbedRank {
     options.sizes[cuda::kPlanScratch] = 64 * kMib;
     cuda = std::make_unique<CudaRank>(options, [&](const std::string& mine) {
       std::vector<std::string> records(static_cast<std::size_t>(ranks), mine);
-      if (shown.empty() && !last_shows.empty()) records.back() = last_shows;
+      if (shown.size() == kProbes && !last_shows.empty()) records.back() = last_shows;
       shown.push_back(mine);
       return records;
     });
@@ -63,8 +63,9 @@ struct ProbedRank {
   static cuda::Stream stream() {
     return plait_test::machine().stream_of(reinterpret_cast<cuda::Context>(0x100));
   }
-  std::vector<std::string> shown;
-  std::vector<FakeLaunch> tried;  // Launches of the set-up.
+  static constexpr std::size_t kProbes = 1;
+  std::vector<std::string> shown;  // By round.
+  std::vector<FakeLaunch> tried;   // Launches of the set-up.
   std::unique_ptr<CudaRank> cuda;
 };
 
@@ -174,7 +175,7 @@ TEST_CASE("a GPU of 100 KiB of shared memory: no tiled kernels, and calls are se
 }
 
 TEST_CASE("no rank runs a kernel that one rank's GPU lacks") {
-  const std::string of_rtx = ProbedRank(kRtx).shown.front();
+  const std::string of_rtx = ProbedRank(kRtx).shown[ProbedRank::kProbes];
   const ProbedRank rank(kH200, 2, of_rtx);
   CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib)));
   CHECK(bench::takes(*rank.cuda, "direct_ll", request_of(Collective::all_reduce, kMib)));

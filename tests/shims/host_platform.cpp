@@ -21,6 +21,7 @@
 #include "gpu/consensus/lazy_arena.hpp"
 #include "gpu/consensus/suspend_vote.hpp"
 #include "gpu/device/gpu_kind.hpp"
+#include "gpu/path_check/proved_paths.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "plan/sum_order.hpp"
@@ -184,29 +185,46 @@ class HostEngine : public CommEngine {
       open(options, exchange, source);
     });
   }
-  bool wants_large_arena(const Request& request) const override {
-    return lazy_arena_ != nullptr &&
-           message_bytes(request) > cuda::small_request_bytes(request.ranks, true);
+  bool wants_arena(const LimitedRequest& request) const override {
+    return !is_open() || is_large(request);
   }
-  bool reserve_large_arena(Stream stream, bool in_group) override {
+  ArenaReservation reserve(const LimitedRequest& request, Stream stream, bool in_group) override {
+    if (!is_open()) is_open_ = opening_->next(cuda::CallMode::alone);
+    if (!is_open()) return {false, false};
+    if (!is_large(request)) return {};
     if (standin::stream_state(stream).capture != 0)
-      return lazy_arena_->next(cuda::CallMode::captured);
-    return lazy_arena_->next(in_group ? cuda::CallMode::grouped : cuda::CallMode::alone);
+      return {lazy_arena_->next(cuda::CallMode::captured), true};
+    return {lazy_arena_->next(in_group ? cuda::CallMode::grouped : cuda::CallMode::alone), true};
   }
-  void cancel_reservation() noexcept override { lazy_arena_->cancel_last(); }
-  bool takes(const Request& request) const override {
+  void cancel(const ArenaReservation& reserved) noexcept override {
+    if (reserved.is_large) return lazy_arena_->cancel_last();
+    if (!is_open()) opening_->cancel_last();
+  }
+  bool await_arena() override { return opening_ == nullptr || opening_->await(); }
+  bool should_begin_arena() const noexcept override {
+    return opening_ != nullptr && opening_->is_wanted() && !opening_->is_ready();
+  }
+  void begin_arena() override { opening_->begin(); }
+  bool takes(const LimitedRequest& request) const override {
     const cuda::TuningRow* const row = group_.tuning.find(request, cuda::RowUse::overlap_compute);
     if (!why_not_order(request, shared_->options.sum_order).empty()) return false;
+    if (request.limits.most_blocks == 1) return false;  // the test's engine needs 2
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->ahead_of_nccl != false;
     const GpuCallsOptions& options = shared_->options;
     return (options.bitwise || group_.has_broken_paths || is_measured_beside_nccl(group_)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
-  std::string how(const Request&) const override { return "over host memory"; }
-  int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
-    if (wants_large_arena(request) && !has_large_arena_.load())
-      throw Error(ErrorCode::internal, "a large call, and no room for it");
+  std::string how(const LimitedRequest& request) const override {
+    const CallLimits& limits = request.limits;
+    return text("over host memory{}{}",
+                limits.most_blocks == 0 ? "" : text(", at most {} blocks", limits.most_blocks),
+                limits.engines_move ? ", by copy engines" : "");
+  }
+  int enqueue(const LimitedRequest& request, const void* input, void* output,
+              Stream stream) override {
+    if (!has_first_arena_.load() || (is_large(request) && !has_large_arena_.load()))
+      throw Error(ErrorCode::internal, "a call, and no room for it");
     if (is_suspended_.load()) throw Error(ErrorCode::invalid_argument, "suspended");
     // STANDIN_LAZY: code is loaded at first use, and the load waits for all running work, as in
     // CUDA.
@@ -216,11 +234,12 @@ class HostEngine : public CommEngine {
     if (wished("STANDIN_BREAKS", shared_->options.rank.device))
       throw Error(ErrorCode::driver_error, "the test wants this call refused");
     shared_->sent += input_bytes(request, shared_->options.rank.rank);
-    push_call(stream, shared_, [shared = shared_, request, input, output](const auto& stopped) {
-      const std::vector<char> all = inputs_of(*shared, request, input, stopped);
-      compute(request, shared->options.rank.rank, all, output);
-    });
-    if (wants_large_arena(request)) lazy_arena_->end_call();
+    push_call(stream, shared_,
+              [shared = shared_, request = Request(request), input, output](const auto& stopped) {
+                const std::vector<char> all = inputs_of(*shared, request, input, stopped);
+                compute(request, shared->options.rank.rank, all, output);
+              });
+    if (is_large(request)) lazy_arena_->end_call();
     return kByPlait;
   }
   /// STANDIN_MESSAGES=1: also serves sends and receives that no table has measured.
@@ -230,6 +249,7 @@ class HostEngine : public CommEngine {
             serves_messages(group_, shared_->options));
   }
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
+    if (!has_first_arena_.load()) throw Error(ErrorCode::internal, "a message, and no room for it");
     push_call(stream, shared_, [shared = shared_, messages](const auto& stopped) {
       move_all(*shared, messages, stopped);
     });
@@ -245,7 +265,8 @@ class HostEngine : public CommEngine {
   }
   /// Memory of processes can go, that of threads stays, as CudaRank's.
   cuda::GpuMemory gpu_memory() const noexcept override {
-    const std::uint64_t bytes = kSmallBytes + (has_made_large_arena_.load() ? kLargeBytes : 0);
+    const std::uint64_t bytes = (has_first_arena_.load() ? kSmallBytes : 0) +
+                                (has_made_large_arena_.load() ? kLargeBytes : 0);
     return group_.in_processes ? cuda::GpuMemory{0, bytes} : cuda::GpuMemory{bytes, 0};
   }
   bool wants_trim() const noexcept override {
@@ -259,6 +280,7 @@ class HostEngine : public CommEngine {
   }
   void suspend() noexcept override {
     if (page_.base() == nullptr || is_suspended_.exchange(true)) return;
+    if (opening_ != nullptr && opening_->is_wanted()) opening_->await();
     if (lazy_arena_ != nullptr) lazy_arena_->pause();
     for (const MemoryPart part : {MemoryPart::small_arena, MemoryPart::large_arena})
       held_.set(part, 0);
@@ -280,7 +302,7 @@ class HostEngine : public CommEngine {
       has_broken_off_ = true;
       throw;
     }
-    held_.set(MemoryPart::small_arena, kSmallBytes);
+    if (has_first_arena_.load()) held_.set(MemoryPart::small_arena, kSmallBytes);
     if (has_large_arena_.load()) held_.set(MemoryPart::large_arena, kLargeBytes);
     is_suspended_ = false;
     if (lazy_arena_ != nullptr) lazy_arena_->unpause();
@@ -292,15 +314,19 @@ class HostEngine : public CommEngine {
   }
   void abort() noexcept override {
     shared_->aborted.store(true);
-    if (lazy_arena_ != nullptr) lazy_arena_->cancel();
+    cancel_arenas();
   }
-  void fail() noexcept override { shared_->failed.store(true); }
+  void fail() noexcept override {
+    shared_->failed.store(true);
+    cancel_arenas();
+  }
   void fail_if_peer_lost(Stream stream) override {
     standin::push(stream, [stream, shared = shared_] {
       if (shared->failed.load() && !shared->aborted.load()) standin_stream_fail(stream);
     });
   }
   ~HostEngine() override {
+    opening_.reset();
     lazy_arena_.reset();
     standin_count("engine freed");
   }
@@ -308,11 +334,21 @@ class HostEngine : public CommEngine {
     return shared_.use_count() == 1;
   }  // each task holds a reference
   void unmap_peers() noexcept override {
-    if (lazy_arena_ != nullptr) lazy_arena_->stop();
+    for (const auto* const lazy : {&opening_, &lazy_arena_})
+      if (*lazy != nullptr) (*lazy)->stop();
     standin_count("engine unmapped");
   }
 
  private:
+  bool is_open() const { return opening_ == nullptr || is_open_; }
+  bool is_large(const Request& request) const {
+    return lazy_arena_ != nullptr &&
+           message_bytes(request) > cuda::small_request_bytes(request.ranks, true);
+  }
+  void cancel_arenas() noexcept {
+    for (const auto* const lazy : {&opening_, &lazy_arena_})
+      if (*lazy != nullptr) (*lazy)->cancel();
+  }
   static GpuGroup group_of(const GpuCallsOptions& options, const Exchange& exchange) {
     GpuGroup group;
     group.rank = options.rank.rank;
@@ -358,18 +394,30 @@ class HostEngine : public CommEngine {
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     shared_->options = options;
     shared_->segment = common_segment(options, exchange);
-    held_.set(MemoryPart::small_arena, kSmallBytes);
-    if (group_.through_host.empty())
+    const bool opens_later = agree_to_open_later(options, exchange);
+    if (!opens_later) open_first_arena();
+    if (group_.through_host.empty() && !opens_later) {
       prove_host_paths(*shared_->segment, options, exchange);
-    else
+      cuda::note_proved_paths(group_.uuids);
+    } else if (!group_.through_host.empty())
       arenas_ = show_memory(exchange, options.rank.rank, options.rank.ranks, 1 << 20);
     if (wished("STANDIN_FAIL_LATE", options.rank.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
     if (group_.in_processes)
       page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(HostPage));
+    if (opens_later)
+      opening_ = std::make_unique<cuda::LazyArena>(
+          page().first_arena, options.rank.rank, options.rank.ranks, wait_s("STANDIN_FIRST_WAIT_S"),
+          [this](const cuda::LazyArena::Exchange& opening_exchange) {
+            if (wished("STANDIN_NO_FIRST_ARENA", shared_->options.rank.device))
+              throw Error(ErrorCode::out_of_memory, "the test wants no room here");
+            opening_exchange("mapped");
+            open_first_arena();
+          },
+          cuda::LazyArena::kNoRetryS);
     if (page_.base() != nullptr && options.has_lazy_arena && !group_.has_broken_paths)
       lazy_arena_ = std::make_unique<cuda::LazyArena>(
-          page().lazy_arena, options.rank.rank, options.rank.ranks, large_arena_wait_s(),
+          page().lazy_arena, options.rank.rank, options.rank.ranks, wait_s("STANDIN_ARENA_WAIT_S"),
           [this](const cuda::LazyArena::Exchange& growth_exchange) {
             allocate_arena(growth_exchange);
           });
@@ -395,9 +443,23 @@ class HostEngine : public CommEngine {
     has_made_large_arena_.store(true);
     standin_count("large arena made");
   }
-  /// STANDIN_ARENA_WAIT_S: how long calls wait for the large arena, in total.
-  static double large_arena_wait_s() {
-    const char* given = std::getenv("STANDIN_ARENA_WAIT_S");
+  /// As CudaRank: if all ranks have proved the paths for an earlier communicator.
+  bool agree_to_open_later(const GpuCallsOptions& options, const Exchange& exchange) const {
+    const bool can = options.opens_at_first_call && group_.in_processes &&
+                     group_.through_host.empty() && cuda::are_paths_proved(group_.uuids);
+    bool all = true;
+    for (const std::string& one : exchange(can ? "1" : "0")) all = all && one == "1";
+    return all;
+  }
+  void open_first_arena() {
+    held_.set(MemoryPart::small_arena, kSmallBytes);
+    has_first_arena_.store(true);
+    standin_count("first arena made");
+  }
+  /// STANDIN_FIRST_WAIT_S, STANDIN_ARENA_WAIT_S: how long calls wait for the first arena, and for
+  /// the large one, in total.
+  static double wait_s(const char* name) {
+    const char* given = std::getenv(name);
     return given == nullptr ? 10 : std::atof(given);
   }
 
@@ -412,7 +474,7 @@ class HostEngine : public CommEngine {
 
   GpuGroup group_;
   struct HostPage {
-    cuda::LazyArenaPage lazy_arena;
+    cuda::LazyArenaPage lazy_arena, first_arena;
     cuda::PageExchange::ExchangePage resumes;
     cuda::SuspendVote::VotesPage suspends;
   };
@@ -420,11 +482,12 @@ class HostEngine : public CommEngine {
   std::vector<Mapping> arenas_;  // Of ranks that do not address each other.
   std::shared_ptr<TaskState> shared_;
   Mapping page_;
-  std::unique_ptr<cuda::LazyArena> lazy_arena_;
+  std::unique_ptr<cuda::LazyArena> lazy_arena_, opening_;
+  bool is_open_ = false;
   static constexpr std::uint64_t kSmallBytes = 1'000'000, kLargeBytes = 20'000'000;  // pretended
   MemoryHeld held_;
-  std::atomic<bool> has_large_arena_{false}, has_made_large_arena_{false}, has_broken_off_{false},
-      is_suspended_{false};
+  std::atomic<bool> has_first_arena_{false}, has_large_arena_{false}, has_made_large_arena_{false},
+      has_broken_off_{false}, is_suspended_{false};
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
   std::set<Collective> loaded_;

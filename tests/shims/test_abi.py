@@ -145,7 +145,11 @@ def _lower_part(found: re.Match) -> str:
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [("kConfigGraphUsage", "graphUsageMode"), ("kConfigLaunchOrder", "launchOrderImplicit")],
+    [
+        ("kConfigCtaPolicy", "CTAPolicy"),
+        ("kConfigGraphUsage", "graphUsageMode"),
+        ("kConfigLaunchOrder", "launchOrderImplicit"),
+    ],
 )
 def test_where_later_fields_of_configurations_lie(header, ours, theirs):
     struct = re.search(r"typedef struct ncclConfig_v\d+ \{(.*?)\} ncclConfig_t;", header, re.S)

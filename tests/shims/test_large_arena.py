@@ -24,7 +24,7 @@ def test_memory_of_a_communicator_left_to_nccl_is_nccls(run_case):
 def test_without_waiting_nccl_serves_until_all_ranks_have_the_arena(run_case):
     rows = run_case("large_arena", 3, env={"STANDIN_ARENA_WAIT_S": "0", "PLAIT_DEBUG": "EXPLAIN"})
     assert all(row["wrong"] == 0 and row["passed"] > 0 for row in rows)
-    assert "NCCL (the arena for large calls is not allocated on all ranks yet)" in run_case.stderr
+    assert "NCCL (its arena is not allocated on all ranks yet)" in run_case.stderr
 
 
 def test_a_group_simulated_by_one_rank_keeps_the_order_of_calls(run_case):

@@ -50,8 +50,11 @@ def test_sums_that_are_plaits_are_served_and_its_own_factors_refused(run_case):
 def test_a_sum_whose_configuration_asks_for_nccl_is_nccls(run_case):
     for row in run_case("strict", 3, env=STRICT | {"PLAIT_DEBUG": "WARN"}):
         assert row["sum"] == row["unconfigured"] == 0
+        assert [row[f"obeyed{i}"] for i in range(4)] == [0] * 4
         assert [row[f"configured{i}"] for i in range(6)] == [INVALID_USAGE] * 6
-    assert "its configuration asks for an algorithm, CTAs, a policy or an event" in run_case.stderr
+    assert "no engine obeys the limits of its configuration" in run_case.stderr
+    why = "its configuration asks for an algorithm, a cluster, CTAs of NVLS or an event"
+    assert why in run_case.stderr
 
 
 def test_of_two_ranks_a_sum_has_one_order(run_case):

@@ -34,6 +34,7 @@ GpuCallsOptions drop_in_options(const Env& env, const DropInTerms& terms) {
   // ranks in a process, since ranks could block each other (cuda::LazyArena).
   made.has_lazy_arena =
       terms.one_node && terms.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
+  made.opens_at_first_call = made.has_lazy_arena;
   made.knows_links = terms.one_node;
   made.finds_paths = !env.profile.empty();
   cuda::CudaRankOptions& rank = made.rank;

@@ -66,22 +66,24 @@ void add(Counters& counters, const Counters& more) {
 GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange& exchange)
     : group_(std::move(group)), options_(std::move(options)) {
   make_rank(exchange);
-  options_.share_memory = nullptr;  // Of the set-up alone.
-  const bool as_measured = options_.beats_nccl ? is_measured_beside_nccl(group_)
-                                               : cuda::is_measured(group_.kind, group_.ranks);
-  const bool predicts = group_.why_no_topology.empty() && !options_.beats_nccl;
-  const auto selector = [&](const cuda::Group& of, cuda::PredictPlan predict_plan) {
-    return std::make_unique<const cuda::Selector>(
-        of, group_.tuning, as_measured,
-        predicts ? predictor(group_.topology, of, group_.devices) : nullptr,
-        cuda::table_of(group_.kind), std::move(predict_plan));
-  };
-  first_ =
-      selector(cuda_->small_arena_group(), nullptr);  // the small arena has no memory for plans
+  options_.share_memory = nullptr;                         // Of the set-up alone.
+  first_ = selector(cuda_->small_arena_group(), nullptr);  // no memory for plans
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
-  const bool runs_plans = predicts && cuda_->full_group().runs(cuda::kLaneKernels);
+  const bool runs_plans = predicts() && cuda_->full_group().runs(cuda::kLaneKernels);
   whole_ = selector(cuda_->full_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
   make_chooser();
+}
+
+bool GpuCalls::predicts() const { return group_.why_no_topology.empty() && !options_.beats_nccl; }
+
+std::unique_ptr<const cuda::Selector> GpuCalls::selector(cuda::Group group,
+                                                         cuda::PredictPlan predict_plan) const {
+  const bool as_measured = options_.beats_nccl ? is_measured_beside_nccl(group_)
+                                               : cuda::is_measured(group_.kind, group_.ranks);
+  return std::make_unique<const cuda::Selector>(
+      group, group_.tuning, as_measured,
+      predicts() ? predictor(group_.topology, group, group_.devices) : nullptr,
+      cuda::table_of(group_.kind), std::move(predict_plan));
 }
 
 GpuCalls::~GpuCalls() {
@@ -162,13 +164,14 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   if (options_.has_lazy_arena && shared_page != nullptr && group_.reach.why_no_kernels.empty() &&
       group_.in_processes)
     rank.lazy_arena = &shared_page->lazy_arena;
+  if (options_.opens_at_first_call && rank.lazy_arena != nullptr && group_.through_host.empty()) {
+    rank.first_arena = &shared_page->first_arena;
+    rank.gpus = group_.uuids;
+  }
   cuda_ = std::make_unique<cuda::CudaRank>(rank, exchange);
-  if (rank.trim_s > 0 && group_.ranks > 1 &&
-      (!cuda_->has_lazy_arena() || cuda_->gpu_memory().suspendable == 0))
+  if (rank.trim_s > 0 && group_.ranks > 1 && !cuda_->has_lazy_arena())
     log(LogLevel::info, group_.rank,
-        text("PLAIT_TRIM_S has no effect: {}", cuda_->has_lazy_arena()
-                                                   ? "arenas are not at fixed addresses"
-                                                   : "all memory is made with the communicator"));
+        "PLAIT_TRIM_S has no effect: all memory is made with the communicator");
 }
 
 bool GpuCalls::agree_on_suspend(bool can, const std::function<void()>& give_up) {
@@ -305,6 +308,15 @@ std::optional<cuda::EngineChoice> GpuCalls::choose_engine(const Request& request
   return choice;
 }
 
+void GpuCalls::prepare_choice(GpuCall& call, const cuda::EngineChoice& choice, ArenaTier tier) {
+  CallRecord& counted = *call.counted;
+  call.ready = cuda_->prepare(*choice.engine, counted.request, choice.tuning, tier);
+  const std::vector<const cuda::Engine*>& all = cuda::engines();
+  call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice.engine) - all.begin());
+  counted.choice = choice;
+  counted.as = text("{}/{}", name_of(counted.request), cuda::label(choice));
+}
+
 GpuCalls::GpuCall GpuCalls::prepare(const Request& request, const CallOptions& options,
                                     ArenaTier tier, Launch launch) {
   GpuCall call;
@@ -316,11 +328,7 @@ GpuCalls::GpuCall GpuCalls::prepare(const Request& request, const CallOptions& o
   const CallOptions& wanted = wanted_by(options);
   if (const std::optional<cuda::EngineChoice> choice =
           choose_engine(request, wanted, tier, launch)) {
-    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, tier);
-    const std::vector<const cuda::Engine*>& all = cuda::engines();
-    call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
-    counted.choice = *choice;
-    counted.as = text("{}/{}", name_of(request), cuda::label(*choice));
+    prepare_choice(call, *choice, tier);
     call.differs_in_graphs =
         !options_.beats_nccl && launch == Launch::eager &&
         selector_of(tier).differs_in_graphs(request, {wanted.strategy, wanted.params});
@@ -416,7 +424,8 @@ GpuCalls::RequestKey GpuCalls::request_key(const Request& request) {
 }
 
 GpuCalls::CallKey GpuCalls::key_of(const Request& request, const CallOptions& options) {
-  return {request_key(request), options.strategy, options.params, CallTier::only, Launch::eager};
+  return {request_key(request), options.strategy, options.params,
+          CallTier::only,       Launch::eager,    limits_key({})};
 }
 
 GpuCalls::GpuCall& GpuCalls::prepared(const Request& request, const CallOptions& options,
@@ -526,11 +535,13 @@ void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, 
 
 /// If masks keep kernels from links, plans serve as many calls as possible: NCCL would use the
 /// masked links.
-const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
-  const RequestKey key = request_key(request);
+const GpuCalls::Offer& GpuCalls::offer(const LimitedRequest& request) {
+  OfferKey key{request_key(request), limits_key(request.limits)};
   if (last_offer_ != nullptr && last_key_ == key) return *last_offer_;
-  last_key_ = key;
-  if ((last_offer_ = offers_.find(key)) != nullptr) return *last_offer_;
+  last_key_ = std::move(key);
+  if ((last_offer_ = offers_.find(last_key_)) != nullptr) return *last_offer_;
+  if (request.limits != CallLimits{})
+    return *(last_offer_ = &offers_.add(last_key_, limited_offer(request), [](const Offer&) {}));
   Offer made;
   const auto failure = attempt([&] {
     if (request.count == 0) return;
@@ -543,7 +554,7 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
     made = {.is_taken = true, .wants_large_arena = cuda_->has_lazy_arena()};
   });
   if (failure) made = {};
-  return *(last_offer_ = &offers_.add(key, made, [](const Offer&) {}));
+  return *(last_offer_ = &offers_.add(last_key_, made, [](const Offer&) {}));
 }
 
 std::vector<FlightMemory> GpuCalls::held() const {
@@ -556,21 +567,25 @@ std::vector<FlightMemory> GpuCalls::held() const {
   return parts;
 }
 
-bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }
+bool GpuCalls::takes(const LimitedRequest& request) { return offer(request).is_taken; }
 
-bool GpuCalls::wants_large_arena(const Request& request) {
+bool GpuCalls::wants_large_arena(const LimitedRequest& request) {
   return cuda_->has_lazy_arena() && offer(request).wants_large_arena;
 }
 
-int GpuCalls::enqueue_taken(const Request& request, const void* input, void* output,
+int GpuCalls::enqueue_taken(const LimitedRequest& request, const void* input, void* output,
                             cuda::Stream stream) {
   const bool wants_large_arena = offer(request).wants_large_arena;
   CallKey key = key_of(request, {});
   std::get<CallTier>(key) = wants_large_arena ? CallTier::full : CallTier::only;
+  std::get<LimitsKey>(key) = limits_key(request.limits);
   GpuCall* call = find_call(key);
   if (call == nullptr) {
     ArenaHold hold(wants_large_arena ? cuda_.get() : nullptr);  // ends if the call is refused
-    call = &insert_call(key, prepare(request, {}, tier_of(wants_large_arena), Launch::eager));
+    const ArenaTier tier = tier_of(wants_large_arena);
+    call =
+        &insert_call(key, request.limits == CallLimits{} ? prepare(request, {}, tier, Launch::eager)
+                                                         : prepare_limited(request, tier));
     hold.keep();
   }
   launch(*call, request, input, output, stream, {});
@@ -632,10 +647,15 @@ std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const CallRecord& c
   return bytes;
 }
 
-std::string GpuCalls::choice_of(const Request& request) {
+std::string GpuCalls::choice_of(const LimitedRequest& request) {
   std::string said;
   const auto failure = attempt([&] {
     const ArenaTier tier = tier_of(cuda_->has_lazy_arena() && offer(request).wants_large_arena);
+    if (request.limits != CallLimits{}) {
+      const std::optional<cuda::EngineChoice> choice = limited_choice(request, tier);
+      said = choice ? text("engine {} within the call's limits", cuda::label(*choice)) : "";
+      return;
+    }
     if (choose_engine(request, options_.forced, tier, Launch::eager))
       said = selector_of(tier).explain(request, {options_.forced.strategy, options_.forced.params});
     else

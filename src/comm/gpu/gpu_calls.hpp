@@ -38,7 +38,7 @@ void add(Counters& counters, const Counters& more);
 struct GpuSharedPage {
   alignas(4096) std::byte host[cuda::kHostFlagsBytes];  ///< HostFlags: barriers of GPUs and cores
   cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
-  cuda::LazyArenaPage lazy_arena;
+  cuda::LazyArenaPage lazy_arena, first_arena;
   cuda::PageExchange::ExchangePage resumes;  ///< exchanges of resume(), an attempt each
   cuda::SuspendVote::VotesPage suspends;
   /// Slots for the host share of long messages between two ranks, if any.
@@ -48,14 +48,32 @@ struct GpuSharedPage {
   }
 };
 
+/// What the caller of a single call limits.
+struct CallLimits {
+  unsigned most_blocks = 0;   ///< most blocks of its kernels; 0 = as the communicator's calls
+  bool engines_move = false;  ///< copy engines move its data, whatever the time
+  auto operator<=>(const CallLimits&) const = default;
+};
+
+/// A request with the limits of its call; the same on all ranks.
+struct LimitedRequest : Request {
+  LimitedRequest() = default;
+  LimitedRequest(const Request& request, const CallLimits& of_call = {})
+      : Request(request), limits(of_call) {}
+  CallLimits limits;
+};
+
 struct GpuCallsOptions {
   CallOptions forced;                         ///< parsed PLAIT_ALGO
   bool bitwise = false;                       ///< only plans that sum in `sum_order`
   SumOrder sum_order = SumOrder::rank_order;  ///< or a tree, which is a demand
   bool beats_nccl = false;                    ///< take only calls known to be as fast as NCCL's
   bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call
-  bool knows_links = true;     ///< the links are known: plans, masks and host shares are possible
-  bool finds_paths = false;    ///< compute a call's bytes by path during preparation
+  /// The small arena is allocated at the first call, if possible: calls need
+  /// CudaRank::reserve_arena(), messages await_arena(). Needs has_lazy_arena.
+  bool opens_at_first_call = false;
+  bool knows_links = true;   ///< the links are known: plans, masks and host shares are possible
+  bool finds_paths = false;  ///< compute a call's bytes by path during preparation
   /// Shares the arenas in host memory that are allocated with the communicator. Null = by
   /// show_memory(), which ranks of one PID namespace can do.
   std::function<std::vector<Mapping>(std::uint64_t bytes)> share_memory;
@@ -92,15 +110,16 @@ class GpuCalls {
   void enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda::Stream stream,
                const CallOptions& options);
 
-  /// True if GpuCalls serves the request. The same on all ranks, since the result depends on the
-  /// request alone.
-  bool takes(const Request& request);
+  /// True if GpuCalls serves the request within its limits. The same on all ranks, since the result
+  /// depends on the request alone.
+  bool takes(const LimitedRequest& request);
   /// True if the request is served and needs the large arena.
-  bool wants_large_arena(const Request& request);
+  bool wants_large_arena(const LimitedRequest& request);
   /// enqueue() for a served request without options. If the call needs the large arena, the caller
   /// has reserved the arena (CudaRank::reserve_large_arena). Does not check the memory. Returns the
   /// engine's index in cuda::engines(); -1 = a plan.
-  int enqueue_taken(const Request& request, const void* input, void* output, cuda::Stream stream);
+  int enqueue_taken(const LimitedRequest& request, const void* input, void* output,
+                    cuda::Stream stream);
 
   /// CudaRank::suspend() and resume(). give_up: called while this rank waits for peers; throws if
   /// waiting is pointless. After an error of resume() no call is possible any more.
@@ -116,7 +135,7 @@ class GpuCalls {
   void add_to(Counters& counters) const;
   std::string explain(const Request& request);
   /// Returns the first line of explain(): the choice and the source.
-  std::string choice_of(const Request& request);
+  std::string choice_of(const LimitedRequest& request);
   /// Predicted time of the plan that serves the request if no engine does, in us. Any thread.
   double plan_us(const Request& request) const;
 
@@ -128,8 +147,13 @@ class GpuCalls {
   static RequestKey request_key(const Request& request);
   void enqueue_messages(const Request& request, const void* input, void* output,
                         cuda::Stream stream);
-  using CallKey =
-      std::tuple<RequestKey, std::string, std::map<std::string, std::int64_t>, CallTier, Launch>;
+  /// Limits of a call, as numbers.
+  using LimitsKey = std::tuple<unsigned, int>;
+  static LimitsKey limits_key(const CallLimits& limits) {
+    return {limits.most_blocks, limits.engines_move ? 1 : 0};
+  }
+  using CallKey = std::tuple<RequestKey, std::string, std::map<std::string, std::int64_t>, CallTier,
+                             Launch, LimitsKey>;
   static CallKey key_of(const Request& request, const CallOptions& options);
   /// A call's record in the counters.
   struct CallRecord {
@@ -159,7 +183,18 @@ class GpuCalls {
     bool is_taken = false;
     bool wants_large_arena = false;
   };
-  const Offer& offer(const Request& request);
+  const Offer& offer(const LimitedRequest& request);
+  Offer limited_offer(const LimitedRequest& request);
+  /// How calls under a limit of blocks are chosen.
+  struct LimitedSelectors {
+    std::unique_ptr<const cuda::Selector> first, whole;
+  };
+  std::unique_ptr<const cuda::Selector> selector(cuda::Group group,
+                                                 cuda::PredictPlan predict_plan) const;
+  const LimitedSelectors& selectors_under(unsigned most_blocks);
+  std::optional<cuda::EngineChoice> limited_choice(const LimitedRequest& request, ArenaTier tier);
+  GpuCall prepare_limited(const LimitedRequest& request, ArenaTier tier);
+  void prepare_choice(GpuCall& call, const cuda::EngineChoice& choice, ArenaTier tier);
   /// Calls of all_reduce_rms_norm: the key, and the prepared call.
   using NormKey = std::tuple<std::uint64_t, std::uint64_t, int, int, std::uint32_t, std::string,
                              std::map<std::string, std::int64_t>, CallTier, bool>;
@@ -170,6 +205,7 @@ class GpuCalls {
                            ArenaTier tier);
 
   bool wants_rings() const;
+  bool predicts() const;
   void make_rank(const cuda::Exchange& exchange);
   void make_chooser();
   bool needs_large_arena(const Request& request, const CallOptions& options) const;
@@ -215,14 +251,16 @@ class GpuCalls {
   using Calls = LruCache<CallKey, GpuCall>;
   Calls calls_{kMostCalls};  ///< calls by engines, and empty calls
   Calls planned_calls_{kMostPlans};
-  LruCache<RequestKey, Offer> offers_{kMostCalls};
+  using OfferKey = std::tuple<RequestKey, LimitsKey>;
+  LruCache<OfferKey, Offer> offers_{kMostCalls};
+  std::map<unsigned, LimitedSelectors> limited_;  ///< by most blocks
   LruCache<NormKey, std::unique_ptr<cuda::NormCall>> norms_{kMostCalls};
   std::atomic<std::uint64_t> fused_norms_{0};  ///< calls of all_reduce_rms_norm by one kernel
   mutable std::mutex plan_us_guard_;
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
-  RequestKey last_key_;
+  OfferKey last_key_;
   Offer* last_offer_ = nullptr;
   /// Calls dropped lately, not yet counted by path.
   std::deque<std::shared_ptr<CallRecord>> dropped_;

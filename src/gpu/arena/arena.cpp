@@ -36,13 +36,6 @@ std::uint64_t random_bits() {
   return std::uint64_t{device()} << 32 | device();
 }
 
-/// CUDA_DEVICE_MAX_CONNECTIONS, or the driver's default if the value is invalid.
-int connections_of_process() {
-  constexpr int kDefault = 8, kMost = 32;
-  const int said = std::atoi(foreign_env("CUDA_DEVICE_MAX_CONNECTIONS").c_str());
-  return said < 1 || said > kMost ? kDefault : said;
-}
-
 /// Returns the parts that no peer uses, or all others.
 std::vector<const ArenaPart*> parts_of(const std::vector<const ArenaPart*>& parts, bool is_own) {
   std::vector<const ArenaPart*> found;
@@ -94,7 +87,6 @@ struct DeviceArena::ArenaRecord {
   std::int64_t process;
   std::uint64_t instance;
   std::int64_t device;
-  std::int64_t connections;
   std::uint64_t random;
   DevicePointer base;
   Context context;
@@ -285,7 +277,6 @@ DeviceArena::SharedRecords DeviceArena::exchange_records(Context context, int de
   record.process = ::getpid();
   record.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
   record.device = device;
-  record.connections = connections_of_process();
   record.random = random_bits();
   record.base = mine_;
   record.context = context;
@@ -306,7 +297,6 @@ DeviceArena::SharedRecords DeviceArena::exchange_records(Context context, int de
     std::memcpy(&other, shown.data(), sizeof other);
     other.address[kAddressBytes - 1] = '\0';
     processes.insert({other.process, other.instance});
-    connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
     nonce_ = path_mix(nonce_ ^ other.random);
     if (other.sizes != record.sizes)
       throw Error(

@@ -78,9 +78,6 @@ class DeviceArena {
   /// was seen to put pulling copies on the other GPU's queues, behind that rank's waits.
   /// Copy-engine calls have not been tried within a process since.
   bool in_processes() const { return in_processes_; }
-  /// Hardware queues shared by streams, of the rank with the fewest. With a single queue
-  /// (CUDA_DEVICE_MAX_CONNECTIONS=1), a wait for an event blocks all other streams.
-  unsigned least_connections() const { return connections_; }
   /// Unmaps the peers' memory. Afterwards only this rank's own memory is accessible.
   void unmap_peers() noexcept;
   /// The same on all ranks together: afterwards each rank may free its memory, which no peer maps.
@@ -128,7 +125,6 @@ class DeviceArena {
   bool is_of_my_island(std::size_t peer) const;
   int rank_;
   bool in_processes_ = true;
-  unsigned connections_ = ~0u;
   std::uint64_t nonce_ = 0;
   DevicePointer mine_ = 0;  // In GPU memory: the arena, or this rank's state alone.
   DeviceArenaSizes sizes_;

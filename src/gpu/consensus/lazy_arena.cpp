@@ -92,7 +92,7 @@ void LazyArena::run() noexcept {
 
 void LazyArena::end_attempt() noexcept {
   retry_ns_.store(steady_ns() + static_cast<std::int64_t>(retry_s_ * 1e9));
-  retry_s_ = std::min(2 * retry_s_, kLongestRetryS);
+  if (retry_s_ < kLongestRetryS) retry_s_ = std::min(2 * retry_s_, kLongestRetryS);
   runs_.store(false);
 }
 
@@ -119,6 +119,16 @@ bool LazyArena::next(CallMode call) {
   has_granted_ = true;
   wait_budget_s_ = wait_s_;
   if (call == CallMode::captured) is_captured_.store(true);
+  return true;
+}
+
+bool LazyArena::await() {
+  while (!agreed_.all_ready()) {
+    if (stopping_.load()) throw Error(ErrorCode::aborted, "the communicator was ended");
+    start(true);
+    if (!runs_.load() && !failure().empty() && !is_due(true)) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
   return true;
 }
 

@@ -50,10 +50,11 @@ enum class CallMode {
 class LazyArena {
  public:
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
-  static constexpr double kRetryS = 1;
+  static constexpr double kRetryS = 1, kNoRetryS = 1e9;
   /// make: allocates and maps this rank's arena with exchanges that all ranks make alike; throws
   /// Error. After a failure `make` is called again and continues from the memory already made.
-  /// wait_s: total time that all calls wait. page outlives this object.
+  /// wait_s: total time that all calls wait. retry_s: from a failure to the next attempt;
+  /// kNoRetryS = never. page outlives this object.
   LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
             std::function<void(const Exchange&)> make, double retry_s = kRetryS);
   ~LazyArena();
@@ -68,6 +69,10 @@ class LazyArena {
   /// Returns whether the next large call has the arena; the same on all ranks, since all make the
   /// same calls.
   bool next(CallMode call);
+  /// Begins, and waits until all ranks have the arena or a rank has failed for good. Returns
+  /// whether all have it; the same on all ranks, for work that is no call of all ranks. Error
+  /// (aborted) after cancel().
+  bool await();
   /// Rolls back the last next(): the call was not made.
   void cancel_last();
   /// A call that got the arena from next() has been enqueued.

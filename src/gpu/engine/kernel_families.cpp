@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <compare>
 #include <cstring>
+#include <mutex>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -21,6 +23,39 @@ struct FamilyProbe {
   unsigned blocks_at_once;
   char why_not[240];
 };
+
+struct ProbeKey {
+  Context context;
+  Device device;
+  int ranks;
+  std::string families;
+  auto operator<=>(const ProbeKey&) const = default;
+};
+
+/// Probes of this process. Their kernels are loaded.
+class KeptProbes {
+ public:
+  /// Returns the latest probes; empty = none.
+  std::vector<FamilyProbe> find(const ProbeKey& key) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    const auto found = all_.find(key);
+    return found == all_.end() ? std::vector<FamilyProbe>() : found->second;
+  }
+  void keep(const ProbeKey& key, const std::vector<FamilyProbe>& probes) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    all_[key] = probes;
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<ProbeKey, std::vector<FamilyProbe>> all_;
+};
+
+/// A single object per process, never destroyed.
+KeptProbes& probes() {
+  static auto* const only = new KeptProbes;
+  return *only;
+}
 
 class KernelTrial {
  public:
@@ -129,13 +164,20 @@ const std::string& FamilyLacks::of(const KernelFamily& family) const {
 }
 
 KernelFamilies::KernelFamilies(Kernels& kernels, const std::vector<const KernelFamily*>& families,
-                               Device device, int rank, int ranks, Stream stream,
+                               Device device, int rank, int ranks,
+                               const std::function<Stream()>& stream, bool reuses,
                                const Exchange& exchange) {
-  KernelTrial trial(kernels, device, stream);
-  std::vector<FamilyProbe> mine;
-  for (const KernelFamily* const family : families)
-    mine.push_back(trial.probe(family->uses(ranks)));
-  PLAIT_CUDA_CALL(stream_synchronize, stream);
+  ProbeKey key{nullptr, device, ranks, ""};
+  PLAIT_CUDA_CALL(context_current, &key.context);
+  for (const KernelFamily* const family : families) key.families += text("{} ", family->name);
+  std::vector<FamilyProbe> mine = reuses ? probes().find(key) : std::vector<FamilyProbe>();
+  if (mine.empty()) {
+    KernelTrial trial(kernels, device, stream());
+    for (const KernelFamily* const family : families)
+      mine.push_back(trial.probe(family->uses(ranks)));
+    PLAIT_CUDA_CALL(stream_synchronize, stream());
+    probes().keep(key, mine);
+  }
   const std::size_t bytes = mine.size() * sizeof(FamilyProbe);
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(mine.data()), bytes));

@@ -3,6 +3,7 @@
 // launched once without work, to load the code as well: a kernel loaded at first use may wait for
 // kernels that wait for a peer.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -59,10 +60,12 @@ class FamilyLacks {
 
 class KernelFamilies {
  public:
-  /// Collective over all ranks, in the current context of `device`; waits for the stream. Throws
-  /// Error if the GPU fails.
+  /// Collective over all ranks, in the current context of `device`. stream: returns the stream of
+  /// the probes, which this constructor waits for. reuses: takes the results of an earlier probe of
+  /// this process in the context, if any. Throws Error if the GPU fails.
   KernelFamilies(Kernels& kernels, const std::vector<const KernelFamily*>& families, Device device,
-                 int rank, int ranks, Stream stream, const Exchange& exchange);
+                 int rank, int ranks, const std::function<Stream()>& stream, bool reuses,
+                 const Exchange& exchange);
 
   const FamilyLacks& lacks() const { return lacks_; }
   /// Blocks of any kernel of the family that run at once on the most limited GPU.

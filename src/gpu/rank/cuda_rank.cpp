@@ -1,4 +1,4 @@
-// Set-up and tear-down of a rank, and the enqueueing of engines, messages and plans' lanes.
+// Life of a rank, and the enqueueing of engines, messages and plans' lanes.
 #include "gpu/rank/cuda_rank.hpp"
 
 #include <sys/mman.h>
@@ -31,16 +31,7 @@
 namespace plait::cuda {
 namespace {
 
-constexpr std::size_t kStopPageBytes = 4096;
 constexpr std::uint64_t kStreamBytes = 600'000;  // Seen on an H200.
-constexpr std::size_t kStreams = 30;             // Streams must not share a hardware queue (32).
-static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
-
-/// Threads for CPU reductions: half of this rank's share of the cores.
-int host_threads(int ranks) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / (2 * ranks), 1, 8);
-}
 
 }  // namespace
 
@@ -61,83 +52,6 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
 
 CudaRank::~CudaRank() { close(); }
 
-/// Runs once all ranks know the kernels that all GPUs can run, so no memory is reserved for kernels
-/// that some GPU lacks.
-void CudaRank::agree_on_group() {
-  full_group_.ranks = options_.ranks;
-  full_group_.most_blocks = options_.most_blocks;
-  full_group_.overlap_compute = options_.overlap_compute;
-  full_group_.sum_order = options_.sum_order;
-  full_group_.multiprocessors = families_->least_multiprocessors();
-  full_group_.most_whole_sm_blocks =
-      whole_sm_blocks(full_group_.multiprocessors, options_.overlap_compute);
-  full_group_.why_not = families_->lacks();
-  if (!options_.norms) full_group_.why_not.add(kNormKernels, "its kernels are not loaded");
-  full_group_.through_host = options_.arenas_in_host != nullptr;
-  full_group_.has_islands = full_group_.through_host && !options_.islands.empty();
-  if (options_.messages && full_group_.runs(kMessageKernels)) {
-    const unsigned tier = families_->blocks_at_once(kMessageKernels);
-    full_group_.most_message_blocks =
-        options_.most_blocks == 0 ? tier : std::min(options_.most_blocks, tier);
-  }
-  full_group_.sizes = options_.sizes;
-  // A second tier needs kernels with LL packets, since calls that continue in the small arena use
-  // LL packets.
-  const bool has_trees = !is_tree(options_.sum_order) || full_group_.runs(kDirectLlTreeKernels);
-  const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 && has_trees &&
-                         full_group_.runs(kShotKernels) && full_group_.runs(kDirectLlKernels);
-  options_.memory.two_tiers = two_tiers;
-  lay_out_arena(full_group_, options_.memory);
-  LaneLaunchConfig& config = options_.config;
-  if (full_group_.runs(kLaneKernels))
-    config.most_blocks = std::min(config.most_blocks, families_->blocks_at_once(kLaneKernels));
-}
-
-void CudaRank::open(const Exchange& exchange) {
-  const Current current(context_);
-  kernels_ = std::make_unique<Kernels>();
-  (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches a check.
-  marks_.resize(kStreams + kHostEvents);
-  make_streams(upload_, 1);
-  std::vector<const KernelFamily*> families = kernel_families();
-  if (!options_.norms)
-    for (const KernelFamily* const family : norm_resources().families) std::erase(families, family);
-  if (!is_tree(options_.sum_order))
-    std::erase_if(families, [](const KernelFamily* family) { return family->sums_in_trees; });
-  families_ = std::make_unique<KernelFamilies>(*kernels_, families, device_, options_.rank,
-                                               options_.ranks, upload(), exchange);
-  agree_on_group();
-  for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
-  for (Event* event : {&fork_, &uploaded_})
-    PLAIT_CUDA_CALL(event_create, event, kEventDisableTiming);
-  marker_.open();
-  map_stop_page();
-  arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
-                                         options_.arenas_in_host, options_.islands, options_.files);
-  count_memory();
-  arena_->share(context_, options_.device, exchange, upload());
-  count_memory();
-  full_group_.hardware_queues = arena_->least_connections();
-  full_group_.in_processes = arena_->in_processes();
-  if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
-  open_engine_path();
-  open_message_slots();
-  if (options_.rings)
-    agreed_share_.open(options_.share_page, options_.rank, options_.ranks, options_.wait_s);
-  neighbours().add(device_, arena_->state(), upload());
-  small_group_ = small_arena_group_of(full_group_);
-  if (!options_.memory.two_tiers) {
-    make_rings(exchange);
-    make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
-    return use_large_arena();
-  }
-  lazy_arena_ = std::make_unique<LazyArena>(
-      *options_.lazy_arena, options_.rank, options_.ranks, options_.large_arena_wait_s,
-      [this](const Exchange& exchange_in_memory) { allocate_large_arena(exchange_in_memory); });
-  if (options_.trim_s > 0 && arena_->is_fixed())
-    lazy_arena_->allow_trim(options_.trim_s, [this] { give_up_large_arena(); });
-}
-
 /// Creates the missing streams consecutively, so that no two share a hardware queue. Streams are
 /// created by the first call that needs streams, since a stream takes 0.6 MB of a GPU and the
 /// driver keeps the memory after the stream ends.
@@ -153,15 +67,6 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
     streams.push_back(made);
     held_.set(MemoryPart::streams, kStreamBytes * ++streams_made_);
   }
-}
-
-void CudaRank::open_engine_path() {
-  EnginePath& path = engine_path_;
-  for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(flags(kEngineFlags, rank));
-  if (options_.rings && has_copy_engines(full_group_)) open_host_path();
-  queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
-  path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
-  path.host_events.assign(marks_.begin() + kStreams, marks_.end());
 }
 
 /// Runs in LazyArena's thread, concurrently with the program, on a separate stream. If a rank
@@ -256,90 +161,9 @@ const std::uint32_t* CudaRank::poisoned(const ArenaPart& part) const {
   return is_borrowed ? &flags(kEngineFlags, options_.rank)->poisoned : nullptr;
 }
 
-/// Returns the first fault on paths among the members, in arenas or in an island's GPU memory. The
-/// signal lies in the StopPage's page, behind the StopPage.
-std::string CudaRank::broken_path_of(const std::vector<int>& members, bool of_island,
-                                     const Exchange& exchange) {
-  constexpr std::uint64_t kSignalAt = 1024;
-  static_assert(sizeof(StopPage) <= kSignalAt && kSignalAt + sizeof(PathSignal) <= kStopPageBytes);
-  const std::uint64_t nonce = arena_->nonce() + (of_island ? 2 : 0);  // a check may count on by 1
-  PathPlace place{};
-  place.kernels = kernels_.get();
-  place.stream = upload();
-  place.signal = reinterpret_cast<PathSignal*>(reinterpret_cast<char*>(stop_page_) + kSignalAt);
-  place.device_signal = device_stop_page_ + kSignalAt;
-  place.ranks = static_cast<int>(members.size());
-  for (const int member : members) {
-    if (member == options_.rank) place.rank = static_cast<int>(place.inboxes.size());
-    place.inboxes.push_back(of_island
-                                ? reinterpret_cast<PathInbox*>(arena_->at(kIslandPaths, member))
-                                : arena_->flags(kPathFlags, member));
-  }
-  const std::unique_ptr<PathSide> side = path_side(place, nonce);
-  if (of_island) side->reset(nonce);  // the signal has been used
-  return broken_path(*side, exchange, place.rank, place.ranks, nonce, {}, members);
-}
-
-/// Runs before any call uses the paths.
-void CudaRank::prove_paths(const Exchange& exchange) {
-  const auto began = std::chrono::steady_clock::now();
-  std::vector<int> all, island;
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    const auto at = [&](int one) { return options_.islands[static_cast<std::size_t>(one)]; };
-    all.push_back(rank);
-    if (full_group_.has_islands && at(rank) == at(options_.rank)) island.push_back(rank);
-  }
-  std::string broken = broken_path_of(all, false, exchange);
-  if (!broken.empty() && full_group_.through_host)
-    throw Error(ErrorCode::driver_error, text("in arenas in host memory, {}", broken));
-  if (full_group_.has_islands) broken = broken_path_of(island, true, exchange);
-  if (!broken.empty()) {
-    PLAIT_CUDA_CALL(stream_synchronize, upload());
-    arena_->leave_peers(exchange);
-    throw NoDirectAccess(ErrorCode::driver_error, broken, true);
-  }
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-  log(LogLevel::info, options_.rank,
-      text("paths between {} GPUs proved in {} ms", options_.ranks, took.count()));
-}
-
-/// Adds the capabilities of rings to the group, and maps the flags through which GPUs and CPU cores
-/// synchronize.
-void CudaRank::open_host_path() {
-  EnginePath& path = engine_path_;
-  full_group_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
-  if (options_.host_flags == nullptr) return;
-  auto* const flags = reinterpret_cast<std::byte*>(options_.host_flags);
-  register_pinned(flags, kHostFlagsBytes);
-  words_registered_ = true;
-  path.host_flags = reinterpret_cast<HostFlags*>(pinned_on_device(flags));
-  host_reducer_ =
-      std::make_unique<HostReducer>(*options_.host_flags, options_.rank,
-                                    host_threads(options_.ranks), *stop_page_, options_.wait_s);
-  full_group_.has_host_reducer = true;
-}
-
-/// Both ranks open the slots or neither does: every value checked here was agreed on.
-void CudaRank::open_message_slots() {
-  if (options_.message_slots == nullptr || !takes_messages()) return;
-  if (!has_host_channels(options_.ranks, full_group_.most_message_blocks)) return;
-  register_pinned(options_.message_slots, kMessageHostBytes);
-  slots_registered_ = true;
-  message_slots_ = pinned_on_device(options_.message_slots);
-}
-
-void CudaRank::map_stop_page() {
-  void* page =
-      ::mmap(nullptr, kStopPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED)
-    throw Error(ErrorCode::out_of_memory, "no page of host memory for the stop page");
-  stop_page_ = static_cast<StopPage*>(page);
-  PLAIT_CUDA_CALL(host_register, page, kStopPageBytes, kHostRegisterPortable | kHostRegisterMapped);
-  PLAIT_CUDA_CALL(host_device_pointer, &device_stop_page_, page, 0);
-}
-
 /// Frees everything that open() has created so far. The GPU must be idle.
 void CudaRank::close() noexcept {
+  opening_.reset();
   lazy_arena_.reset();
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) == kSuccess) {
@@ -644,12 +468,14 @@ void CudaRank::check() const {
 }
 
 void CudaRank::abort() noexcept {
-  if (lazy_arena_ != nullptr) lazy_arena_->cancel();
+  for (const auto* const lazy : {&opening_, &lazy_arena_})
+    if (*lazy != nullptr) (*lazy)->cancel();
   std::atomic_ref<std::uint32_t>(stop_page_->stop).store(kFaultAborted, std::memory_order_release);
 }
 
 void CudaRank::fail() noexcept {
-  if (lazy_arena_ != nullptr) lazy_arena_->cancel();
+  for (const auto* const lazy : {&opening_, &lazy_arena_})
+    if (*lazy != nullptr) (*lazy)->cancel();
   std::uint32_t expected = kNoFault;
   std::atomic_ref<std::uint32_t>(stop_page_->stop)
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);

@@ -45,6 +45,13 @@ struct CudaRankOptions {
   LazyArenaPage* lazy_arena = nullptr;
   /// Total seconds that all calls together wait for the large arena, at most.
   double large_arena_wait_s = 1;
+  /// Zeroed page mapped by all ranks, to agree on the first call that has an arena: the rank opens
+  /// later if all ranks have proved the paths between `gpus`. Needs lazy_arena, and a process for
+  /// each rank. Null = the rank opens at once.
+  LazyArenaPage* first_arena = nullptr;
+  /// The same as large_arena_wait_s. Longer, since calls without an arena connect all of NCCL.
+  double first_arena_wait_s = 5;
+  std::vector<std::string> gpus;  ///< UUIDs by rank; empty = no path counts as proved.
   /// Allocates arenas in host memory, since GPUs do not address each other; null = arenas lie in
   /// GPU memory, which all GPUs of the ranks address.
   HostMemory arenas_in_host;
@@ -105,6 +112,26 @@ class CudaRank : public EngineRank {
   const Group& full_group() const { return full_group_; }
   /// The same group with the small arena alone; equal to full_group() without a lazy arena.
   const Group& small_arena_group() const { return small_group_; }
+  /// Returns whether the next call of all ranks may use this rank's memory, and reserves the call's
+  /// number until then. The answer is the same on all ranks, because all make the same calls. A
+  /// rank that opens later begins to open here, and waits for a bounded time. Needed before calls
+  /// if the options have first_arena.
+  bool reserve_arena();
+  /// True if reserve_arena() returns true from now on.
+  bool is_open() const { return opening_ == nullptr || is_open_; }
+  /// Rolls back the last reserve_arena() that returned false.
+  void cancel_arena() { opening_->cancel_last(); }
+  /// LazyArena::await(), for messages.
+  bool await_arena();
+  /// True if a peer has begun to open, and this rank should. Any thread; takes no lock.
+  bool should_open() const noexcept {
+    return opening_ != nullptr && opening_->is_wanted() && !opening_->is_ready();
+  }
+  void begin_opening() { opening_->begin(); }
+  /// The reason why reserve_arena() returned false; empty = not yet on all ranks.
+  std::string why_not_open() const {
+    return opening_ == nullptr ? std::string() : opening_->failure();
+  }
   /// True if a later call allocates the large arena.
   bool has_lazy_arena() const { return lazy_arena_ != nullptr; }
   /// Returns whether the next large call may use the large arena, and reserves that call's number.
@@ -218,10 +245,20 @@ class CudaRank : public EngineRank {
   void fail_if_peer_lost(Stream stream);
 
  private:
+  static constexpr std::size_t kStopPageBytes = 4096;
+  static constexpr std::size_t kStreams = 30;  // Streams must not share a hardware queue (32).
+  static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
   bool is_quiet() noexcept;
   bool is_captured(Stream stream) const noexcept;
   void open(const Exchange& exchange);
+  void open_later();
+  bool agree_on_processes(const Exchange& exchange);
   void agree_on_group();
+  void agree_on_host_path();
+  void make_events();
+  void share_arena(const Exchange& exchange);
+  void open_memory();
+  bool end_opening() noexcept;
   void make_streams(std::vector<Stream>& streams, std::size_t count);
   void open_engine_path();
   void allocate_large_arena(const Exchange& exchange);
@@ -324,8 +361,13 @@ class CudaRank : public EngineRank {
   bool words_registered_ = false, slots_registered_ = false;
   DevicePointer message_slots_ = 0;  // Device address of host memory; 0 = none.
   std::shared_ptr<std::atomic<bool>>
-      quiet_;  // True once the GPU had finished all work after has_ended() first asked.
-  std::unique_ptr<LazyArena> lazy_arena_;  // Last member: its thread uses the others.
+      quiet_;             // True once the GPU had finished all work after has_ended() first asked.
+  bool is_open_ = false;  // A call has got the arena. Of the thread of the calls.
+  bool has_told_failure_ = false;          // Of the opening.
+  bool has_awaited_ = false;               // Messages have got the arena. Of the same thread.
+  std::atomic<bool> is_made_{false};       // The members of the opening are there.
+  std::unique_ptr<LazyArena> lazy_arena_;  // Last members: their threads use the others.
+  std::unique_ptr<LazyArena> opening_;     // Null = opened with the constructor.
 };
 
 }  // namespace plait::cuda

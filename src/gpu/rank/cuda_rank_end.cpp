@@ -17,8 +17,9 @@ bool CudaRank::has_ended(bool knows_calls) noexcept {
     return std::any_of(streams.begin(), streams.end(),
                        [](Stream one) { return api().stream_query(one) == kNotReady; });
   };
-  const bool runs = marker_.is_ahead() || are_busy(upload_) || are_busy(engine_streams_) ||
-                    are_busy(lane_streams_);
+  const bool has_streams = is_made_.load();  // else the thread that opens may make one now
+  const bool runs = marker_.is_ahead() || (has_streams && are_busy(upload_)) ||
+                    are_busy(engine_streams_) || are_busy(lane_streams_);
   Context popped = nullptr;
   api().context_pop(&popped);
   return !runs;
@@ -46,11 +47,12 @@ bool CudaRank::is_quiet() noexcept {
 }
 
 void CudaRank::unmap_peers() noexcept {
-  if (lazy_arena_ != nullptr) lazy_arena_->stop();
+  for (const auto* const lazy : {&opening_, &lazy_arena_})
+    if (*lazy != nullptr) (*lazy)->stop();
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return;
   api().context_synchronize();  // While work runs, unmapping would block all launches.
-  arena_->unmap_peers();
+  if (arena_ != nullptr) arena_->unmap_peers();
   if (large_arena_ != nullptr) large_arena_->unmap_peers();
   Context popped = nullptr;
   api().context_pop(&popped);

@@ -57,8 +57,26 @@ void CudaRank::give_up_large_arena() noexcept {
       text("arena for large calls of GPU {} given up", options_.device));
 }
 
+/// Ends an opening that some rank has begun. Returns whether there is an arena, the same on all
+/// ranks: all suspend now, so none begins to open any more.
+bool CudaRank::end_opening() noexcept {
+  if (opening_ == nullptr) return true;
+  if (!opening_->is_wanted()) return false;
+  try {
+    return opening_->await();
+  } catch (const std::exception&) {  // The communicator ends.
+    return false;
+  }
+}
+
 void CudaRank::suspend() noexcept {
-  if (is_suspended_ || arena_ == nullptr || !arena_->is_fixed()) return;
+  if (is_suspended_) return;
+  const bool has_arena = end_opening();
+  if (!has_arena) {
+    is_suspended_ = true;
+    return;
+  }
+  if (!arena_->is_fixed()) return;
   if (lazy_arena_ != nullptr) lazy_arena_->pause();
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return;
@@ -78,14 +96,18 @@ void CudaRank::resume(const Exchange& exchange) {
   const RelaxedCaptureMode relaxed;
   const Current current(context_);
   exchange("resumes");  // From here on no rank begins a large arena until all have resumed.
-  arena_->share(context_, options_.device, exchange, upload());
-  const bool has_large = lazy_arena_ == nullptr || lazy_arena_->is_ready();
-  if (large_arena_ != nullptr && has_large && large_arena_->is_fixed())
-    large_arena_->share(context_, options_.device, exchange, upload());
-  neighbours().add(device_, arena_->state(), upload());
-  PLAIT_CUDA_CALL(stream_synchronize, upload());
+  const bool has_arena = opening_ == nullptr || opening_->is_ready();
+  if (has_arena) {
+    arena_->share(context_, options_.device, exchange, upload());
+    const bool has_large = lazy_arena_ == nullptr || lazy_arena_->is_ready();
+    if (large_arena_ != nullptr && has_large && large_arena_->is_fixed())
+      large_arena_->share(context_, options_.device, exchange, upload());
+    neighbours().add(device_, arena_->state(), upload());
+    PLAIT_CUDA_CALL(stream_synchronize, upload());
+  }
   exchange("resumed");
   is_suspended_ = false;
+  if (!has_arena) return;
   count_memory();
   if (lazy_arena_ != nullptr) lazy_arena_->unpause();
 }

@@ -470,19 +470,6 @@ std::string one_forbids(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Limits blocks by configuration: of a communicator (by rank) and of children (inherited, own).
-std::string limited(const TestJob& job, int rank) {
-  ConfigHead config{sizeof(ConfigHead), kConfigMagic,     22809,    1,
-                    kConfigUndefined,   kConfigUndefined, 16 - rank};
-  Comm comm = nullptr, heir = nullptr, other = nullptr;
-  MUST(nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config));
-  MUST(nccl().ncclCommSplit(comm, 0, rank, &heir, nullptr));
-  config.max_ctas = 4;
-  MUST(nccl().ncclCommSplit(comm, 0, rank, &other, &config));
-  for (Comm made : {other, heir, comm}) MUST(nccl().ncclCommDestroy(made));
-  return number("wrong", 0);
-}
-
 /// A single thread makes the communicators of all ranks in a group.
 std::string init_in_group(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
@@ -640,6 +627,10 @@ const Cases kCases = {
     {"begun_capture", begun_capture},
     {"mixed_graphs", mixed_graphs},
     {"two_communicators", two_communicators},
+    {"first_arena", first_arena},
+    {"first_arena_alone", first_arena_alone},
+    {"arenas_soak", arenas_soak},
+    {"first_arena_closed_early", first_arena_closed_early},
     {"large_arena", large_arena},
     {"large_arena_simulated", large_arena},
     {"large_arena_misaligned", large_arena},

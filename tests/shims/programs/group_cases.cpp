@@ -137,7 +137,7 @@ std::string launch_order(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce");
 }
 
-/// Calls that NCCL always serves (with a limit of CTAs, signals), each behind slow work, then a sum
+/// Calls that NCCL always serves (with an algorithm, signals), each behind slow work, then a sum
 /// of plait on another stream.
 std::string always_nccls(const TestJob& job, int rank) {
   const TestRank r(job, rank);
@@ -147,8 +147,8 @@ std::string always_nccls(const TestJob& job, int rank) {
   MUST(api.ncclAllReduce(input.data(), sum.data(), kCount, kInt32, kSum, r.comm, r.stream));
   r.wait();
   std::uint64_t early = 0, wrong = 0;
-  CallConfig four_ctas{sizeof(CallConfig), kConfigMagic, 23203};
-  four_ctas.max_ctas = 4;
+  CallConfig by_ring{sizeof(CallConfig), kConfigMagic, 23203};
+  by_ring.alg_selection = "ring";
   for (int turn = 0; turn < 3; ++turn) {
     Values work(kCount, 0), first(kCount, -1), second(kCount, -1);
     standin_stream_push(r.stream, slow, nullptr);
@@ -157,7 +157,7 @@ std::string always_nccls(const TestJob& job, int rank) {
         work.data());
     if (turn == 0)
       MUST(api.ncclAllReduceConfig(input.data(), first.data(), kCount, kInt32, kSum, r.comm,
-                                   r.stream, &four_ctas));
+                                   r.stream, &by_ring));
     else if (turn == 1)
       MUST(api.ncclSignal((rank + 1) % r.ranks, 0, 0, 0, r.comm, r.stream));
     else
@@ -172,6 +172,19 @@ std::string always_nccls(const TestJob& job, int rank) {
   }
   standin_stream_destroy(side);
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce");
+}
+
+/// Limits blocks by configuration: of a communicator (by rank) and of children (inherited, own).
+std::string limited(const TestJob& job, int rank) {
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic,     22809,    1,
+                    kConfigUndefined,   kConfigUndefined, 16 - rank};
+  Comm comm = nullptr, heir = nullptr, other = nullptr;
+  MUST(nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config));
+  MUST(nccl().ncclCommSplit(comm, 0, rank, &heir, nullptr));
+  config.max_ctas = 4;
+  MUST(nccl().ncclCommSplit(comm, 0, rank, &other, &config));
+  for (Comm made : {other, heir, comm}) MUST(nccl().ncclCommDestroy(made));
+  return number("wrong", 0);
 }
 
 }  // namespace program

@@ -121,6 +121,7 @@ std::string order_later(const TestJob& job, int rank);
 std::string group_streams(const TestJob& job, int rank);
 std::string launch_order(const TestJob& job, int rank);
 std::string always_nccls(const TestJob& job, int rank);
+std::string limited(const TestJob& job, int rank);
 
 /// Cases of strict mode and the large arena.
 std::string strict(const TestJob& job, int rank);
@@ -130,6 +131,12 @@ std::string large_arena_captured(const TestJob& job, int rank);
 std::string large_arena_crossed(const TestJob& job, int rank);
 std::string large_arena_of_one_thread(const TestJob& job, int rank);
 std::string large_arena_closed_early(const TestJob& job, int rank);
+
+/// Cases of the first arena (first_arena_cases.cpp).
+std::string first_arena(const TestJob& job, int rank);
+std::string first_arena_alone(const TestJob& job, int rank);
+std::string first_arena_closed_early(const TestJob& job, int rank);
+std::string arenas_soak(const TestJob& job, int rank);
 
 /// Cases of suspended communicators (suspend_cases.cpp).
 std::string suspended(const TestJob& job, int rank);

@@ -68,7 +68,10 @@ inline constexpr int kGraphsMixed = 2;
 /// communicators run in launch order.
 inline constexpr std::size_t kConfigLaunchOrder = 96;
 
-inline constexpr int kDefaultCtaPolicy = 0;
+/// Offset of CTAPolicy in ncclConfig_t (an int, from NCCL 2.27 on).
+inline constexpr std::size_t kConfigCtaPolicy = 60;
+/// Policies: as fast as possible, few CTAs, copy engines wherever they can.
+inline constexpr int kDefaultCtaPolicy = 0, kEfficientCtaPolicy = 1, kZeroCtaPolicy = 2;
 /// ncclCollConfig_t, the configuration of a single call (from NCCL 2.31 on). `size` says how much
 /// of it exists. Vendors' extensions (`ext`) and the profiler's tag change nothing in NCCL's
 /// library.
