@@ -279,8 +279,9 @@ class HostEngine : public CommEngine {
     return suspends_.agree(page().suspends, me.rank, me.ranks, can, give_up);
   }
   void suspend() noexcept override {
-    if (page_.base() == nullptr || is_suspended_.exchange(true)) return;
-    if (opening_ != nullptr && opening_->is_wanted()) opening_->await();
+    if (page_.base() == nullptr || is_suspended_.load()) return;
+    if (opening_ != nullptr && !(opening_->is_wanted() && opening_->await())) return;
+    is_suspended_ = true;
     if (lazy_arena_ != nullptr) lazy_arena_->pause();
     for (const MemoryPart part : {MemoryPart::small_arena, MemoryPart::large_arena})
       held_.set(part, 0);

@@ -183,6 +183,7 @@ bool GpuCalls::agree_on_suspend(bool can, const std::function<void()>& give_up) 
 /// Rounds of an attempt are even in number: exchange by exchange, records of two rounds lie side by
 /// side, so the next attempt's first round overwrites no record that a rank may still read.
 void GpuCalls::resume(const std::function<void()>& give_up) {
+  if (!cuda_->is_suspended()) return;
   auto* const page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
   cuda::PageExchange exchange(page->resumes, group_.rank, group_.ranks);
   exchange.begin(++resumes_);

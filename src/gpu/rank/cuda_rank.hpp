@@ -166,6 +166,8 @@ class CudaRank : public EngineRank {
   /// Frees the arenas' memory until resume(). Addresses stay, so prepared calls and captured graphs
   /// do too. All ranks call this, and no work of any rank uses the arenas. Later calls throw.
   void suspend() noexcept;
+  /// True from a suspend() that has freed memory to the resume(); the same on all ranks.
+  bool is_suspended() const { return is_suspended_; }
   /// Brings the arenas back, with their flags and packets. All ranks call this together. After an
   /// error the rank counts as broken off.
   void resume(const Exchange& exchange);

@@ -70,13 +70,7 @@ bool CudaRank::end_opening() noexcept {
 }
 
 void CudaRank::suspend() noexcept {
-  if (is_suspended_) return;
-  const bool has_arena = end_opening();
-  if (!has_arena) {
-    is_suspended_ = true;
-    return;
-  }
-  if (!arena_->is_fixed()) return;
+  if (is_suspended_ || !end_opening() || !arena_->is_fixed()) return;
   if (lazy_arena_ != nullptr) lazy_arena_->pause();
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return;
@@ -96,18 +90,14 @@ void CudaRank::resume(const Exchange& exchange) {
   const RelaxedCaptureMode relaxed;
   const Current current(context_);
   exchange("resumes");  // From here on no rank begins a large arena until all have resumed.
-  const bool has_arena = opening_ == nullptr || opening_->is_ready();
-  if (has_arena) {
-    arena_->share(context_, options_.device, exchange, upload());
-    const bool has_large = lazy_arena_ == nullptr || lazy_arena_->is_ready();
-    if (large_arena_ != nullptr && has_large && large_arena_->is_fixed())
-      large_arena_->share(context_, options_.device, exchange, upload());
-    neighbours().add(device_, arena_->state(), upload());
-    PLAIT_CUDA_CALL(stream_synchronize, upload());
-  }
+  arena_->share(context_, options_.device, exchange, upload());
+  const bool has_large = lazy_arena_ == nullptr || lazy_arena_->is_ready();
+  if (large_arena_ != nullptr && has_large && large_arena_->is_fixed())
+    large_arena_->share(context_, options_.device, exchange, upload());
+  neighbours().add(device_, arena_->state(), upload());
+  PLAIT_CUDA_CALL(stream_synchronize, upload());
   exchange("resumed");
   is_suspended_ = false;
-  if (!has_arena) return;
   count_memory();
   if (lazy_arena_ != nullptr) lazy_arena_->unpause();
 }
