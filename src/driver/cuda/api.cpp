@@ -29,8 +29,12 @@ void* find_in_driver(const char* symbol, int version) {
 struct OpenedDriver {
   Api table;
   std::string why_not;
-  int devices = 0;
 };
+
+int devices_by(const Api& table) {
+  int count = 0;
+  return table.device_count(&count) == kSuccess ? count : 0;
+}
 
 OpenedDriver open_driver() {
   OpenedDriver opened;
@@ -54,8 +58,7 @@ OpenedDriver open_driver() {
     opened.why_not = text("cuInit returned {}: no usable GPU", result);
     return opened;
   }
-  if (opened.table.device_count(&opened.devices) != kSuccess || opened.devices == 0)
-    opened.why_not = "the NVIDIA driver shows no GPU";
+  if (devices_by(opened.table) == 0) opened.why_not = "the NVIDIA driver shows no GPU";
   return opened;
 }
 
@@ -81,7 +84,7 @@ const char* fill_table(Api& table, FindSymbol find) {
 
 std::string why_no_cuda() { return opened().why_not; }
 
-int device_count() { return opened().why_not.empty() ? opened().devices : 0; }
+int device_count() { return opened().why_not.empty() ? devices_by(opened().table) : 0; }
 
 const Api& api() {
   if (!opened().why_not.empty())
