@@ -16,6 +16,9 @@ import pytest
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Fake GPUs have no table. Tests of the first start set the variable themselves.
+os.environ.setdefault("PLAIT_AUTOTUNE", "0")
+
 
 @pytest.fixture(autouse=True)
 def own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

@@ -157,13 +157,17 @@ def doors(machine: str, *words: str) -> tuple[str, str]:
     return found.get("plait run", ""), found.get("under MPI", "")
 
 
-def test_each_entry_point_is_said(tmp_path):
+def test_each_entry_point_is_said(tmp_path, monkeypatch):
     box = tmp_path / "box.json"
     box.write_text(json.dumps(machines.template("box")))
     by_nccl, by_mpi = doors("narval")
     assert "left to NCCL: not measured beside NCCL on 4 of NVIDIA A100" in by_nccl
-    assert "; `plait tune`, or" in by_nccl
+    assert "; `plait tune` measures this machine" in by_nccl
     assert by_mpi == "as above, on device memory"
+    with monkeypatch.context() as patch:
+        patch.delenv("PLAIT_AUTOTUNE")
+        until = "left to NCCL: until the first start has measured these GPUs"
+        assert doors("narval")[0].startswith(until)
     assert "the driver grants no direct access" in doors(str(box))[0]
     by_nccl, by_mpi = doors("hgx-h200", "-b", "8K")
     assert by_nccl.startswith("engine one_shot(") and "predicted" in by_nccl

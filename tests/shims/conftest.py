@@ -50,7 +50,7 @@ def run_case(built: Path) -> Run:
         # A sanitizer's runtime is preloaded first: SHIM_RUNTIME names it.
         first = [os.environ["SHIM_RUNTIME"]] if "SHIM_RUNTIME" in os.environ else []
         extra = {"LD_PRELOAD": ":".join([*first, str(built / "libplait_nccl.so")])} if shim else {}
-        said = {"STANDIN_PATIENCE_S": "20", "PLAIT_AUTOTUNE": "0"}
+        said = {"STANDIN_PATIENCE_S": "20"}
         done = subprocess.run(
             [str(built / "nccl_linked"), case, str(ranks), mode],
             env=plain_env({**extra, **said, **(env or {})}),

@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def plain_env(extra: dict[str, str]) -> dict[str, str]:
-    """Returns this environment without plait's variables, plus `extra`."""
+    """Returns this environment without plait's variables, plus `extra`. The first start measures
+    only if `extra` has PLAIT_AUTOTUNE=1."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")}
-    return {**kept, **extra}
+    return {**kept, "PLAIT_AUTOTUNE": "0", **extra}

@@ -302,7 +302,7 @@ def _tuning() -> Check:
     if not read:
         wanted = gpu.count() > 1
         by_itself = "the first start measures one, plait tune measures more"
-        by_hand = "plait tune measures one, or PLAIT_AUTOTUNE=1 at the next start"
+        by_hand = "plait tune measures one, as does a first start without PLAIT_AUTOTUNE=0"
         advice = by_itself if plait._core.autotunes() else by_hand
         advice = advice if wanted else ""
         found = "; ".join(["none: built-in choices", *unread])

@@ -223,14 +223,11 @@ void require_measured(const GpuGroup& group, const std::string& why_no_table) {
     if (is_ahead || group.tuning.messages_are_ahead(group.ranks) == true) return;
     throw Error(ErrorCode::unsupported, "NCCL was faster at every size measured on this machine");
   }
-  throw Error(
-      ErrorCode::unsupported,
-      text("plait was measured beside NCCL on {}, not on {}{}; {}", cuda::measured_gpus(),
-           group.kind.empty() ? "unlike GPUs" : text("{} of {}", group.ranks, group.kind),
-           group.through_host.empty() ? "" : text(" ({})", group.through_host),
-           why_no_table.empty()
-               ? "`plait tune`, or PLAIT_AUTOTUNE=1 at the next start, measures this machine"
-               : why_no_table));
+  throw Error(ErrorCode::unsupported,
+              text("plait was measured beside NCCL on {}, not on {}{}; {}", cuda::measured_gpus(),
+                   group.kind.empty() ? "unlike GPUs" : text("{} of {}", group.ranks, group.kind),
+                   group.through_host.empty() ? "" : text(" ({})", group.through_host),
+                   why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 
 Topology discovered() {

@@ -45,7 +45,7 @@ class DescribedNode {
   DescribedNode(const Topology& topology, const Request& placed, const std::vector<int>& ranks,
                 const Env& env, DropInTerms terms)
       : options_(drop_in_options(env, terms)),
-        starts_measuring_(env.autotune && env.tuning.empty()) {
+        starts_measuring_(env.autotune && env.tuning.empty() && terms.in_processes) {
     group_.ranks = static_cast<int>(ranks.size());
     group_.in_processes = terms.in_processes;
     group_.topology = topology;
@@ -71,8 +71,7 @@ class DescribedNode {
     if (why_no_table.empty()) group_.tuning = table;
     const bool measures_here = starts_measuring_ && why_no_table.empty() && table.rows().empty();
     if (measures_here && !options_.bitwise && !is_measured())
-      throw Error(ErrorCode::unsupported,
-                  "until the first start has measured these GPUs, since PLAIT_AUTOTUNE is 1");
+      throw Error(ErrorCode::unsupported, "until the first start has measured these GPUs");
     if (!options_.bitwise) require_measured(group_, why_no_table);
     options_ = drop_in_options_on(group_, options_);
   }
