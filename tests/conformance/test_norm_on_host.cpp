@@ -395,3 +395,26 @@ TEST_CASE("a rank that comes too late leaves no wrong result of all_reduce_rms_n
       CHECK(any_failed);
     }
 }
+
+TEST_CASE("a rank that has given up sends no rows of all_reduce_rms_norm") {
+  for (const int ranks : {2, 3})
+    for (const NormKernel kernel :
+         {NormKernel::one_shot, NormKernel::cluster, NormKernel::two_shot}) {
+      std::mt19937 random(static_cast<unsigned>(ranks));
+      std::vector<NormRun> runs;
+      for (int call = 0; call < 3; ++call) {
+        runs.push_back(random_run(ranks, random));
+        NormRun& run = runs.back();
+        run.kernel = kernel, run.cluster = 1, run.units = kernel == NormKernel::cluster ? 1 : 2;
+      }
+      NormGpus gpus = gpus_of(ranks);
+      gpus[0]->state.failed = kFaultAborted;
+      for (NormRun& run : runs) run_rank(run, gpus, 0, 1, false);
+      for (std::size_t peer = 1; peer < gpus.size(); ++peer) {
+        CAPTURE(text("{} ranks, kernel {}, peer {}", ranks, static_cast<int>(kernel), peer));
+        CHECK(std::all_of(
+            gpus[peer]->inbox.begin(), gpus[peer]->inbox.end(),
+            [](const ulonglong2& packet) { return packet.x == ~0ull && packet.y == ~0ull; }));
+      }
+    }
+}

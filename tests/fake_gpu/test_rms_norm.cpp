@@ -213,7 +213,7 @@ TEST_CASE("one rank normalises its own rows, and arenas may lie in host memory")
       2,
       [](GpuCalls& calls) {
         expect(launched(calls, {.rows = 2, .hidden = 4096}),
-               "plait_sum_norm_cluster_bf16_2_1 16x64");
+               "plait_sum_norm_one_shot_bf16_2_2 2x256");
       },
       true, "the driver grants none");
 }

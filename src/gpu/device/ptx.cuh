@@ -142,7 +142,7 @@ __device__ inline void await_bytes(ByteCounter* counter, unsigned use, unsigned)
   asm volatile(
       "{\n\t"
       ".reg .pred here;\n\t"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 here, [%0], %1;\n\t"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 here, [%0], %1;\n\t"
       "@!here bra again;\n\t"
       "}" ::"r"(shared_address(counter)),
       "r"(use & 1)

@@ -78,12 +78,16 @@ bool holds_row(const RmsNorm& norm, int units) {
 }
 
 /// Returns the blocks of the cluster that holds a row where sum_norm_cluster is the fastest; 0 =
-/// another kernel is.
+/// another kernel is. Measured over links, without a budget of SMs (E-0510, E-0511). Under a budget
+/// clusters hold all rows at once or none, since a cluster sends no row ahead.
 unsigned best_cluster(const RmsNorm& norm, const Group& group) {
-  if (group.ranks != 2 || !group.runs(kNormClusterKernels)) return 0;
+  if (group.ranks != 2 || group.through_host || !group.runs(kNormClusterKernels)) return 0;
   const bool fits_block = threads_of(norm, 1) <= static_cast<unsigned>(norm_threads(1));
-  if (norm.rows <= (fits_block ? kShortRowsOfCluster : kLongRowsOfCluster)) return kMostCluster;
-  return fits_block && norm.rows <= kRowsOfBlock ? 1 : 0;
+  const bool is_short = norm.rows <= (fits_block ? kShortRowsOfCluster : kLongRowsOfCluster);
+  const unsigned cluster = is_short                                  ? kMostCluster
+                           : fits_block && norm.rows <= kRowsOfBlock ? 1
+                                                                     : 0;
+  return group.most_blocks != 0 && group.blocks() < cluster * norm.rows ? 0 : cluster;
 }
 
 /// Fewest units a thread whose block holds a row. Sums over more than two ranks hold more packets:
@@ -173,7 +177,11 @@ unsigned cluster_of(const RmsNorm& norm, const NormTuning& tuning, const Group& 
       tuning.cluster == 0 && tuning.units == 0 && tuning.ahead < 0 && tuning.blocks == 0;
   if (chooses) return best_cluster(norm, group);
   const auto wanted = static_cast<unsigned>(std::max(1, tuning.cluster));
-  const bool fits = threads_of(norm, 1, wanted) <= static_cast<unsigned>(norm_threads(1));
+  const unsigned blocks = tuning.blocks != 0
+                              ? std::min(group.blocks(), static_cast<unsigned>(tuning.blocks))
+                              : group.blocks();
+  const bool fits =
+      wanted <= blocks && threads_of(norm, 1, wanted) <= static_cast<unsigned>(norm_threads(1));
   return fits && (wanted > 1 || tuning.units == 1) ? wanted : 0;
 }
 

@@ -97,6 +97,9 @@ struct SumNorm {
   }
 };
 
+// A rank that has given up sends no rows, since peers may not have read its packets of the call
+// before last, and its rows may follow from results that were never written.
+
 template <DataType kType, int kRanks, int kUnits>
 __device__ void sum_norm_one_shot(const NormArgs& args) {
   wait_for_grid_before();
@@ -106,7 +109,7 @@ __device__ void sum_norm_one_shot(const NormArgs& args) {
   const auto row_of = [&](int i) { return blockIdx.x + static_cast<unsigned>(i) * gridDim.x; };
   fence_earlier_clears(args, rows.call.number);
   for (int i = -args.ahead; i < mine; ++i) {
-    if (i + args.ahead < mine) {
+    if (i + args.ahead < mine && !rows.call.broken) {
       const unsigned row = row_of(i + args.ahead);
       rows.push(row, row, 1, rows.call.ranks());
     }
@@ -129,8 +132,8 @@ __device__ void sum_norm_cluster(const NormArgs& args) {
   fence_earlier_clears(args, rows.call.number);
   const unsigned first = cluster_of_grid(), stride = grid_clusters();
   for (unsigned row = first; row < args.rows; row += stride) {
-    Unit mine[kUnits], sum[kUnits];
-    rows.push(row, row, 1, rows.call.ranks(), mine);
+    Unit mine[kUnits] = {}, sum[kUnits];
+    if (!rows.call.broken) rows.push(row, row, 1, rows.call.ranks(), mine);
     rows.norm.begin(row, row == first);
     rows.reduce(row, sum, [&](int k) { return k < kUnits ? mine[k] : Unit{}; });
     if (!rows.norm.finish(row, sum, rows.call.broken)) break;
@@ -160,8 +163,8 @@ __device__ void sum_norm_two_shot(const NormArgs& args) {
     }
   };
   each_of_others([&](unsigned row, int next, int) {
-    rows.push(row, row / ranks, next, next + 1);
-    return true;
+    if (!rows.call.broken) rows.push(row, row / ranks, next, next + 1);
+    return !rows.call.broken;
   });
   bool goes_on = true;
   for (unsigned row = rank + blockIdx.x * ranks; goes_on && row < args.rows;
