@@ -117,8 +117,9 @@ void withdraw(const CallGroup& group) {
 bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
   LimitedRequest& request = call.request;
   request.limits = args.wish.limits;
-  request.limits.engines_move |= state.configured.engines_move;
   request.collective = args.collective;
+  request.limits.engines_move =
+      (request.limits.engines_move || state.configured.engines_move) && !reduces(args.collective);
   request.count = args.count;
   request.ranks = state.ranks;
   request.root = args.root;

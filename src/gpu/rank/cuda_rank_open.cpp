@@ -75,7 +75,7 @@ void CudaRank::agree_on_group() {
     config.most_blocks = std::min(config.most_blocks, families_->blocks_at_once(kLaneKernels));
 }
 
-/// Returns whether all ranks may open later: each has proved the paths.
+/// Returns whether all ranks have proved the paths, and may open later.
 bool CudaRank::agree_on_processes(const Exchange& exchange) {
   struct ProcessRecord {
     unsigned connections;
@@ -123,10 +123,12 @@ void CudaRank::open(const Exchange& exchange) {
     lazy_arena_ = std::make_unique<LazyArena>(
         *options_.lazy_arena, options_.rank, options_.ranks, options_.large_arena_wait_s,
         [this](const Exchange& exchange_in_memory) { allocate_large_arena(exchange_in_memory); });
-  if (may_open_later && options_.memory.two_tiers) return open_later();
+  // Only two ranks make a message, so the first one could not have all ranks open: it would wait on
+  // the host for ranks whose allocation may wait for kernels that wait for this rank.
+  if (may_open_later && options_.memory.two_tiers && !takes_messages()) return open_later();
   share_arena(exchange);
   full_group_.in_processes = arena_->in_processes();
-  if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
+  if (options_.ranks > 1 && options_.proves_paths && !may_open_later) prove_paths(exchange);
   open_memory();
   small_group_ = small_arena_group_of(full_group_);
   if (has_lazy_arena()) return;
