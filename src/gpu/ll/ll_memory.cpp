@@ -41,8 +41,8 @@ std::vector<PartSize> sizes_of_pair() {
 std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   if (wish.moves_only) return sizes_of_pair();
   const int ranks = group.ranks;
-  // Through host memory two ranks take chunks for calls of more than 640 KiB. An eighth of 4 MiB
-  // holds the packets of shorter ones in a piece.
+  // Through host memory two ranks take chunks for calls of more than 640 KiB. A call has a quarter
+  // of a half of 4 MiB, which holds the packets of shorter ones in a piece.
   const bool has_chunks = group.through_host && ranks == 2;
   const std::uint64_t integers =
       wish.floats_only ? 256 * kKib : (has_chunks ? 2 : 4) * kMib + kPage;
