@@ -143,6 +143,9 @@ Request call_in_node(const NodeStep& step, const Nodes& nodes, const Request& re
 
 std::vector<sim::PricedCall> calls_in_nodes(const Plan& plan, const Topology& topology) {
   if (!runs_over_nodes_of_gpus(plan)) return {};
+  for (const int device : plan.request.devices)
+    if (device < 0 || static_cast<std::size_t>(device) >= topology.devices.size()) return {};
+  if (plan.request.devices.size() != static_cast<std::size_t>(plan.request.ranks)) return {};
   try {
     const Nodes nodes = described_nodes(topology, plan.request);
     NodePredictor predictor(topology, nodes, plan.request.devices);

@@ -488,7 +488,9 @@ void GpuCalls::enqueue_messages(const Request& request, const void* input, void*
   if (request.ranks != group_.ranks)
     throw Error(ErrorCode::invalid_argument,
                 text("request for {} ranks, communicator of {}", request.ranks, group_.ranks));
-  checked(request, options_.checks);
+  if (!checked(request, options_.checks).counts.empty())
+    throw Error(ErrorCode::unsupported,
+                "strategy messages: wanted blocks of one count, found a count for each rank");
   check_memory(request, group_.rank, input, output);
   CountedCall counted(request, kByPlait, stream);
   cuda_->messages(message_ends(request, group_.rank, input, output), stream);

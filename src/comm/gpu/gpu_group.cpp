@@ -52,8 +52,8 @@ std::vector<int> GpuGroup::devices_of_ranks() const {
 }
 
 bool GpuGroup::are_in_one_island(int one, int other) const {
-  return !islands.empty() &&
-         islands[static_cast<std::size_t>(one)] == islands[static_cast<std::size_t>(other)];
+  const auto first = static_cast<std::size_t>(one), second = static_cast<std::size_t>(other);
+  return std::max(first, second) < islands.size() && islands[first] == islands[second];
 }
 
 GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal) {
