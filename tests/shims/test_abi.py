@@ -131,8 +131,10 @@ def test_the_configuration_of_a_call(header):
 
     as_ours = [(width(kind), _snake_case(name)) for kind, name in theirs]
     assert as_ours == [(width(kind), name) for kind, name in ours][: len(theirs)]
-    if policy := re.search(r"define NCCL_CTA_POLICY_DEFAULT (\w+)", header):
-        assert f"kDefaultCtaPolicy = {int(policy.group(1), 16)};" in ABI
+    for name, ours_is in (("DEFAULT", "Default"), ("EFFICIENCY", "Efficient"), ("ZERO", "Zero")):
+        if policy := re.search(rf"define NCCL_CTA_POLICY_{name} (\w+)", header):
+            found = re.search(rf"k{ours_is}CtaPolicy = (\w+)", ABI)
+            assert found and int(found.group(1), 0) == int(policy.group(1), 16), name
 
 
 def _snake_case(name: str) -> str:
