@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-import torch.distributed as dist
-from torch_ranks import on_ranks
+import pytest
+
+torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
+dist = pytest.importorskip("torch.distributed")
+if not dist.is_available():
+    pytest.skip("wanted torch with torch.distributed, found it without", allow_module_level=True)
+
+from torch_ranks import on_ranks  # noqa: E402
 
 
 def excess_by_rank(rank, ranks):
