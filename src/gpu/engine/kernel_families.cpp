@@ -5,7 +5,9 @@
 #include <bit>
 #include <compare>
 #include <cstring>
+#include <initializer_list>
 #include <mutex>
+#include <span>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -118,19 +120,14 @@ class KernelTrial {
   alignas(16) char zeros_[kMostArgumentBytes] = {};
 };
 
-}  // namespace
-
-std::vector<Request> requests_of_all_kernels(int ranks) {
-  static constexpr DataType kTypes[] = {
-#define PLAIT_TYPE(name, bytes, is_float, nccl_value) DataType::name,
-#include "plait/types.def"
-#undef PLAIT_TYPE
-  };
+/// Returns a request of `ranks` ranks for each collective, reduction and type.
+std::vector<Request> every_request(std::initializer_list<Collective> collectives,
+                                   std::initializer_list<ReduceOp> ops,
+                                   std::span<const DataType> types, int ranks) {
   std::vector<Request> requests;
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::all_gather, Collective::reduce})
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
-      for (const DataType type : kTypes) {
+  for (const Collective collective : collectives)
+    for (const ReduceOp op : ops)
+      for (const DataType type : types) {
         Request& request = requests.emplace_back();
         request.collective = collective;
         request.op = op;
@@ -140,19 +137,22 @@ std::vector<Request> requests_of_all_kernels(int ranks) {
   return requests;
 }
 
+}  // namespace
+
+std::vector<Request> requests_of_all_kernels(int ranks) {
+  static constexpr DataType kTypes[] = {
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) DataType::name,
+#include "plait/types.def"
+#undef PLAIT_TYPE
+  };
+  return every_request({Collective::all_reduce, Collective::all_gather, Collective::reduce},
+                       {ReduceOp::sum, ReduceOp::max}, kTypes, ranks);
+}
+
 std::vector<Request> requests_of_trees(int ranks) {
-  std::vector<Request> requests;
-  if (ranks <= 2 || !std::has_single_bit(static_cast<unsigned>(ranks))) return requests;
-  for (const Collective collective : {Collective::all_reduce, Collective::reduce})
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod})
-      for (const DataType type : kFloatTypes) {
-        Request& request = requests.emplace_back();
-        request.collective = collective;
-        request.op = op;
-        request.type = type;
-        request.ranks = ranks;
-      }
-  return requests;
+  if (ranks <= 2 || !std::has_single_bit(static_cast<unsigned>(ranks))) return {};
+  return every_request({Collective::all_reduce, Collective::reduce},
+                       {ReduceOp::sum, ReduceOp::prod}, kFloatTypes, ranks);
 }
 
 const std::string& FamilyLacks::of(const KernelFamily& family) const {
