@@ -404,7 +404,7 @@ CallTimes Measurement::nccl_at_least(const Request& request) const {
   return floor;
 }
 
-/// Whether plait's times at sizes around leave it likely that plait is ahead of these times.
+/// Returns whether plait's times at sizes around suggest a lead over these times.
 bool Measurement::may_be_ahead(const Request& request, const CallTimes& nccl) const {
   const auto found = own_us_.find(request.collective);
   if (found == own_us_.end()) return false;

@@ -65,7 +65,7 @@ class Measurement {
   /// Requests that were timed, and that were left out, since time was up.
   std::size_t timed() const { return done_; }
   std::size_t left_out() const { return left_out_; }
-  /// Requests that were timed without NCCL, whose times of other sizes decide.
+  /// Number of requests timed without NCCL, decided by NCCL's times of other sizes.
   std::size_t timed_alone() const { return alone_; }
 
  private:
@@ -81,10 +81,6 @@ class Measurement {
   struct TimedRequest {
     std::vector<CallWay> ways;
     std::vector<CallTimes> times;
-  };
-  /// Seconds of a request's parts.
-  struct Cost {
-    double ready_s = 0, run_s = 0;
   };
 
   std::vector<CallWay> likely(const Request& request) const;
