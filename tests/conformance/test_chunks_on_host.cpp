@@ -38,7 +38,7 @@ constexpr std::uint32_t kCalls = 0u - 3;  // calls wrap around
 using Buffer = std::vector<ulonglong2>;   // aligned
 
 struct FewChunkThreads {
-  static constexpr unsigned kPush = 3, kTake = 9;
+  static constexpr unsigned kMostRanks = 8, kPush = 3, kTake = 9;
 };
 
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
@@ -89,6 +89,7 @@ struct ChunkCall {
 
 template <DataType kType, int kOp, int kHandling>
 void run_kernel(const DirectChunksArgs& args) {
+  REQUIRE(args.ranks <= static_cast<int>(FewChunkThreads::kMostRanks));
   direct_chunks<kType, kOp, kHandling, FewChunkThreads>(args);
 }
 /// Pure moves go as integers, as in the library.

@@ -12,8 +12,10 @@
 
 namespace plait::cuda {
 
-/// A test has fewer threads, but a taker for every peer and one more.
+/// Threads of each role. A taker polls for each peer, and one more for the pushing threads, so at
+/// least kMostRanks threads take. Tests have fewer threads.
 struct ChunkThreads {
+  static constexpr unsigned kMostRanks = kMaxCudaRanks;
   static constexpr unsigned kPush = kChunkPushThreads, kTake = kChunkTakeThreads;
 };
 
@@ -27,6 +29,8 @@ template <DataType kType, int kOp, int kHandling, class Threads>
 struct DirectChunks {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
+  static_assert(Threads::kTake >= Threads::kMostRanks,
+                "a rank without a polling thread would not be waited for");
   static constexpr bool kSums = kHandling == kReduceParts;
   /// Units that a taker has in flight. Sums of short elements take more registers.
   static constexpr int kTogether = sizeof(Stored) >= 2 ? 4 : 2;

@@ -17,9 +17,10 @@
 
 namespace plait::cuda {
 
-/// Threads of each role, before two signal warps. A test has fewer, but a thread per rank if a role
-/// waits for ranks.
+/// Threads of each role, before two signal warps. A thread of the roles that handle and collect
+/// polls for each rank, so these roles have at least kMostRanks threads. Tests have fewer threads.
 struct TileThreads {
+  static constexpr unsigned kMostRanks = kMaxCudaRanks;
   static constexpr unsigned kHandle = kHandleThreads, kPush = kPushThreads,
                             kCollect = kCollectThreads;
 };
@@ -29,6 +30,9 @@ template <DataType kType, int kOp, int kRanks, class Threads>
 struct TiledBlock : TileRoles {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
+  static_assert(Threads::kHandle >= Threads::kMostRanks && Threads::kCollect >= Threads::kMostRanks,
+                "a rank without a polling thread would not be waited for");
+  static_assert(kRanks <= static_cast<int>(Threads::kMostRanks));
   static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
   // Units that a thread reduces at once: as many as registers hold. A unit of short elements takes
   // more registers; two ranks' units of 16-bit elements fit (4 % faster; not timed with four
