@@ -175,6 +175,7 @@ struct Gpus {
     for (int rank = 0; rank < group.ranks; ++rank) {
       headers.emplace_back(header.bytes() / 16 + 1, ulonglong2{0, 0});
       stop_pages.push_back(std::make_unique<StopPage>());
+      streams_failed.push_back(std::make_unique<std::atomic<bool>>(false));
       flag_packets.emplace_back(group.sizes[kFlagPackets] / 8, ulonglong2{0, 0});
       sentinel_packets.emplace_back(group.sizes[kSentinelPackets] / 8, ulonglong2{~0ull, ~0ull});
       tiles.emplace_back(group.sizes[kTileMemory] / 16, ulonglong2{0, 0});
@@ -182,7 +183,9 @@ struct Gpus {
   }
   const Group& group;
   const HeaderLayout header;
+  std::uint64_t wait_ns = 60'000'000'000;  ///< deadline of calls that are prepared from now on
   std::vector<std::unique_ptr<StopPage>> stop_pages;
+  std::vector<std::unique_ptr<std::atomic<bool>>> streams_failed;
   std::vector<Words> headers, flag_packets, sentinel_packets, tiles;
 };
 
@@ -213,7 +216,7 @@ class HostRank : public EngineRank {
   void fill_call(CallArgs& args, const Request& request) const override {
     args.state = reinterpret_cast<DeviceState*>(gpus_.headers[index(rank_)].data());
     args.stop_page = gpus_.stop_pages[index(rank_)].get();
-    args.wait_ns = 20'000'000'000;
+    args.wait_ns = gpus_.wait_ns;
     set_scalars(args, {});
     args.rank = rank_;
     args.ranks = request.ranks;
@@ -316,14 +319,20 @@ class Launches {
     }
     return queues;
   }
-  /// Runs every rank's launches without a wait in between.
-  static void play(const Recorded& queues) {
+  /// Runs every rank's launches without a wait in between. Throws if a stream has failed: its
+  /// results are no one's.
+  void play(const Recorded& queues) {
     std::vector<std::thread> streams;
-    for (const std::vector<Launched>& queue : queues)
-      streams.emplace_back([&queue, ranks = static_cast<int>(queues.size())] {
-        for (const Launched& one : queue) emulate(one, ranks);
+    for (std::size_t rank = 0; rank < queues.size(); ++rank)
+      streams.emplace_back([&, rank] {
+        for (const Launched& one : queues[rank]) emulate(one, gpus_.streams_failed[rank].get());
       });
     for (std::thread& stream : streams) stream.join();
+    if (const std::string failed = failures(); !failed.empty()) throw std::runtime_error(failed);
+  }
+  /// The time after which a prepared call gives up.
+  void set_deadline(std::chrono::nanoseconds wait) {
+    gpus_.wait_ns = static_cast<std::uint64_t>(wait.count());
   }
   /// Runs calls in a row. Returns the kernels that ran.
   std::set<std::string> run(const std::vector<Call*>& calls) {
@@ -344,10 +353,21 @@ class Launches {
     Noted(const Noted&) = delete;
     Noted& operator=(const Noted&) = delete;
   };
-  static void emulate(const Launched& one, int ranks) {
+  void emulate(const Launched& one, std::atomic<bool>* failed) const {
     if (one.kernel.rfind("plait_tiled", 0) == 0)
-      return launch(tiled_grid(one.blocks, ranks, nullptr), one.body);
-    launch({one.blocks, one.threads, {32}, nullptr}, one.body);
+      return launch(tiled_grid(one.blocks, gpus_.group.ranks, failed), one.body);
+    launch({one.blocks, one.threads, {32}, failed}, one.body);
+  }
+  /// Returns the failed streams with the wait that each rank gave up; empty = none.
+  std::string failures() const {
+    std::string all;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const KernelFault& fault = gpus_.stop_pages[rank]->fault;
+      if (!*gpus_.streams_failed[rank] && fault.code == kNoFault) continue;
+      all += text("rank {} gave up its wait for rank {} after {} ms (fault {}). ", rank,
+                  fault.peer, gpus_.wait_ns / 1'000'000, fault.code);
+    }
+    return all;
   }
 
   const Engine& engine_;
@@ -451,6 +471,36 @@ TEST_CASE("prepared launches of engines give the reference's bits with several b
     CAPTURE(kernel);
     CHECK(ran.contains(kernel));
   }
+}
+
+TEST_CASE("a rank that never comes fails the streams of all others, and no result counts" *
+          doctest::skip(kLooksForRaces)) {
+  fake_cuda().gpu = FakeGpu{};
+  for (const auto& [name, tuning] : engine_tunings())
+    for (const int ranks : {2, 4, 16}) {
+      const Group group = group_of(ranks);
+      Request request = requests_of(Collective::all_reduce, ranks)[0];
+      request.count = 300;
+      const Engine& engine = *engine_named(name, request);
+      if (!why_not(engine, request, tuning, group).empty()) continue;
+      Launches launches(engine, group, tuning);
+      launches.set_deadline(std::chrono::milliseconds(50));
+      launches.prepare(request);
+      Call call(request, false);
+      Launches::Recorded recorded = launches.record({&call});
+      const int absent = ranks - 1;
+      recorded.back().clear();
+      std::string said;
+      try {
+        launches.play(recorded);
+      } catch (const std::runtime_error& error) {
+        said = error.what();
+      }
+      CAPTURE(text("{} over {} ranks: {}", name, ranks, said));
+      CHECK(said.find(text("wait for rank {} ", absent)) != said.npos);
+      for (int rank = 0; rank < absent; ++rank)
+        CHECK(said.find(text("rank {} gave up", rank)) != said.npos);
+    }
 }
 
 namespace {
@@ -574,7 +624,7 @@ TEST_CASE("random sums in trees have the bits of a reference of their own, eager
         fill(*call, random);
         expect_trees(*call, group.sum_order);
       }
-      Launches::play(recorded);
+      launches.play(recorded);
       for (Call* const call : in_a_row) {
         ++calls;
         for (std::size_t rank = 0; rank < call->outputs.size(); ++rank) {
