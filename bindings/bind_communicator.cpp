@@ -200,6 +200,13 @@ void bind_device(nb::class_<Communicator>& type) {
           nb::arg("strategy") = "", nb::arg("params") = std::map<std::string, std::int64_t>{},
           nb::arg("scalars") = std::vector<double>{})
       .def("adopt_device", &Communicator::adopt_device, nb::arg("device"), release())
+      .def("suspend", &Communicator::suspend, release())
+      .def("resume", &Communicator::resume, release())
+      .def("gpu_memory",
+           [](const Communicator& comm) {
+             const GpuMemory held = comm.gpu_memory();
+             return std::pair(held.staying, held.suspendable);
+           })
       .def("check", &Communicator::check, release())
       .def("tuning_file", &Communicator::tuning_file, nb::arg("nccl") = "")
       .def_prop_ro("device", &Communicator::device)

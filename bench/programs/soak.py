@@ -3,7 +3,8 @@
 An epoch takes some seconds. It opens one to three communicators with random SM budgets, and runs
 batches of random calls on them side by side: collective, type, op, size, offset, in place or not,
 or send and recv or exchange of two ranks. Calls run eagerly and from CUDA graphs, which are
-replayed with fresh data. The epoch closes the communicators and counts memory and descriptors.
+replayed with fresh data. On GPUs, communicators suspend and resume amid the calls. The epoch closes
+the communicators and counts memory and descriptors.
 Prints a JSON line. Exit status 1: wrong results; 2: leaks; 3: a rank hung or ended.
 """
 
@@ -174,6 +175,7 @@ class SoakRank:
             self.streams = [self.on.xp.cuda.Stream() for _ in range(3)]
         self.made = 0
         self.counts = {"calls": 0, "bytes": 0, "wrong": 0, "broken": 0, "refused": 0, "graphs": 0}
+        self.counts["suspends"] = 0
         self.doing, self.batches = "starting", 0
 
     def open(self, budgets: list[int]) -> None:
@@ -315,6 +317,7 @@ class SoakRank:
         self.doing = f"waiting for {len(calls)} calls, the last of them {calls[-1]}"
         self.finish()
         self.check(calls, "eager")
+        self.suspend_some()
         if as_graphs:
             self.replay(calls)
         self.batches += 1
@@ -344,6 +347,17 @@ class SoakRank:
             self.finish()
             self.check(calls, f"replay {again}")
             self.counts["graphs"] += len(graphs)
+            self.suspend_some()
+
+    def suspend_some(self) -> None:
+        """Suspends one communicator in ten and resumes it, the same on all ranks."""
+        for number, comm in enumerate(self.comms):
+            if self.on_gpu and self.deck.random.random() < 0.1:
+                self.doing = f"suspending communicator {number}"
+                comm.suspend()
+                self.doing = f"resuming communicator {number}"
+                comm.resume()
+                self.counts["suspends"] += 1
 
     def in_use(self) -> dict[str, int]:
         """Counts this rank's memory and descriptors; only the communicator on host memory is
@@ -519,7 +533,7 @@ class Overseer:
         """Prints the JSON line, and returns the exit status."""
         sums = {
             name: sum(row[name] for row in self.done.values())
-            for name in ("calls", "bytes", "wrong", "broken", "refused", "graphs")
+            for name in ("calls", "bytes", "wrong", "broken", "refused", "graphs", "suspends")
         }
         growth = self.growth()
         leaks = [name for name, most in MOST_GROWTH.items() if growth[name] > most]

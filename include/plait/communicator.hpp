@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "plait/error.hpp"
+#include "plait/gpu_memory.hpp"
 #include "plait/plan.hpp"
 #include "plait/rms_norm.hpp"
 #include "plait/timeline.hpp"
@@ -180,6 +181,19 @@ class Communicator {
   /// GPU already; unsupported on a pair. Pairs that were made before have no GPU. peer_lost,
   /// timeout, aborted, which end the communicator as in run().
   void adopt_device(int device);
+  /// Frees this communicator's GPU memory until resume() (docs/devices.md). A call of all ranks
+  /// together: waits for all work on this rank's GPU, then for the peers on the host (arrive_s).
+  /// Addresses stay reserved: captured graphs are right again after resume(), and must not be
+  /// launched before. enqueue() throws invalid_argument meanwhile; calls on host memory go on.
+  /// Memory of pairs stays (pair(peer).suspend() frees it), and all memory stays where ranks are
+  /// threads of a process or GPUs have no direct access to each other. A second suspend() has no
+  /// effect. Error(no_device); unsupported over several nodes; any error of check().
+  void suspend();
+  /// Takes the memory again, at the same addresses. A call of all ranks together. No effect on a
+  /// communicator that is not suspended. out_of_memory on any rank ends the communicator.
+  void resume();
+  /// Returns this communicator's GPU memory without its pairs'; zeros without a device. Any thread.
+  GpuMemory gpu_memory() const;
   /// Throws the error of enqueued calls on the GPU so far: timeout (naming the awaited rank),
   /// peer_lost, aborted. Does not block, except up to 1 s if NCCL has failed between nodes, since
   /// only another rank may know the cause. Synchronise the stream first to cover all of the

@@ -108,6 +108,17 @@ plaitResult_t plaitCommDevice(plaitComm_t comm, int* device);
  * it together, each with its own device. If one rank cannot, all ranks return that rank's error,
  * and the communicator still serves host memory. plait_invalid_argument if it has a GPU already. */
 plaitResult_t plaitCommAdoptDevice(plaitComm_t comm, int device);
+/* Frees the communicator's GPU memory until plaitCommResume. All ranks call it together. It waits
+ * for all work on this rank's GPU, then for the peers. Addresses stay reserved: captured graphs are
+ * right again afterwards. Calls on device memory return plait_invalid_argument meanwhile.
+ * plait_no_device without a GPU, plait_unsupported over several nodes. */
+plaitResult_t plaitCommSuspend(plaitComm_t comm);
+/* Takes the memory again, at the same addresses. All ranks call it together. After
+ * plait_out_of_memory on any rank the communicator can only be destroyed. */
+plaitResult_t plaitCommResume(plaitComm_t comm);
+/* Bytes of GPU memory on this rank: those that plaitCommSuspend leaves, and those that it frees
+ * (counted also while the communicator is suspended). */
+plaitResult_t plaitCommGpuMemory(plaitComm_t comm, uint64_t* staying, uint64_t* suspendable);
 /* Stores the error of calls on the GPU so far in *async: a rank that did not enter a call
  * (plait_timeout) or died (plait_peer_lost). Does not block. */
 plaitResult_t plaitCommGetAsyncError(plaitComm_t comm, plaitResult_t* async);

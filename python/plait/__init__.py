@@ -60,6 +60,7 @@ from plait._core import (
 from plait.communicator import Communicator, init, run_reference, unique_id
 from plait.copies import copy
 from plait.engine_names import engine_name
+from plait.gpu_memory import GpuMemory
 from plait.planning import strategy
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "Error",
     "FileError",
     "Finding",
+    "GpuMemory",
     "InternalError",
     "InvalidArgumentError",
     "MemoryExhaustedError",

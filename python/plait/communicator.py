@@ -35,6 +35,7 @@ from plait.blocks import (
     reduced,
     scattered,
 )
+from plait.gpu_memory import GpuMemoryCalls
 from plait.options import set_options
 from plait.rms_norm import RmsNormCalls
 
@@ -64,7 +65,7 @@ _MOST_KINDS = 4096
 _USUAL = _How()
 
 
-class Communicator(RmsNormCalls):
+class Communicator(GpuMemoryCalls, RmsNormCalls):
     """Ranks that run collectives together. Make one with `plait.init()`, or directly:
 
     rank, ranks: this rank's number and the number of ranks; without both, the launcher's.

@@ -106,7 +106,7 @@ class CudaEngine : public CommEngine {
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     alone()->rank().messages(messages, stream);
   }
-  cuda::GpuMemory gpu_memory() const noexcept override { return rank().gpu_memory(); }
+  GpuMemory gpu_memory() const noexcept override { return rank().gpu_memory(); }
   bool wants_trim() const noexcept override { return rank().wants_trim(); }
   void trim(const std::function<bool()>& have_ended) override { rank().trim(have_ended); }
   bool agree_on_suspend(bool can, const std::function<void()>& give_up) override {

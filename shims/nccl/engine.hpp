@@ -75,7 +75,7 @@ class CommEngine {
   /// Returns the memory that this rank holds, by part. Any thread; waits for nothing.
   virtual std::vector<FlightMemory> held() const { return {}; }
   /// Returns the GPU memory that the engine has, by what suspend() frees. Any thread.
-  virtual cuda::GpuMemory gpu_memory() const noexcept { return {}; }
+  virtual GpuMemory gpu_memory() const noexcept { return {}; }
   /// True if trim() has something to do. Any thread; takes no lock.
   virtual bool wants_trim() const noexcept { return false; }
   /// Gives memory up that no call has used for PLAIT_TRIM_S. have_ended: whether all calls have

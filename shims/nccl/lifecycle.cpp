@@ -374,7 +374,7 @@ Result ncclCommMemStats(Comm comm, int stat, std::uint64_t* value) {
   if (result != ncclSuccess || value == nullptr || call_context.in_native != 0) return result;
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin || pin->phase.load() != AttachPhase::attached) return result;
-  const plait::cuda::GpuMemory memory = pin->engine->gpu_memory();
+  const plait::GpuMemory memory = pin->engine->gpu_memory();
   if (stat == kStatSuspendable || stat == kStatTotal) *value += memory.suspendable;
   if (stat == kStatPersistent || stat == kStatTotal) *value += memory.staying;
   return result;

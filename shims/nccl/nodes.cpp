@@ -72,8 +72,8 @@ class NodeEngine : public CommEngine {
     return failure ? reason_of(*failure) : why;
   }
   /// A node's ranks are not all ranks, which suspend together.
-  cuda::GpuMemory gpu_memory() const noexcept override {
-    const cuda::GpuMemory inside = inside_->gpu_memory();
+  GpuMemory gpu_memory() const noexcept override {
+    const GpuMemory inside = inside_->gpu_memory();
     return {inside.staying + inside.suspendable, 0};
   }
   void check() const override { inside_->check(); }

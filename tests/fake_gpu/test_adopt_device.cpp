@@ -1,5 +1,6 @@
-// Communicators that get their GPUs after they were made: a process per rank over a fake driver.
-// Calls on host memory compute sums; calls on GPUs are recorded instead of run.
+// Communicators that get their GPUs after they were made, and that give up their GPU memory for a
+// while: a process per rank over a fake driver. Calls on host memory compute sums; calls on GPUs
+// are recorded instead of run.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -106,6 +107,55 @@ TEST_CASE("a communicator that adopts GPUs serves host memory before and after, 
             }
             require(comm.counters().calls == 7, "counted calls of both kinds");
           }) == 0);
+}
+
+TEST_CASE("a suspended communicator has no GPU memory, serves host memory, and resumes") {
+  for (const int ranks : {2, 3})
+    CHECK(on_ranks(ranks, [](Communicator& comm, bench::Board& board) {
+            require_error(ErrorCode::no_device, "adopt_device()", [&] { comm.suspend(); });
+            require_error(ErrorCode::no_device, "adopt_device()", [&] { comm.resume(); });
+            require(comm.gpu_memory().suspendable == 0, "GPU memory without a GPU");
+            fake_cuda().gpu.maps_memory = true;
+            comm.adopt_device(0);
+            comm.resume();  // without a suspend
+            for (int turn = 0; turn < 3; ++turn) {
+              sum_on_gpus(comm);
+              const GpuMemory held = comm.gpu_memory();
+              const std::size_t taken = fake_cuda().memory.bytes;
+              require(held.suspendable > 8'000'000, "all memory stays");
+              comm.suspend();
+              comm.suspend();   // again
+              board.barrier();  // memory goes once no rank maps it
+              require(fake_cuda().memory.bytes == taken - held.suspendable,
+                      "suspended, and memory is there");
+              require(comm.gpu_memory().suspendable == held.suspendable, "forgotten bytes");
+              require_error(ErrorCode::invalid_argument, "is suspended: resume the communicator",
+                            [&] { sum_on_gpus(comm); });
+              sum_on_host(comm);
+              board.barrier();
+              comm.resume();
+              require(fake_cuda().memory.bytes == taken, "not as before");
+            }
+            sum_on_gpus(comm);
+          }) == 0);
+}
+
+TEST_CASE(
+    "ranks that suspend and ranks that do not get the same error, and all keep their memory") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board&) {
+          fake_cuda().gpu.maps_memory = true;
+          comm.adopt_device(0);
+          const std::size_t held = fake_cuda().memory.bytes;
+          require_error(ErrorCode::mismatch, "rank 0 asks for suspend, rank 1 for barrier", [&] {
+            if (comm.rank() == 0)
+              comm.suspend();
+            else
+              comm.barrier();
+          });
+          require(fake_cuda().memory.bytes == held, "memory went");
+          sum_on_gpus(comm);
+          sum_on_host(comm);
+        }) == 0);
 }
 
 TEST_CASE("a second adopt_device() is refused on every rank, and changes nothing") {

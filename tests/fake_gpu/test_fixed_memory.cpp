@@ -105,7 +105,7 @@ void on_ranks(
 TEST_CASE("suspend frees the arenas, resume brings back addresses and contents") {
   for (const int ranks : {2, 3})
     on_ranks(ranks, [](const FixedRank& me) {
-      const cuda::GpuMemory memory = me.cuda().gpu_memory();
+      const GpuMemory memory = me.cuda().gpu_memory();
       require(memory.suspendable == me.taken() && memory.suspendable > 8'000'000,
               "wanted all arenas at fixed addresses");
       const char* const before = me.at(cuda::kFlagPackets, 0);

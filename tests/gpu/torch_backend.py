@@ -386,6 +386,42 @@ def captured(job: CheckJob) -> None:
     same(out, job.total(70_000) * job.ranks / 2 + 1, "the graph's")
 
 
+def suspended(job: CheckJob) -> None:
+    """GPU memory goes and comes back; a graph captured before gives the same sums afterwards."""
+    backend = job.group._get_backend(job.device)
+    backend.suspend()  # before a first call
+    mine, out = job.values(70_000), job.empty(70_000)
+    dist.all_reduce(mine.clone(), group=job.group)
+    job.end()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out.copy_(mine)
+        dist.all_reduce(out, group=job.group)
+    for turn in range(5):
+        graph.replay()
+        stats = backend.memory_stats()
+        want(stats["suspend"] > 8_000_000 and stats["suspended"] == 0, f"found {stats}")
+        free = torch.cuda.mem_get_info(job.device)[0]
+        backend.suspend()
+        dist.barrier()  # memory goes once no rank maps it
+        gone = torch.cuda.mem_get_info(job.device)[0] - free
+        want(gone > 0.9 * stats["suspend"], f"freed {gone} of {stats}")
+        want(backend.memory_stats()["suspended"] == 1, "memory_stats() of a suspended group")
+        try:
+            dist.all_reduce(mine.clone(), group=job.group)
+            raise AssertionError("wanted an error, found none")
+        except plait.InvalidArgumentError as error:
+            want("is suspended" in str(error), f"found {error}")
+        dist.barrier()
+        backend.resume()
+        graph.replay()
+        job.end()
+        same(out, job.total(70_000), f"the graph's after resume {turn}")
+        eager = job.values(999 + turn)
+        dist.all_reduce(eager, group=job.group)
+        same(eager, job.total(999 + turn), f"an eager call after resume {turn}")
+
+
 def captured_first(job: CheckJob) -> None:
     """A group's very first call inside a capture is an error, and the group works afterwards."""
     mine = job.values(100)
@@ -583,7 +619,7 @@ EVERYWHERE = [
     *(sparse, objects),
     *(asynchronous, coalesced, messages, barrier, ddp, several_groups, aborted, shut_down),
 ]
-ON_GPUS = [nobody_waits, streams, captured, captured_first, fsdp]
+ON_GPUS = [nobody_waits, streams, captured, suspended, captured_first, fsdp]
 # The process of a rank that waited in vain cannot use the GPU afterwards: the stream has failed.
 LAST = [late_rank]
 

@@ -540,6 +540,38 @@ def test_a_group_bound_to_a_gpu_connects_at_once(monkeypatch):
     assert asked == [torch.device("cuda", 0)]
 
 
+class CoreWithMemory:
+    """A stand-in for a communicator: 5 bytes stay, 7 go."""
+
+    def __init__(self):
+        self.calls = []
+
+    def suspend(self):
+        self.calls.append("suspend")
+
+    def resume(self):
+        self.calls.append("resume")
+
+    def gpu_memory(self):
+        return 5, 7
+
+
+def test_a_group_suspends_the_communicator_of_its_gpu():
+    group = plait.torch.create(dist.HashStore(), 0, 2, timedelta(seconds=1))
+    nothing = {"suspend": 0, "suspended": 0, "persist": 0, "total": 0}
+    group.suspend()  # no GPU yet
+    assert group.memory_stats() == nothing
+    backend = group._gpu(torch.device("cuda", 0))
+    group.suspend()  # no communicator yet
+    group.resume()
+    assert group.memory_stats() == nothing
+    core = backend._core = CoreWithMemory()
+    group.suspend()
+    assert group.memory_stats() == {"suspend": 7, "suspended": 1, "persist": 5, "total": 12}
+    group.resume()
+    assert group.memory_stats()["suspended"] == 0 and core.calls == ["suspend", "resume"]
+
+
 def training(rank, ranks):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))

@@ -264,10 +264,10 @@ class HostEngine : public CommEngine {
     return {{"segment", sizeof(standin::Segment)}};
   }
   /// Memory of processes can go, that of threads stays, as CudaRank's.
-  cuda::GpuMemory gpu_memory() const noexcept override {
+  GpuMemory gpu_memory() const noexcept override {
     const std::uint64_t bytes = (has_first_arena_.load() ? kSmallBytes : 0) +
                                 (has_made_large_arena_.load() ? kLargeBytes : 0);
-    return group_.in_processes ? cuda::GpuMemory{0, bytes} : cuda::GpuMemory{bytes, 0};
+    return group_.in_processes ? GpuMemory{0, bytes} : GpuMemory{bytes, 0};
   }
   bool wants_trim() const noexcept override {
     return lazy_arena_ != nullptr && lazy_arena_->wants_trim();

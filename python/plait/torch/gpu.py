@@ -46,6 +46,11 @@ class GpuBackend:
         core.enqueue_all_reduce_rms_norm(norm, *places[:4], scale, stream)
 
     @property
+    def has_communicator(self) -> bool:
+        """Whether a first call has made the communicator."""
+        return self._core is not None
+
+    @property
     def index(self) -> int:
         """Device index of the tensors."""
         return int(self._device.index)
@@ -131,6 +136,26 @@ class GpuBackend:
         except RuntimeError:
             self.check()  # raises the reason, if plait failed the stream
             raise
+
+    def suspend(self) -> None:
+        """Frees the communicator's GPU memory until resume(). Collective."""
+        self._on_core("suspend", lambda core: core.suspend())
+
+    def resume(self) -> None:
+        """Takes the memory again. Collective."""
+        self._on_core("resume", lambda core: core.resume())
+
+    def _on_core(self, what: str, call: Callable[[Any], None]) -> None:
+        """Runs a call on the communicator, if a first call has made one."""
+        with self._guard, c10d_errors(what, self.timeout_s):
+            if self._closed:
+                raise plait.AbortedError(self._closed)
+            if self._core is not None:
+                call(self._core)
+
+    def memory(self) -> tuple[int, int]:
+        """Returns the GPU memory in bytes that stays, and that suspend() frees."""
+        return (0, 0) if self._core is None else self._core.gpu_memory()
 
     def abort(self, why: str = "it was aborted") -> None:
         """Fails the running calls and all later calls. Thread-safe."""

@@ -41,6 +41,7 @@ class Group(CollectiveCalls):
         self._sequence = 0
         self._name, self._description = "", ""
         self._batch: list[Any] | None = None  # works of an open coalescing
+        self._is_suspended = False
         self._callbacks = Callbacks()
         self._host_backend = HostBackend(store, rank, ranks, self._timeout_s, self._callbacks)
         self._gpu_backend: GpuBackend | None = None
@@ -107,6 +108,34 @@ class Group(CollectiveCalls):
 
     setSequenceNumberForGroup = _set_sequence_number_for_group
     getSequenceNumberForGroup = _get_sequence_number_for_group
+
+    def suspend(self) -> None:
+        """Frees plait's GPU memory until resume(). All ranks call it; waits for their calls."""
+        if self._gpu_backend is not None:
+            self._gpu_backend.suspend()
+            self._is_suspended = self._gpu_backend.has_communicator
+
+    def resume(self) -> None:
+        """Takes the GPU memory again, at the same addresses. All ranks call it."""
+        if self._gpu_backend is not None:
+            self._gpu_backend.resume()
+            self._is_suspended = False
+
+    def memory_stats(self) -> dict[str, int]:
+        """Returns bytes of plait's GPU memory under the names of PyTorch's NCCL backend.
+
+        suspend: what suspend() frees; suspended: 1 while it is freed, else 0; persist: what stays;
+        total: both.
+        """
+        backend = self._gpu_backend
+        stays, goes = (0, 0) if backend is None else backend.memory()
+        is_suspended = int(self._is_suspended)
+        return {
+            "suspend": goes,
+            "suspended": is_suspended,
+            "persist": stays,
+            "total": stays + goes,
+        }
 
     def abort(self) -> None:
         """Fails all calls at once. Peers' calls that wait for this rank fail later."""

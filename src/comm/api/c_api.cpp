@@ -292,6 +292,22 @@ plaitResult_t plaitCommAdoptDevice(plaitComm_t comm, int device) {
   return guarded(comm, [&] { wanted(comm, "comm")->communicator->adopt_device(device); });
 }
 
+plaitResult_t plaitCommSuspend(plaitComm_t comm) {
+  return guarded(comm, [&] { wanted(comm, "comm")->communicator->suspend(); });
+}
+
+plaitResult_t plaitCommResume(plaitComm_t comm) {
+  return guarded(comm, [&] { wanted(comm, "comm")->communicator->resume(); });
+}
+
+plaitResult_t plaitCommGpuMemory(plaitComm_t comm, uint64_t* staying, uint64_t* suspendable) {
+  return guarded(comm, [&] {
+    const GpuMemory held = wanted(comm, "comm")->communicator->gpu_memory();
+    *wanted(staying, "staying") = held.staying;
+    *wanted(suspendable, "suspendable") = held.suspendable;
+  });
+}
+
 plaitResult_t plaitCommGetAsyncError(plaitComm_t comm, plaitResult_t* async) {
   return guarded(comm, [&] {
     *wanted(async, "async") = plait_ok;

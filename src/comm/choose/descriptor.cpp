@@ -38,6 +38,8 @@ std::string kind_name(CallKind kind) {
     case CallKind::exchange: return "exchange";
     case CallKind::counts: return "a collective by own counts";
     case CallKind::adopt_device: return "adopt_device";
+    case CallKind::suspend: return "suspend";
+    case CallKind::resume: return "resume";
   }
   return "?";
 }
@@ -129,9 +131,9 @@ void set_error(CallDescriptor& descriptor, const Error& error) {
 }
 
 std::string print(const CallDescriptor& d) {
-  if (d.kind == CallKind::barrier || d.kind == CallKind::exchange ||
-      d.kind == CallKind::adopt_device)
-    return kind_name(d.kind);
+  const bool moves_data = d.kind == CallKind::collective || d.kind == CallKind::plan ||
+                          d.kind == CallKind::counts;
+  if (!moves_data) return kind_name(d.kind);
   std::string line = text("{}{}{} {}, {}", name_in(d.collective, Collective::copy),
                           d.counts_hash == 0 ? " of " : "_v of ", amount(d),
                           name_in(d.type, DataType::fp8e5m2), name_in(d.op, ReduceOp::bit_xor));

@@ -13,7 +13,16 @@
 
 namespace plait {
 
-enum class CallKind : std::uint32_t { collective, plan, barrier, exchange, counts, adopt_device };
+enum class CallKind : std::uint32_t {
+  collective,
+  plan,
+  barrier,
+  exchange,
+  counts,
+  adopt_device,
+  suspend,
+  resume
+};
 
 /// Lies in shared memory: fixed size, no pointers; texts are truncated to fit.
 struct CallDescriptor {

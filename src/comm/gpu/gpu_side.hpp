@@ -36,6 +36,10 @@ class GpuSide : public DeviceSide, private PeerObserver {
   void enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, void* stream,
                const CallOptions& options) override;
   void check() override;
+  void finish_work() const override;
+  void suspend() override { calls_->suspend(); }
+  void resume() override { calls_->resume(host_.peers_check("the ranks resume")); }
+  GpuMemory gpu_memory() const override { return calls_->rank().gpu_memory(); }
   const Topology& topology() const { return calls_->group().topology; }
   const Topology& topology_or(const Topology&) const override { return topology(); }
   std::string tuning_file(const std::string& nccl) const override {

@@ -21,6 +21,8 @@ FlightKind flight_kind(CallKind kind) {
     case CallKind::exchange: return FlightKind::exchange;
     case CallKind::counts: return FlightKind::counts;
     case CallKind::adopt_device: return FlightKind::adopt_device;
+    case CallKind::suspend: return FlightKind::suspend;
+    case CallKind::resume: return FlightKind::resume;
   }
   return FlightKind::none;
 }

@@ -19,6 +19,8 @@ enum class FlightKind : std::uint8_t {
   exchange,
   counts,  ///< a collective in which a rank knows its own counts alone
   adopt_device,
+  suspend,
+  resume,
   send,
   receive
 };

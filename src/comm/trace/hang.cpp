@@ -202,6 +202,8 @@ std::string call_text(const FlightCall& call) {
     case FlightKind::barrier: return "barrier";
     case FlightKind::exchange: return "exchange";
     case FlightKind::adopt_device: return "adopt_device";
+    case FlightKind::suspend: return "suspend";
+    case FlightKind::resume: return "resume";
     case FlightKind::send: return text("send of {} bytes to rank {}", call.count, call.root);
     case FlightKind::receive:
       return text("receive of {} bytes from rank {}", call.count, call.root);

@@ -26,6 +26,7 @@
 #include "gpu/p2p/messages.hpp"
 #include "gpu/select/usual_group.hpp"
 #include "plait/error.hpp"
+#include "plait/gpu_memory.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -93,11 +94,6 @@ struct CudaRankOptions {
 /// while copying), or a single kernel for all lanes. `automatic` = kernels for small messages and
 /// inside graphs, because branches of a graph may not run concurrently.
 enum class CopiedBy { automatic, copy_engines, one_kernel };
-
-/// Bytes of GPU memory of a rank. suspendable: also while the memory is given up.
-struct GpuMemory {
-  std::uint64_t staying = 0, suspendable = 0;
-};
 
 class CudaRank : public EngineRank {
  public:

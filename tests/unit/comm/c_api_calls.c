@@ -157,6 +157,7 @@ int c_api_calls(const char* rendezvous, int rank, char* sentence, unsigned long 
   plaitOptions_t options;
   int version = 0;
   int number = -1;
+  uint64_t staying = 1, bytes = 1;
   DO(plaitGetVersion(&version));
   WANT(version >= 100);
   DO(plaitOptionsDefault(&options, sizeof options));
@@ -174,6 +175,12 @@ int c_api_calls(const char* rendezvous, int rank, char* sentence, unsigned long 
   WANT(plaitCommAdoptDevice(NULL, 0) == plait_invalid_argument);
   WANT(plaitCommAdoptDevice(comm, rank == 0 ? 0 : -1) == plait_invalid_argument);
   WANT(plaitCommAdoptDevice(comm, 63) == plait_no_device);
+  WANT(plaitCommSuspend(NULL) == plait_invalid_argument);
+  WANT(plaitCommSuspend(comm) == plait_no_device);
+  WANT(plaitCommResume(comm) == plait_no_device);
+  WANT(plaitCommGpuMemory(comm, NULL, &bytes) == plait_invalid_argument);
+  DO(plaitCommGpuMemory(comm, &staying, &bytes));
+  WANT(staying == 0 && bytes == 0);
   if (collectives(comm, rank, sentence, sentence_bytes) != 0) return 1;
   if (blocks(comm, rank, sentence, sentence_bytes) != 0) return 1;
   if (refusals(comm, rank, sentence, sentence_bytes) != 0) return 1;
