@@ -184,14 +184,37 @@ TEST_CASE("clusters of blocks hold few rows of two ranks, and others on demand")
     norm.rows = 200, norm.hidden = 16384;
     expect(launched(calls, norm, by("one_shot", {{"cluster", 4}})),
            "plait_sum_norm_cluster_bf16_2_1 132x512");
-    expect(launched(calls, norm, by("one_shot", {{"cluster", 2}})),
-           "plait_sum_norm_one_shot_bf16_2_8 132x256");
-    const std::string found = refusal([&] { launched(calls, norm, by("", {{"cluster", 3}})); });
-    require(found.find("found cluster=3") != found.npos, found);
+    expect(launched(calls, norm, by("one_shot", {{"units", 1}})),
+           "plait_sum_norm_cluster_bf16_2_1 132x512");
+    require(last().cluster == 4, "the smallest cluster that holds a row");
+    expect(launched(calls, norm, by("", {{"cluster", 8}})),
+           "plait_sum_norm_cluster_bf16_2_1 264x256");
   });
   on_ranks(4, [](GpuCalls& calls) {
     expect(launched(calls, {.rows = 4, .hidden = 8192}, by("one_shot", {{"cluster", 4}})),
            "plait_sum_norm_cluster_bf16_4_1 16x256");
+  });
+}
+
+TEST_CASE("a parameter that does not hold a row is an error with values that do") {
+  on_ranks(2, [](GpuCalls& calls) {
+    const auto says = [&](const CallOptions& options, const std::string& words) {
+      const std::string found =
+          refusal([&] { launched(calls, {.rows = 4, .hidden = 16384}, options); });
+      require(found.find(words) != found.npos, text("wanted {}, found {}", words, found));
+    };
+    says(by("", {{"cluster", 3}}), "found cluster=3");
+    const std::string four = "rows of 16384 elements want a cluster of 4 to 8 blocks";
+    says(by("one_shot", {{"cluster", 2}}), four);
+    says(by("", {{"cluster", 2}}), "found cluster=2");
+    says(by("one_shot", {{"cluster", 1}, {"units", 1}}), four);
+    says(by("one_shot", {{"units", 1}, {"blocks", 2}}), "found cluster=4");
+    says(by("one_shot", {{"units", 4}}), "want at least 8 units a thread, found units=4");
+    says(by("two_shot", {{"units", 2}}), "found units=2");
+    says(by("two_shot", {{"cluster", 8}}), "clusters of blocks are for one_shot");
+    says(by("two_shot", {{"units", 1}}), "serves cluster=1 and units of 2, 4 or 8");
+    says(by("one_shot", {{"cluster", 8}, {"units", 2}}), "found units=2; wanted cluster=1");
+    says(by("one_shot", {{"cluster", 8}, {"ahead", 1}}), "found ahead=1");
   });
 }
 

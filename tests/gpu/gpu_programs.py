@@ -449,6 +449,9 @@ def rms_norms(task: dict[str, Any], emit: Emit) -> None:
     ):
         x, weight = rows(rank, tokens, hidden).to(dtype), rows(50, hidden).to(dtype)
         for strategy, params in (*kernels, ("unfused", {})):
+            held = {1: 512 * params.get("cluster", 1), 2: 1024, 4: 1024, 8: 2048}
+            if hidden // 8 > held[params.get("units", 8)]:
+                continue  # an error: the block or cluster does not hold a row
             for kind in (dtype, torch.float8_e4m3fn):
                 if strategy == "unfused" and kind is not dtype:
                     continue

@@ -75,19 +75,26 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
     tuning = cuda::norm_tuning_from(has_named ? wanted.strategy : "", options.params);
   if (norm.rows == 0) return;
   check_memory(norm, buffers);
+  if (const std::string why = cuda::why_no_params(norm, tuning, cuda_->full_group()); !why.empty())
+    throw Error(ErrorCode::invalid_argument, text("parameter of all_reduce_rms_norm: {}", why));
   const Request request = all_reduce_of(norm, group_.ranks);
   std::string why_not = cuda::why_not_fused(norm, tuning, cuda_->full_group());
   if (why_not.empty() && !group_.reach.why_no_kernels.empty())
     why_not = group_.reach.why_no_kernels;
-  const bool is_demanded = cuda::is_fused_strategy(options.strategy) && group_.ranks > 1;
-  if (!why_not.empty() && is_demanded)  // PLAIT_ALGO is for all_reduce too, and demands no kernel
+  // PLAIT_ALGO is for all_reduce too, and demands no kernel.
+  const bool has_params = options.strategy.empty() && !options.params.empty();
+  const bool is_demanded =
+      (has_params || cuda::is_fused_strategy(options.strategy)) && group_.ranks > 1;
+  if (!why_not.empty() && is_demanded)
     throw Error(ErrorCode::unsupported,
-                text("all_reduce_rms_norm by {}: {}", tuning.strategy, why_not));
+                text("all_reduce_rms_norm by {}: {}",
+                     has_params ? "a kernel with parameters" : tuning.strategy, why_not));
   const bool is_fp8 = norm.output == DataType::fp8e4m3 && group_.ranks > 1;
   if (!wanted.strategy.empty() && !has_named && why_not.empty())
     why_not = text("the strategy is {}", wanted.strategy);
   const bool is_fused =
-      why_not.empty() && (has_named || is_fp8 || cuda::is_faster_fused(norm, cuda_->full_group()));
+      why_not.empty() && (has_named || has_params || is_fp8 ||
+                          cuda::is_faster_fused(norm, cuda_->full_group()));
   NormKey key{norm.rows,
               norm.hidden,
               static_cast<int>(norm.type),

@@ -92,8 +92,7 @@ unsigned best_cluster(const RmsNorm& norm, const Group& group) {
 
 /// Fewest units a thread whose block holds a row. Sums over more than two ranks hold more packets:
 /// blocks of fewer threads have registers for these.
-int units_of(const RmsNorm& norm, const NormTuning& tuning, int ranks) {
-  if (tuning.units > 1 && holds_row(norm, tuning.units)) return tuning.units;
+int units_of(const RmsNorm& norm, int ranks) {
   int units = ranks == 2 ? 2 : 4;
   while (!holds_row(norm, units)) units *= 2;
   return units;
@@ -170,30 +169,72 @@ NormTuning norm_tuning_from(const std::string& strategy,
 
 namespace {
 
+/// Whether the caller demands sum_norm_cluster, whose threads hold a unit each.
+bool wants_cluster(const NormTuning& tuning) { return tuning.cluster > 1 || tuning.units == 1; }
+
+/// Fewest blocks that hold a row by a unit a thread.
+unsigned least_cluster(const RmsNorm& norm) {
+  const auto threads = static_cast<unsigned>(norm_threads(1));
+  return std::bit_ceil((row_units(norm) + threads - 1) / threads);
+}
+
+unsigned most_blocks_of(const NormTuning& tuning, const Group& group) {
+  return tuning.blocks != 0 ? std::min(group.blocks(), static_cast<unsigned>(tuning.blocks))
+                            : group.blocks();
+}
+
 /// Returns the blocks of the cluster that holds a row of a one_shot; 0 = sum_norm_one_shot does.
 unsigned cluster_of(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
-  if (!group.runs(kNormClusterKernels)) return 0;
+  if (wants_cluster(tuning))
+    return tuning.cluster != 0 ? static_cast<unsigned>(tuning.cluster) : least_cluster(norm);
   const bool chooses =
       tuning.cluster == 0 && tuning.units == 0 && tuning.ahead < 0 && tuning.blocks == 0;
-  if (chooses) return best_cluster(norm, group);
-  const auto wanted = static_cast<unsigned>(std::max(1, tuning.cluster));
-  const unsigned blocks = tuning.blocks != 0
-                              ? std::min(group.blocks(), static_cast<unsigned>(tuning.blocks))
-                              : group.blocks();
-  const bool fits =
-      wanted <= blocks && threads_of(norm, 1, wanted) <= static_cast<unsigned>(norm_threads(1));
-  return fits && (wanted > 1 || tuning.units == 1) ? wanted : 0;
+  return chooses ? best_cluster(norm, group) : 0;
+}
+
+/// Whether a call goes by the kernel of two_shot.
+bool is_by_two_shot(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  if (!tuning.strategy.empty()) return tuning.strategy == "two_shot";
+  if (wants_cluster(tuning)) return false;
+  const std::uint64_t sent = static_cast<std::uint64_t>(group.ranks - 1) * input_bytes(norm);
+  return sent > (group.ranks == 2 ? kOneShotBytesOfTwo : kOneShotBytes);
+}
+
+/// Returns why the demanded cluster does not hold the rows, and what does; "" = it does.
+std::string why_no_cluster(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  if (!group.runs(kNormClusterKernels)) return group.lacks(kNormClusterKernels);
+  if (tuning.strategy == "two_shot")
+    return "clusters of blocks are for one_shot, found two_shot, which serves cluster=1 and units "
+           "of 2, 4 or 8";
+  if (tuning.units > 1)
+    return text("a thread of a cluster of {} holds 1 unit, found units={}; wanted cluster=1 or "
+                "units=1",
+                tuning.cluster, tuning.units);
+  if (tuning.ahead > 0)
+    return text("a cluster sends no row ahead, found ahead={}; wanted ahead=0 or cluster=1",
+                tuning.ahead);
+  const unsigned least = least_cluster(norm), most = most_blocks_of(tuning, group),
+                 wanted = cluster_of(norm, tuning, group);
+  if (wanted >= least && wanted <= most) return "";
+  return text(
+      "rows of {} elements want a cluster of {} to {} blocks by a unit a thread, found cluster={}; "
+      "units of 2, 4 or 8 want none",
+      norm.hidden, least, std::min(kMostCluster, std::bit_floor(most)), wanted);
 }
 
 }  // namespace
 
+std::string why_no_params(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  if (group.ranks > 1 && wants_cluster(tuning)) return why_no_cluster(norm, tuning, group);
+  if (tuning.units <= 1 || holds_row(norm, tuning.units)) return "";
+  return text("rows of {} elements want at least {} units a thread, found units={}", norm.hidden,
+              units_of(norm, 2), tuning.units);
+}
+
 NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   NormLaunch launch;
   const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
-  const std::uint64_t sent = peers * input_bytes(norm);
-  const bool is_two_shot = tuning.strategy.empty()
-                               ? sent > (group.ranks == 2 ? kOneShotBytesOfTwo : kOneShotBytes)
-                               : tuning.strategy == "two_shot";
+  const bool is_two_shot = is_by_two_shot(norm, tuning, group);
   const std::uint64_t packets =
       std::min(bytes_of_call(group, kSentinelPackets) / kSentinelPacketBytes, kMostPackets);
   const std::uint64_t slot_rows = packets / (peers * row_units(norm) * (is_two_shot ? 2 : 1));
@@ -207,7 +248,7 @@ NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Grou
     set_cluster_config(launch, norm, tuning, group, cluster, launch.piece_rows);
     return launch;
   }
-  launch.units = units_of(norm, tuning, group.ranks);
+  launch.units = tuning.units != 0 ? tuning.units : units_of(norm, group.ranks);
   set_config(launch, norm, tuning, group, launch.piece_rows);
   const bool has_one_row = launch.piece_rows <= launch.config.blocks;
   launch.ahead = tuning.ahead >= 0 ? tuning.ahead : has_one_row ? 0 : 1;
@@ -216,7 +257,7 @@ NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Grou
 
 NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   NormLaunch launch;
-  launch.units = units_of(norm, tuning, 2);
+  launch.units = tuning.units > 1 ? tuning.units : units_of(norm, 2);
   launch.piece_rows = norm.rows;
   set_config(launch, norm, tuning, group, norm.rows);
   return launch;

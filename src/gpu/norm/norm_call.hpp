@@ -46,7 +46,10 @@ NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Grou
 /// Launch of the norm alone.
 NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 
-/// Returns "" if one kernel sums and normalises; otherwise the reason.
+/// Returns "" if units and cluster hold a row; otherwise the reason, with values that do.
+std::string why_no_params(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
+/// Returns "" if one kernel sums and normalises; otherwise the reason. The tuning's parameters hold
+/// a row (why_no_params).
 std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 /// True if one kernel is faster than an all_reduce and the norm behind it.
 bool is_faster_fused(const RmsNorm& norm, const Group& group);
