@@ -16,9 +16,12 @@
 #include "conformance/lanes_on_host.hpp"
 #include "cpu/numbers.hpp"
 #include "cpu/rms_norm.hpp"
+#include "gpu/engine/kernel_types.hpp"
 #include "gpu/ll/ll_cut.hpp"
 #include "gpu/norm/sum_norm.cuh"
+#include "gpu/select/engine_cases.hpp"
 #include "plait/topology.hpp"
+#include "plan/sum_order.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -56,6 +59,7 @@ struct NormMemory {
 struct NormRun {
   RmsNorm norm;
   NormKernel kernel = NormKernel::one_shot;
+  SumOrder order = SumOrder::rank_order;
   bool in_place = false;
   int units = 2, ahead = 0;
   unsigned blocks = 1, cluster = 1;  // blocks: teams of a grid
@@ -76,15 +80,21 @@ struct NormRun {
   std::string print() const {
     static constexpr const char* kNames[] = {"one_shot", "cluster", "two_shot"};
     return text(
-        "{} rows of {} {} to {}, {}, {} units, {} teams of {} blocks, ahead {}{}, late rank {}",
+        "{} rows of {} {} to {}, {}, {}, {} units, {} teams of {} blocks, ahead {}{}, late rank {}",
         norm.rows, norm.hidden, name_of(norm.type), name_of(norm.output),
-        kNames[static_cast<int>(kernel)], units, blocks, cluster, ahead,
+        kNames[static_cast<int>(kernel)], name_of(order), units, blocks, cluster, ahead,
         in_place ? ", in place" : "", late);
   }
 };
 
 template <DataType kType, int kRanks, int kUnits>
 void run_kernel(NormKernel kernel, const NormArgs& args) {
+  if constexpr (kUnits == 4 && kRanks != 2)
+    if (sums_in_tree(args.order)) {
+      if (kernel == NormKernel::two_shot)
+        return sum_norm_two_shot<kType, kRanks, kUnits, kTreeSum>(args);
+      return sum_norm_one_shot<kType, kRanks, kUnits, kTreeSum>(args);
+    }
   if constexpr (kUnits != 1) {
     if (kernel == NormKernel::two_shot) return sum_norm_two_shot<kType, kRanks, kUnits>(args);
     if (kernel == NormKernel::one_shot) return sum_norm_one_shot<kType, kRanks, kUnits>(args);
@@ -95,6 +105,8 @@ template <DataType kType, int kUnits>
 void run_ranks(NormKernel kernel, const NormArgs& args) {
   if (args.ranks == 2) return run_kernel<kType, 2, kUnits>(kernel, args);
   if (args.ranks == 4) return run_kernel<kType, 4, kUnits>(kernel, args);
+  if constexpr (kUnits == 4)
+    if (args.ranks == 8) return run_kernel<kType, 8, kUnits>(kernel, args);
   run_kernel<kType, 0, kUnits>(kernel, args);
 }
 template <DataType kType>
@@ -114,7 +126,7 @@ void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s, boo
   NormArgs args{};
   args.rank = static_cast<int>(rank);
   args.ranks = static_cast<int>(gpus.size());
-  args.op = static_cast<std::int32_t>(ReduceOp::sum);
+  set_reduction(args, all_reduce_of(run.norm, args.ranks), run.order);
   for (double& scalar : args.scalars) scalar = 1;
   args.state = &mine.state;
   args.stop_page = &mine.stop_page;
@@ -176,7 +188,8 @@ void fill(Buffer& buffer, std::uint64_t count, DataType type, bool has_nan, std:
 
 void fill(NormRun& run, int ranks, std::mt19937& random) {
   const RmsNorm& norm = run.norm;
-  const Request request = checked(all_reduce_of(norm, ranks), load_topology("hgx-h200"));
+  const Topology topology = ranks <= 8 ? load_topology("hgx-h200") : linked_machine(ranks);
+  const Request request = checked(all_reduce_of(norm, ranks), topology);
   const std::uint64_t count = norm.rows * norm.hidden;
   Inputs inputs = random_inputs(request, random());
   for (int rank = 0; rank < ranks; ++rank) {
@@ -191,8 +204,8 @@ void fill(NormRun& run, int ranks, std::mt19937& random) {
     std::memcpy(inputs.bytes[static_cast<std::size_t>(rank)].data(), bytes_in(mine.input),
                 count * 2);
   }
-  const auto sums =
-      ReferenceExecutor(propose_one(load_topology("hgx-h200"), request, "direct")).run(inputs);
+  const Plan direct = propose_one(topology, request, "direct");
+  const auto sums = ReferenceExecutor(in_order(direct, run.order).value()).run(inputs);
   for (std::size_t rank = 0; rank < run.memory.size(); ++rank) {
     NormMemory& mine = run.memory[rank];
     mine.residual_wanted = mine.residual;
@@ -203,10 +216,13 @@ void fill(NormRun& run, int ranks, std::mt19937& random) {
   }
 }
 
-NormRun random_run(int ranks, std::mt19937& random) {
+NormRun random_run(int ranks, std::mt19937& random, SumOrder order = SumOrder::rank_order) {
   NormRun run;
+  run.order = order;
+  const bool is_tree = plait::is_tree(order);
   run.kernel = static_cast<NormKernel>(random() % 3);
-  run.units = random() % 3 == 0 ? 4 : 2;
+  if (is_tree && run.kernel == NormKernel::cluster) run.kernel = NormKernel::one_shot;
+  run.units = is_tree || random() % 3 == 0 ? 4 : 2;
   if (run.kernel == NormKernel::cluster) {
     run.units = 1;
     run.cluster = random() % 4 == 0 ? 4 : 1 + random() % 2;
@@ -232,27 +248,39 @@ NormGpus gpus_of(int ranks) {
 
 }  // namespace
 
+/// Makes five calls in a row. orders: a call takes one of them.
+void check_in_a_row(int ranks, unsigned seed, const std::vector<SumOrder>& orders) {
+  std::mt19937 random(seed);
+  std::vector<NormRun> runs;
+  for (int call = 0; call < 5; ++call)
+    runs.push_back(random_run(ranks, random, orders[random() % orders.size()]));
+  NormGpus gpus = gpus_of(ranks);
+  run_all(runs, gpus, 30);
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+    REQUIRE(gpus[rank]->state.failed == kNoFault);
+    for (std::size_t at = 0; at < runs.size(); ++at) {
+      CAPTURE(
+          text("{} ranks, seed {}, call {}: {}, rank {}", ranks, seed, at, runs[at].print(), rank));
+      CHECK(runs[at].is_right(rank));
+    }
+    CHECK(gpus[rank]->state.fused_calls == static_cast<std::uint32_t>(kCalls + runs.size()));
+    CHECK(std::all_of(
+        gpus[rank]->inbox.begin(), gpus[rank]->inbox.end(),
+        [](const ulonglong2& packet) { return packet.x == ~0ull && packet.y == ~0ull; }));
+  }
+}
+
 TEST_CASE("kernels of all_reduce_rms_norm give the bits of the calls one behind the other") {
   for (const int ranks : {2, 3, 4})
-    for (int seed = 1; seed <= rounds(ranks == 2 ? 6 : 3); ++seed) {
-      std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
-      std::vector<NormRun> runs;
-      for (int call = 0; call < 5; ++call) runs.push_back(random_run(ranks, random));
-      NormGpus gpus = gpus_of(ranks);
-      run_all(runs, gpus, 30);
-      for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
-        for (std::size_t at = 0; at < runs.size(); ++at) {
-          CAPTURE(text("{} ranks, seed {}, call {}: {}, rank {}", ranks, seed, at, runs[at].print(),
-                       rank));
-          CHECK(runs[at].is_right(rank));
-        }
-        CHECK(gpus[rank]->state.failed == kNoFault);
-        CHECK(gpus[rank]->state.fused_calls == static_cast<std::uint32_t>(kCalls + runs.size()));
-        CHECK(std::all_of(
-            gpus[rank]->inbox.begin(), gpus[rank]->inbox.end(),
-            [](const ulonglong2& packet) { return packet.x == ~0ull && packet.y == ~0ull; }));
-      }
-    }
+    for (int seed = 1; seed <= rounds(ranks == 2 ? 6 : 3); ++seed)
+      check_in_a_row(ranks, static_cast<unsigned>(seed * 16 + ranks), {SumOrder::rank_order});
+}
+
+TEST_CASE("kernels of all_reduce_rms_norm sum in trees of 4, 8 and 16 ranks") {
+  for (const int ranks : {4, 8, 16})
+    for (int seed = 1; seed <= rounds(4); ++seed)
+      check_in_a_row(ranks, static_cast<unsigned>(seed * 16 + ranks),
+                     {SumOrder::tree, SumOrder::tree_rounded});
 }
 
 TEST_CASE("all blocks of a cluster learn that a thread was broken off") {

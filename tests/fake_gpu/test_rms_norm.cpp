@@ -31,7 +31,8 @@ void require(bool holds, const std::string& what) {
 /// Runs `body` with the calls of each rank. why: reason for arenas in host memory. forced: strategy
 /// of PLAIT_ALGO.
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_lazy_arena = true,
-              const std::string& why = "", const std::string& forced = "") {
+              const std::string& why = "", const std::string& forced = "",
+              SumOrder order = SumOrder::rank_order) {
   bench::Board* const board = bench::make_board(ranks);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -43,6 +44,7 @@ void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_la
           options.has_lazy_arena = has_lazy_arena;
           options.checks = load_topology("hgx-h200");
           options.rank.memory.plans = true;
+          options.sum_order = order;
           options.forced.strategy = forced;
           GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, why), options, exchange);
           body(calls);
@@ -215,6 +217,30 @@ TEST_CASE("a parameter that does not hold a row is an error with values that do"
     says(by("two_shot", {{"units", 1}}), "serves cluster=1 and units of 2, 4 or 8");
     says(by("one_shot", {{"cluster", 8}, {"units", 2}}), "found units=2; wanted cluster=1");
     says(by("one_shot", {{"cluster", 8}, {"ahead", 1}}), "found ahead=1");
+  });
+}
+
+TEST_CASE("sums in trees have kernels of their own, of 4 units a thread or 8") {
+  const auto in_trees = [](int ranks, const std::function<void(GpuCalls&)>& body) {
+    on_ranks(ranks, body, true, "", "", SumOrder::tree);
+  };
+  in_trees(4, [](GpuCalls& calls) {
+    RmsNorm norm{.rows = 4, .hidden = 8192};
+    expect(launched(calls, norm), "plait_sum_norm_one_shot_tree_bf16_4_4 4x256");
+    const std::string wrong =
+        refusal([&] { launched(calls, norm, by("one_shot", {{"units", 2}})); });
+    require(wrong.find("sums in the order tree want cluster=1 and units of 4 or 8") != wrong.npos,
+            wrong);
+    require(!refusal([&] { launched(calls, norm, by("", {{"cluster", 8}})); }).empty(), "cluster");
+    norm.rows = 64, norm.output = DataType::fp8e4m3;
+    expect(launched(calls, norm), "plait_sum_norm_two_shot_tree_bf16_4_4 64x256");
+  });
+  in_trees(8, [](GpuCalls& calls) {
+    expect(launched(calls, {.rows = 1, .hidden = 16384}, by("two_shot")),
+           "plait_sum_norm_two_shot_tree_bf16_8_8 1x256");
+  });
+  in_trees(2, [](GpuCalls& calls) {  // a sum of two has one order
+    expect(launched(calls, {.rows = 1, .hidden = 8192}), "plait_sum_norm_cluster_bf16_2_1 8x128");
   });
 }
 

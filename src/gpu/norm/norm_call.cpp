@@ -27,7 +27,7 @@ constexpr std::uint64_t kFewRows = 4, kFusedFrom = 3 << 19, kFusedBytes = 32 << 
 constexpr std::uint64_t kShortRowsOfCluster = 16, kLongRowsOfCluster = 64, kRowsOfBlock = 128;
 constexpr unsigned kMostCluster = 8;
 
-std::string kernel_name(const char* kernel, DataType type, int ranks, int units) {
+std::string kernel_name(const std::string& kernel, DataType type, int ranks, int units) {
   return text("plait_{}_{}_{}_{}", kernel, name_of(type), is_common_number(ranks) ? ranks : 0,
               units);
 }
@@ -53,6 +53,25 @@ KernelUses norm_uses(int ranks) {
         uses[kernel_name(sum_kernel(kernel), type, ranks, units)] = use;
     }
   return uses;
+}
+
+/// Trees are sums of more than two ranks, whose threads hold 4 units or 8 (units_of).
+constexpr int kLeastTreeUnits = 4;
+std::string tree_kernel(NormKernel kernel) { return text("{}_tree", sum_kernel(kernel)); }
+
+KernelUses tree_uses(int ranks) {
+  KernelUses uses;
+  if (requests_of_trees(ranks).empty()) return uses;
+  for (const DataType type : kNormTypes)
+    for (int units = kLeastTreeUnits; units <= kMostNormUnits; units *= 2)
+      for (const NormKernel kernel : {NormKernel::one_shot, NormKernel::two_shot})
+        uses[kernel_name(tree_kernel(kernel), type, ranks, units)] = {
+            static_cast<unsigned>(norm_threads(units)), 0};
+  return uses;
+}
+
+bool sums_in_tree(const RmsNorm& norm, const Group& group) {
+  return is_in_tree(all_reduce_of(norm, group.ranks), group.sum_order);
 }
 
 KernelUses cluster_uses(int ranks) {
@@ -135,8 +154,12 @@ const KernelFamily kNormKernels{"all_reduce_rms_norm", norm_uses};
 const KernelFamily kNormClusterKernels{"clusters of all_reduce_rms_norm", cluster_uses, 90, 1000,
                                        "kernels of thread-block clusters want 9.0 or later"};
 
+const KernelFamily kNormTreeKernels{
+    .name = "all_reduce_rms_norm in trees", .uses = tree_uses, .sums_in_trees = true};
+
 const Resources& norm_resources() {
-  static const Resources resources{{}, {}, nullptr, {&kNormKernels, &kNormClusterKernels}, {}};
+  static const Resources resources{
+      {}, {}, nullptr, {&kNormKernels, &kNormClusterKernels, &kNormTreeKernels}, {}};
   return resources;
 }
 
@@ -225,6 +248,11 @@ std::string why_no_cluster(const RmsNorm& norm, const NormTuning& tuning, const 
 }  // namespace
 
 std::string why_no_params(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
+  const bool is_tree = sums_in_tree(norm, group);
+  if (is_tree && (wants_cluster(tuning) || tuning.units == 2))
+    return text("sums in the order {} want cluster=1 and units of 4 or 8, found cluster={}, "
+                "units={}",
+                name_of(group.sum_order), tuning.cluster, tuning.units);
   if (group.ranks > 1 && wants_cluster(tuning)) return why_no_cluster(norm, tuning, group);
   if (tuning.units <= 1 || holds_row(norm, tuning.units)) return "";
   return text("rows of {} elements want at least {} units a thread, found units={}", norm.hidden,
@@ -266,9 +294,8 @@ NormLaunch norm_launch_alone(const RmsNorm& norm, const NormTuning& tuning, cons
 std::string why_not_fused(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   if (group.ranks == 1) return "one rank sums nothing";
   if (!group.runs(kNormKernels)) return group.lacks(kNormKernels);
-  const Request sum = all_reduce_of(norm, group.ranks);
-  if (is_tree(group.sum_order) && !has_one_order(sum))
-    return text("it does not sum in the order {}", name_of(group.sum_order));
+  if (sums_in_tree(norm, group) && !group.runs(kNormTreeKernels))
+    return group.lacks(kNormTreeKernels);
   if (norm_launch(norm, tuning, group).piece_rows == 0)
     return text(
         "the room of {} bytes for a call's packets is too small for a row of each rank (raise "
@@ -288,9 +315,11 @@ NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& ra
     : rank_(rank), norm_(norm) {
   const Group& group = rank.group();
   launch_ = alone ? norm_launch_alone(norm, tuning, group) : norm_launch(norm, tuning, group);
-  kernel_ = rank.kernels().find(
-      alone ? kernel_name("norm_alone", norm.type, 0, launch_.units)
-            : kernel_name(sum_kernel(launch_.kernel), norm.type, group.ranks, launch_.units));
+  const std::string sums =
+      sums_in_tree(norm, group) ? tree_kernel(launch_.kernel) : sum_kernel(launch_.kernel);
+  kernel_ = rank.kernels().find(alone
+                                    ? kernel_name("norm_alone", norm.type, 0, launch_.units)
+                                    : kernel_name(sums, norm.type, group.ranks, launch_.units));
   rank.fill_call(args_, all_reduce_of(norm, group.ranks));
   for (int peer = 0; !alone && peer < group.ranks; ++peer)
     args_.inbox[peer] = rank.at(kSentinelPackets, peer);

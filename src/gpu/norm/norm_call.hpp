@@ -17,6 +17,7 @@ namespace plait::cuda {
 
 extern const KernelFamily kNormKernels;
 extern const KernelFamily kNormClusterKernels;  ///< a cluster of blocks holds a row
+extern const KernelFamily kNormTreeKernels;
 const Resources& norm_resources();
 
 /// True for the strategies by which one kernel sums and normalises: one_shot and two_shot.

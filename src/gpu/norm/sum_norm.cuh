@@ -9,10 +9,13 @@
 
 namespace plait::cuda {
 
-template <DataType kType, int kRanks, int kUnits, class Team = BlockTeam<kUnits>>
+inline constexpr int kRankOrderSum = static_cast<int>(ReduceOp::sum);
+
+/// kOp: kRankOrderSum or kTreeSum.
+template <DataType kType, int kRanks, int kUnits, int kOp, class Team = BlockTeam<kUnits>>
 struct SumNorm {
   using Packet = NanSentinelPacket;
-  using Call = FusedCall<kType, static_cast<int>(ReduceOp::sum), kRanks, Packet>;
+  using Call = FusedCall<kType, kOp, kRanks, Packet>;
   static constexpr int kTogether = Call::kTogether;
   /// Packets that a thread holds at once: eight would not fit in 64 registers.
   static constexpr int kMostHeld = is_lean_norm(kUnits) ? 4 : 8;
@@ -56,7 +59,7 @@ struct SumNorm {
                           int k) const {
     return call.packet(owner, kind, from, slot_units, slot_row * args.row_units + norm.at(k));
   }
-  /// Waits for all parts of a row, and sums them in the ranks' order.
+  /// Waits for all parts of a row, and sums them in rank order or in a tree.
   __device__ void reduce(unsigned row, unsigned slot_row, Unit (&sum)[kUnits]) {
     reduce(slot_row, sum, [&](int k) { return own(row * args.row_units + norm.at(k)); });
   }
@@ -100,11 +103,11 @@ struct SumNorm {
 // A rank that has given up sends no rows, since peers may not have read its packets of the call
 // before last, and its rows may follow from results that were never written.
 
-template <DataType kType, int kRanks, int kUnits>
+template <DataType kType, int kRanks, int kUnits, int kOp = kRankOrderSum>
 __device__ void sum_norm_one_shot(const NormArgs& args) {
   wait_for_grid_before();
   PLAIT_SHARED(GroupSums, sums);
-  SumNorm<kType, kRanks, kUnits> rows(args, sums, args.rows * args.row_units);
+  SumNorm<kType, kRanks, kUnits, kOp> rows(args, sums, args.rows * args.row_units);
   const int mine = static_cast<int>((args.rows + gridDim.x - 1 - blockIdx.x) / gridDim.x);
   const auto row_of = [&](int i) { return blockIdx.x + static_cast<unsigned>(i) * gridDim.x; };
   fence_earlier_clears(args, rows.call.number);
@@ -128,7 +131,8 @@ template <DataType kType, int kRanks, int kUnits>
 __device__ void sum_norm_cluster(const NormArgs& args) {
   wait_for_grid_before();
   PLAIT_SHARED(GroupSums, sums);
-  SumNorm<kType, kRanks, kUnits, ClusterTeam<kUnits>> rows(args, sums, args.rows * args.row_units);
+  SumNorm<kType, kRanks, kUnits, kRankOrderSum, ClusterTeam<kUnits>> rows(
+      args, sums, args.rows * args.row_units);
   fence_earlier_clears(args, rows.call.number);
   const unsigned first = cluster_of_grid(), stride = grid_clusters();
   for (unsigned row = first; row < args.rows; row += stride) {
@@ -142,14 +146,14 @@ __device__ void sum_norm_cluster(const NormArgs& args) {
 }
 #endif
 
-template <DataType kType, int kRanks, int kUnits>
+template <DataType kType, int kRanks, int kUnits, int kOp = kRankOrderSum>
 __device__ void sum_norm_two_shot(const NormArgs& args) {
   wait_for_grid_before();
   PLAIT_SHARED(GroupSums, sums);
   const auto ranks = static_cast<unsigned>(kRanks == 0 ? args.ranks : kRanks);
   const auto rank = static_cast<unsigned>(args.rank);
   const unsigned slot_rows = (args.rows + ranks - 1) / ranks;
-  SumNorm<kType, kRanks, kUnits> rows(args, sums, slot_rows * args.row_units);
+  SumNorm<kType, kRanks, kUnits, kOp> rows(args, sums, slot_rows * args.row_units);
   fence_earlier_clears(args, rows.call.number);
   // Row i % others of turn i / others, without this rank's own rows.
   const unsigned others = ranks - 1;
