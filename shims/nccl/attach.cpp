@@ -52,10 +52,13 @@ class SpareStagings {
   std::unique_ptr<ExchangeStaging> take(int device, int ranks) {
     const std::lock_guard<std::mutex> hold(guard_);
     auto& kept = kept_[{device, ranks}];
-    if (kept.empty()) return nullptr;
-    std::unique_ptr<ExchangeStaging> one = std::move(kept.back());
-    kept.pop_back();
-    return one;
+    while (!kept.empty()) {
+      std::unique_ptr<ExchangeStaging> one = std::move(kept.back());
+      kept.pop_back();
+      if (one->is_alive()) return one;
+      static_cast<void>(one.release());  // a reset of the device has ended it
+    }
+    return nullptr;
   }
   void keep(int device, int ranks, std::unique_ptr<ExchangeStaging> one) {
     const std::lock_guard<std::mutex> hold(guard_);

@@ -150,7 +150,9 @@ class CudaStaging : public ExchangeStaging {
     output_ = input_ + record_bytes;
     PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
   }
+    buffer_ = buffer_at(input_);
   ~CudaStaging() override {
+  bool is_alive() const noexcept override { return buffer_at(input_) == buffer_; }
     const cuda::RelaxedCaptureMode relaxed;
     if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
     cuda::api().stream_destroy(stream_);
@@ -180,8 +182,19 @@ class CudaStaging : public ExchangeStaging {
 
  private:
   cuda::Primary primary_;
+  /// Returns the number that no other allocation of the process has had; 0 = no allocation.
+  static std::uint64_t buffer_at(cuda::DevicePointer address) noexcept {
+    std::uint64_t number = 0;
+    int attributes[] = {cuda::kPointerBufferId};
+    void* values[] = {&number};
+    const bool is_known =
+        cuda::api().pointer_attributes(1, attributes, values, address) == cuda::kSuccess;
+    return is_known ? number : 0;
+  }
+
   std::uint64_t record_bytes_;
   cuda::DevicePointer input_ = 0;
+  std::uint64_t buffer_ = 0;  // Of input_.
   cuda::DevicePointer output_ = 0;
   cuda::Stream stream_ = nullptr;
 };

@@ -131,6 +131,9 @@ class ExchangeStaging {
   using Gather = std::function<void(const void* input, void* output, Stream stream)>;
   using GiveUp = std::function<void()>;  ///< throws if waiting is pointless
   /// Copies `mine` to the device, enqueues `gather`, waits, and returns all ranks' bytes.
+  /// False once the program has reset the device (cudaDeviceReset), which ends memory and stream:
+  /// the staging may neither be used nor destroyed.
+  virtual bool is_alive() const noexcept = 0;
   virtual std::string swap(const std::string& mine, int ranks, const Gather& gather,
                            const GiveUp& give_up) = 0;
 };

@@ -514,6 +514,7 @@ class HostStaging : public ExchangeStaging {
   }
 
  private:
+  bool is_alive() const noexcept override { return resets_ == standin_calls("device reset"); }
   std::string mine_, all_;  // read and written by the stream also after give_up() has thrown
   Stream stream_;
 };
@@ -529,6 +530,7 @@ class HostMarker : public Marker {
   void wait_at_replay(Stream stream) override { standin::wait(stream, end_, true); }
   void go_behind(Stream stream, const cuda::CapturedCalls& calls) override {
     std::vector<std::size_t> ends;
+  const std::uint64_t resets_ = standin_calls("device reset");
     for (cuda::GraphNode node : calls.ends) ends.push_back(number_of(node));
     standin::go_behind(stream, ends);
   }
@@ -629,6 +631,7 @@ class HostPlatform : public Platform {
   }
 };
 
+    standin_count("staging made");
 }  // namespace
 
 Platform& platform() {

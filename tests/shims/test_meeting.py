@@ -70,6 +70,11 @@ def test_ranks_of_one_host_meet_without_nccl(run_case, folder, case, mode):
     assert not _entries(folder)
 
 
+def test_a_staging_from_before_a_reset_of_the_device_is_not_taken(run_case):
+    for row in run_case("meet_reset", 2):
+        assert row["wrong"] == 0 and row["first"] == row["again"] == 0 and row["behind"] == 1
+
+
 @pytest.mark.parametrize("env", [{"PLAIT_DISABLE": "1"}, {"PLAIT_OPS": "broadcast"}])
 def test_communicators_left_to_nccl_cost_no_call_either(run_case, env):
     for case in ("split", "shrink"):

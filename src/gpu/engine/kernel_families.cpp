@@ -34,7 +34,8 @@ struct ProbeKey {
   auto operator<=>(const ProbeKey&) const = default;
 };
 
-/// Probes of this process. Their kernels are loaded.
+/// Probes of this process. Their kernels are loaded, unless the program has reset the device
+/// (cudaDeviceReset) since: the driver then loads a kernel again at its first launch.
 class KeptProbes {
  public:
   /// Returns the latest probes; empty = none.

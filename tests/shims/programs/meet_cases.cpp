@@ -51,6 +51,23 @@ std::uint64_t wrong_shrinks(const TestRank& r) {
   return wrong + (child != nullptr);
 }
 
+/// Makes three children, the last behind a reset of the device, which ends stagings made before.
+std::string reset_device(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks), made[3];
+  for (int turn = 0; turn < 3; ++turn) {
+    if (turn == 2) standin_count("device reset");
+    const std::uint64_t before = standin_calls("staging made");
+    Comm child = nullptr;
+    MUST(nccl().ncclCommSplit(r.comm, 0, r.rank, &child, nullptr));
+    wrong += wrong_sum(r, child, r.ranks);
+    MUST(nccl().ncclCommDestroy(child));
+    made[turn] = standin_calls("staging made") - before;
+  }
+  return number("wrong", wrong) + ", " + number("first", made[0]) + ", " +
+         number("again", made[1]) + ", " + number("behind", made[2]) + ", " + counted("all_reduce");
+}
+
 /// Makes children and children of children: by colour, in reverse order, without the first rank.
 std::string children(const TestJob& job, int rank) {
   const TestRank r(job, rank);
@@ -129,11 +146,9 @@ std::string random_ends(const TestJob& job, int rank) {
 
 std::string run_meeting(const TestJob& job, int rank) {
   using Case = std::function<std::string(const TestJob&, int)>;
-  static const std::map<std::string, Case> kMeetCases = {{"meet_twice", twice},
-                                                         {"meet_scalable", scalable},
-                                                         {"meet_children", children},
-                                                         {"meet_apart", apart},
-                                                         {"meet_random_ends", random_ends}};
+  static const std::map<std::string, Case> kMeetCases = {
+      {"meet_twice", twice}, {"meet_scalable", scalable},  {"meet_children", children},
+      {"meet_apart", apart}, {"meet_reset", reset_device}, {"meet_random_ends", random_ends}};
   return kMeetCases.at(job.name)(job, rank);
 }
 
