@@ -113,6 +113,7 @@ class CudaEngine : public CommEngine {
     return alone()->agree_on_suspend(can, give_up);
   }
   void suspend() noexcept override { alone()->suspend(); }
+  bool is_suspended() const noexcept override { return rank().is_suspended(); }
   void resume(const std::function<void()>& give_up) override { alone()->resume(give_up); }
   void check() const override { rank().check(); }
   void break_off(Stream stream, const std::exception& error) noexcept override {
@@ -149,10 +150,10 @@ class CudaStaging : public ExchangeStaging {
     PLAIT_CUDA_CALL(memory_alloc, &input_, record_bytes * (static_cast<std::uint64_t>(ranks) + 1));
     output_ = input_ + record_bytes;
     PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
-  }
     buffer_ = buffer_at(input_);
-  ~CudaStaging() override {
+  }
   bool is_alive() const noexcept override { return buffer_at(input_) == buffer_; }
+  ~CudaStaging() override {
     const cuda::RelaxedCaptureMode relaxed;
     if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
     cuda::api().stream_destroy(stream_);
@@ -181,7 +182,6 @@ class CudaStaging : public ExchangeStaging {
   }
 
  private:
-  cuda::Primary primary_;
   /// Returns the number that no other allocation of the process has had; 0 = no allocation.
   static std::uint64_t buffer_at(cuda::DevicePointer address) noexcept {
     std::uint64_t number = 0;
@@ -192,9 +192,10 @@ class CudaStaging : public ExchangeStaging {
     return is_known ? number : 0;
   }
 
+  cuda::Primary primary_;
   std::uint64_t record_bytes_;
-  cuda::DevicePointer input_ = 0;
   std::uint64_t buffer_ = 0;  // Of input_.
+  cuda::DevicePointer input_ = 0;
   cuda::DevicePointer output_ = 0;
   cuda::Stream stream_ = nullptr;
 };

@@ -87,8 +87,11 @@ class CommEngine {
     static_cast<void>(give_up);
     return can;
   }
-  /// Frees memory until resume(). Called by all ranks, once no work of any rank runs. Later calls
-  /// fail until then.
+  /// Frees memory until resume(). Called by all ranks once they have agreed, and no work of any
+  /// True from a suspend() that has freed memory to the resume(), which waits for all ranks. The
+  /// same on all ranks. A thread of the program's.
+  virtual bool is_suspended() const noexcept { return false; }
+  /// rank runs. Later calls fail until then.
   virtual void suspend() noexcept {}
   /// Brings the memory back; called by all ranks together. give_up: called while waiting for peers,
   /// and throws if waiting is pointless. Throws Error, on all ranks if on any.
@@ -128,12 +131,12 @@ class CommEngine {
 class ExchangeStaging {
  public:
   virtual ~ExchangeStaging() = default;
-  using Gather = std::function<void(const void* input, void* output, Stream stream)>;
-  using GiveUp = std::function<void()>;  ///< throws if waiting is pointless
-  /// Copies `mine` to the device, enqueues `gather`, waits, and returns all ranks' bytes.
   /// False once the program has reset the device (cudaDeviceReset), which ends memory and stream:
   /// the staging may neither be used nor destroyed.
   virtual bool is_alive() const noexcept = 0;
+  using Gather = std::function<void(const void* input, void* output, Stream stream)>;
+  using GiveUp = std::function<void()>;  ///< throws if waiting is pointless
+  /// Copies `mine` to the device, enqueues `gather`, waits, and returns all ranks' bytes.
   virtual std::string swap(const std::string& mine, int ranks, const Gather& gather,
                            const GiveUp& give_up) = 0;
 };

@@ -213,10 +213,6 @@ Result resume(CommState& state) {
   return ncclSuccess;
 }
 
-/// Whether the memory of a suspended communicator has gone, so that resume() waits for all ranks.
-/// The memory of several nodes, and of ranks that are threads of a process, stays.
-bool waits_to_resume(const CommState& state) { return state.engine->gpu_memory().suspendable != 0; }
-
 /// Ranks may name communicators of a group in unlike orders, and resume() waits for all ranks.
 Result refuse_in_group(const CommState& state) {
   log(LogLevel::warn, state.rank,
@@ -353,7 +349,9 @@ Result ncclCommResume(Comm comm) {
   if (call_context.in_native != 0) return forward(native().resume, comm);
   const std::shared_ptr<CommState> state = state_of(comm);
   const bool is_suspended = state != nullptr && state->suspended.load();
-  const bool waits = is_suspended && waits_to_resume(*state);
+  // Memory that has gone comes back on all ranks together. The memory of several nodes, and of
+  // ranks that are threads of a process, stays.
+  const bool waits = is_suspended && state->engine->is_suspended();
   if (waits && call_context.depth != 0) return refuse_in_group(*state);
   Result result = forward(native().resume, comm);
   if (waits && result == ncclInProgress) {

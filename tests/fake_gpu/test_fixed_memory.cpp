@@ -55,8 +55,12 @@ struct FixedRank {
     board->barrier();
   }
   void suspend() const {
-    board->barrier();  // as NCCL's own
+    agree_on_suspend();
     calls.suspend();
+  }
+  void agree_on_suspend() const {
+    board->barrier();  // as NCCL's own
+    require(calls.agree_on_suspend(true, [] {}), "a rank cannot suspend");
   }
   void resume() const {
     calls.resume([] {});

@@ -276,11 +276,15 @@ class HostEngine : public CommEngine {
   bool agree_on_suspend(bool can, const std::function<void()>& give_up) override {
     if (page_.base() == nullptr) return can;
     const cuda::CudaRankOptions& me = shared_->options.rank;
-    return suspends_.agree(page().suspends, me.rank, me.ranks, can, give_up);
+    const bool has_arena = opening_ == nullptr || opening_->is_wanted();
+    const cuda::SuspendVote::Vote all =
+        suspends_.agree(page().suspends, me.rank, me.ranks, {can, has_arena}, give_up);
+    has_arena_to_suspend_ = all.has_arena;
+    return all.can;
   }
   void suspend() noexcept override {
-    if (page_.base() == nullptr || is_suspended_.load()) return;
-    if (opening_ != nullptr && !(opening_->is_wanted() && opening_->await())) return;
+    if (page_.base() == nullptr || is_suspended_.load() || !has_arena_to_suspend_) return;
+    if (opening_ != nullptr && !opening_->await()) return;
     is_suspended_ = true;
     if (lazy_arena_ != nullptr) lazy_arena_->pause();
     for (const MemoryPart part : {MemoryPart::small_arena, MemoryPart::large_arena})
@@ -289,6 +293,7 @@ class HostEngine : public CommEngine {
   void resume(const std::function<void()>& give_up) override {
     if (!is_suspended_.load()) return;
     cuda::PageExchange exchange(page().resumes, shared_->options.rank.rank,
+  bool is_suspended() const noexcept override { return is_suspended_.load(); }
                                 shared_->options.rank.ranks);
     exchange.begin(++resumes_);
     try {
@@ -498,6 +503,7 @@ class HostEngine : public CommEngine {
 };
 
 class HostStaging : public ExchangeStaging {
+  bool has_arena_to_suspend_ = false;
  public:
   HostStaging() : stream_(standin_stream_create()) {}
   ~HostStaging() override { standin_stream_destroy(stream_); }
@@ -508,13 +514,13 @@ class HostStaging : public ExchangeStaging {
     gather(mine_.data(), all_.data(), stream_);
     while (standin_stream_idle(stream_) == 0) {
       give_up();
+  bool is_alive() const noexcept override { return resets_ == standin_calls("device reset"); }
       ::usleep(50);
     }
     return all_;
   }
 
  private:
-  bool is_alive() const noexcept override { return resets_ == standin_calls("device reset"); }
   std::string mine_, all_;  // read and written by the stream also after give_up() has thrown
   Stream stream_;
 };
@@ -524,13 +530,13 @@ class HostMarker : public Marker {
   cuda::StreamPlace place(Stream stream) const override {
     const standin::StreamState found = standin::stream_state(stream);
     return {found.stream, found.capture};
+  const std::uint64_t resets_ = standin_calls("device reset");
   }
   void record(Stream stream) override { standin::record(end_, stream, false); }
   void wait(Stream stream) override { standin::wait(stream, end_, false); }
   void wait_at_replay(Stream stream) override { standin::wait(stream, end_, true); }
   void go_behind(Stream stream, const cuda::CapturedCalls& calls) override {
     std::vector<std::size_t> ends;
-  const std::uint64_t resets_ = standin_calls("device reset");
     for (cuda::GraphNode node : calls.ends) ends.push_back(number_of(node));
     standin::go_behind(stream, ends);
   }
@@ -625,13 +631,13 @@ class HostPlatform : public Platform {
                                      const BenchSource& source) override {
     return std::make_unique<HostEngine>(options, exchange, source);
   }
+    standin_count("staging made");
   std::unique_ptr<Marker> marker(int) override { return std::make_unique<HostMarker>(); }
   std::unique_ptr<SideStream> side_stream(int) override {
     return std::make_unique<HostSideStream>();
   }
 };
 
-    standin_count("staging made");
 }  // namespace
 
 Platform& platform() {

@@ -177,7 +177,10 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
 bool GpuCalls::agree_on_suspend(bool can, const std::function<void()>& give_up) {
   auto* const page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
   if (page == nullptr || !group_.in_processes) return can;  // else no memory goes
-  return suspends_.agree(page->suspends, group_.rank, group_.ranks, can, give_up);
+  const cuda::SuspendVote::Vote all = suspends_.agree(page->suspends, group_.rank, group_.ranks,
+                                                      {can, cuda_->has_begun_to_open()}, give_up);
+  has_arena_to_suspend_ = all.has_arena;
+  return all.can;
 }
 
 /// Rounds of an attempt are even in number: exchange by exchange, records of two rounds lie side by

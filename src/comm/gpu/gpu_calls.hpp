@@ -123,8 +123,10 @@ class GpuCalls {
 
   /// CudaRank::suspend() and resume(). give_up: called while this rank waits for peers; throws if
   /// waiting is pointless. After an error of resume() no call is possible any more.
-  void suspend() noexcept { cuda_->suspend(); }
-  /// Returns whether all ranks can suspend now. All ranks call this once for each suspend.
+  void suspend() noexcept {
+    if (has_arena_to_suspend_) cuda_->suspend();
+  }
+  /// Returns whether all ranks can suspend now. All ranks call this once before each suspend.
   bool agree_on_suspend(bool can, const std::function<void()>& give_up);
   void resume(const std::function<void()>& give_up);
 
@@ -260,6 +262,7 @@ class GpuCalls {
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
+  bool has_arena_to_suspend_ = false;  ///< of some rank, as agreed before a suspend
   OfferKey last_key_;
   Offer* last_offer_ = nullptr;
   /// Calls dropped lately, not yet counted by path.

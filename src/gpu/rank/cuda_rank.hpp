@@ -122,6 +122,8 @@ class CudaRank : public EngineRank {
   /// True if a peer has begun to open, and this rank should. Any thread; takes no lock.
   bool should_open() const noexcept {
     return opening_ != nullptr && opening_->is_wanted() && !opening_->is_ready();
+  /// True if some rank has an arena, or has begun to open.
+  bool has_begun_to_open() const noexcept { return opening_ == nullptr || opening_->is_wanted(); }
   }
   void begin_opening() { opening_->begin(); }
   /// The reason why reserve_arena() returned false; empty = not yet on all ranks.
@@ -160,7 +162,8 @@ class CudaRank : public EngineRank {
     return {held_.of(MemoryPart::streams) + staying_.load(), suspendable_.load()};
   }
   /// Frees the arenas' memory until resume(). Addresses stay, so prepared calls and captured graphs
-  /// do too. All ranks call this, and no work of any rank uses the arenas. Later calls throw.
+  /// do too. All ranks call this, if some rank has_begun_to_open() as all agree, and no work of any
+  /// rank uses the arenas. Later calls throw.
   void suspend() noexcept;
   /// True from a suspend() that has freed memory to the resume(); the same on all ranks.
   bool is_suspended() const { return is_suspended_; }

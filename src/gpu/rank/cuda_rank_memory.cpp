@@ -58,10 +58,9 @@ void CudaRank::give_up_large_arena() noexcept {
 }
 
 /// Ends an opening that some rank has begun. Returns whether there is an arena, the same on all
-/// ranks: all suspend now, so none begins to open any more.
+/// ranks.
 bool CudaRank::end_opening() noexcept {
   if (opening_ == nullptr) return true;
-  if (!opening_->is_wanted()) return false;
   try {
     return opening_->await();
   } catch (const std::exception&) {  // The communicator ends.
