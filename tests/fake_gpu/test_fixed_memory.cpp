@@ -218,7 +218,15 @@ TEST_CASE("a rank without memory at the first call leaves all ranks without an a
     require(me.cuda().why_not_open().find("physical_create") != std::string::npos,
             me.cuda().why_not_open());
     me.board->barrier();
-    require(!me.cuda().reserve_arena() && !me.cuda().await_arena(), "granted later");
+    require(!me.cuda().reserve_arena(), "granted later");
+    const auto has_none = [&] {
+      return me.taken() == 0 && me.cuda().gpu_memory().suspendable == 0;
+    };
+    for (int i = 0; i < 10'000 && !has_none(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    require(has_none(), "memory is kept");
+    me.suspend();
+    require(!me.cuda().is_suspended(), "suspended without an arena");
   });
 }
 

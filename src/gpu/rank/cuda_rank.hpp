@@ -258,6 +258,7 @@ class CudaRank : public EngineRank {
   void agree_on_host_path();
   void make_events();
   void share_arena(const Exchange& exchange);
+  void drop_first_arena() noexcept;
   void open_memory();
   bool end_opening() noexcept;
   void make_streams(std::vector<Stream>& streams, std::size_t count);

@@ -57,6 +57,16 @@ void CudaRank::give_up_large_arena() noexcept {
       text("arena for large calls of GPU {} given up", options_.device));
 }
 
+/// Frees what a failed opening has made, since no attempt follows. Memory by CUDA IPC stays until
+/// the communicator is closed: peers may map it, and a free would wait for kernels.
+void CudaRank::drop_first_arena() noexcept {
+  if (arena_ == nullptr || !arena_->is_fixed()) return;
+  neighbours().remove(device_, arena_->state(), upload());
+  api().stream_synchronize(upload());
+  arena_.reset();
+  count_memory();
+}
+
 /// Ends an opening that some rank has begun. Returns whether there is an arena, the same on all
 /// ranks.
 bool CudaRank::end_opening() noexcept {

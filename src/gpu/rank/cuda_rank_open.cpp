@@ -147,8 +147,14 @@ void CudaRank::open_later() {
       [this](const Exchange& exchange) {
         const RelaxedCaptureMode relaxed;
         const Current current(context_);
-        share_arena(exchange);
-        open_memory();
+        try {
+          share_arena(exchange);
+          open_memory();
+          exchange("opened");  // A rank that has failed fails all.
+        } catch (...) {
+          drop_first_arena();
+          throw;
+        }
       },
       LazyArena::kNoRetryS);
 }
