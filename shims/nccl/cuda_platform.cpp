@@ -77,20 +77,20 @@ class CudaEngine : public CommEngine {
   }
   ArenaReservation reserve(const LimitedRequest& request, Stream stream, bool in_group) override {
     const Alone calls = alone();
-    if (!calls->rank().reserve_arena()) return {false, false};
-    if (!calls->wants_large_arena(request)) return {};
+    const bool is_first = !calls->rank().is_open();
+    if (!calls->rank().reserve_arena()) return {false, is_first, false};
+    if (!calls->wants_large_arena(request)) return {true, is_first, false};
     const bool is_granted =
         calls->rank().reserve_large_arena(capturing(stream) ? cuda::CallMode::captured
                                           : in_group        ? cuda::CallMode::grouped
                                                             : cuda::CallMode::alone);
-    return {is_granted, true};
+    return {is_granted, is_first, true};
   }
   void cancel(const ArenaReservation& reserved) noexcept override {
     const Alone calls = alone();
-    if (reserved.is_large) return calls->rank().cancel_reservation();
-    if (!calls->rank().is_open()) calls->rank().cancel_arena();
+    if (reserved.is_large) calls->rank().cancel_reservation();
+    if (reserved.is_first) calls->rank().cancel_arena();
   }
-  bool await_arena() override { return alone()->rank().await_arena(); }
   bool should_begin_arena() const noexcept override { return rank().should_open(); }
   void begin_arena() override { rank().begin_opening(); }
   std::vector<FlightMemory> held() const override { return calls_->held(); }

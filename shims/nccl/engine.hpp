@@ -27,6 +27,7 @@ using cuda::MessageEnd;  ///< a send or a receive
 /// What CommEngine::reserve() has reserved.
 struct ArenaReservation {
   bool is_granted = true;
+  bool is_first = false;  ///< the first arena was asked for
   bool is_large = false;  ///< the large arena was asked for
 };
 
@@ -47,9 +48,6 @@ class CommEngine {
   virtual ArenaReservation reserve(const LimitedRequest&, Stream, bool) { return {}; }
   /// Rolls back the last reserve(): the call was not made.
   virtual void cancel(const ArenaReservation&) noexcept {}
-  /// Waits until the messages' memory is there on all ranks. Returns false on all ranks if a rank
-  /// has none; no message is served then. Throws Error if the communicator ends meanwhile.
-  virtual bool await_arena() { return true; }
   /// True if a peer waits for begin_arena(). Any thread; takes no lock.
   virtual bool should_begin_arena() const noexcept { return false; }
   /// Starts the allocation of the first arena in a thread.
@@ -88,11 +86,11 @@ class CommEngine {
     return can;
   }
   /// Frees memory until resume(). Called by all ranks once they have agreed, and no work of any
+  /// rank runs. Later calls fail until then.
+  virtual void suspend() noexcept {}
   /// True from a suspend() that has freed memory to the resume(), which waits for all ranks. The
   /// same on all ranks. A thread of the program's.
   virtual bool is_suspended() const noexcept { return false; }
-  /// rank runs. Later calls fail until then.
-  virtual void suspend() noexcept {}
   /// Brings the memory back; called by all ranks together. give_up: called while waiting for peers,
   /// and throws if waiting is pointless. Throws Error, on all ranks if on any.
   virtual void resume(const std::function<void()>& give_up) { static_cast<void>(give_up); }
@@ -131,11 +129,11 @@ class CommEngine {
 class ExchangeStaging {
  public:
   virtual ~ExchangeStaging() = default;
+  using Gather = std::function<void(const void* input, void* output, Stream stream)>;
+  using GiveUp = std::function<void()>;  ///< throws if waiting is pointless
   /// False once the program has reset the device (cudaDeviceReset), which ends memory and stream:
   /// the staging may neither be used nor destroyed.
   virtual bool is_alive() const noexcept = 0;
-  using Gather = std::function<void(const void* input, void* output, Stream stream)>;
-  using GiveUp = std::function<void()>;  ///< throws if waiting is pointless
   /// Copies `mine` to the device, enqueues `gather`, waits, and returns all ranks' bytes.
   virtual std::string swap(const std::string& mine, int ranks, const Gather& gather,
                            const GiveUp& give_up) = 0;

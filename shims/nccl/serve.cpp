@@ -131,8 +131,7 @@ bool takes(CommState& state, const CollectiveCall& call) {
 bool takes_messages(CommState& state) {
   const bool attached = state.phase.load(std::memory_order_acquire) == AttachPhase::attached;
   const bool wanted = (state.served >> static_cast<unsigned>(Collective::send_recv) & 1u) != 0;
-  bool taken = attached && wanted && state.engine->takes_messages();
-  if (taken && !state.suspended.load() && !is_over(state)) taken = state.engine->await_arena();
+  const bool taken = attached && wanted && state.engine->takes_messages();
   if (log_enabled(LogLevel::explain))
     explain(state, text("send and receive: {}", taken       ? "plait"
                                                 : !attached ? text("NCCL ({})", state.reason)

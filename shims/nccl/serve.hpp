@@ -13,8 +13,7 @@ Result result_of(const std::exception& error);
 /// Returns whether the engine serves this call. Called once for each call of the program. Throws
 /// Error if the call needs the large arena and the buffers are misaligned.
 bool takes(CommState& state, const CollectiveCall& call);
-/// Returns whether the engine serves sends and receives: all of a communicator's, or none. The
-/// first waits for the arena on all ranks. Throws Error if the communicator ends meanwhile.
+/// Returns whether the engine serves sends and receives: all of a communicator's, or none.
 bool takes_messages(CommState& state);
 /// Enqueues a served call on the engine. Returns errors as results.
 Result enqueue(CommState& state, const CollectiveCall& call);

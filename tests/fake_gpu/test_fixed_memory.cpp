@@ -77,7 +77,7 @@ void on_ranks(
     int ranks, const std::function<void(const FixedRank&)>& body,
     const std::function<bool(int rank)>& has = [](int) { return true; },
     const std::function<void(int rank)>& before = [](int) {}, double trim_s = 0,
-    bool opens_at_first_call = false) {
+    bool opens_at_first_call = false, double first_wait_s = 60) {
   bench::Board* const board = bench::make_board(ranks);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -89,7 +89,7 @@ void on_ranks(
             options.rank.proves_paths = false;  // No kernel runs here.
             options.rank.large_arena_wait_s = 60;
             options.rank.trim_s = trim_s;
-            options.rank.first_arena_wait_s = 60;
+            options.rank.first_arena_wait_s = first_wait_s;
             options.opens_at_first_call = opens_at_first_call;
             options.checks = load_topology("hgx-h200");
             before(rank);
@@ -133,8 +133,8 @@ namespace {
 /// on_ranks() of ranks that open at the first call.
 void on_opening_ranks(
     int ranks, const std::function<void(const FixedRank&)>& body,
-    const std::function<bool(int rank)>& has = [](int) { return true; }) {
-  on_ranks(ranks, body, has, [](int) {}, 0, true);
+    const std::function<bool(int rank)>& has = [](int) { return true; }, double first_wait_s = 60) {
+  on_ranks(ranks, body, has, [](int) {}, 0, true, first_wait_s);
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ TEST_CASE("a second communicator of a process launches no probe and makes no str
         }) == 0);
 }
 
-TEST_CASE("calls, messages, suspends and resumes of opening ranks in any order") {
+TEST_CASE("calls, suspends and resumes of opening ranks in any order") {
   for (unsigned seed = 0; seed < 6; ++seed)
     on_opening_ranks(
         2 + static_cast<int>(seed % 2),
@@ -198,7 +198,7 @@ TEST_CASE("calls, messages, suspends and resumes of opening ranks in any order")
               require(me.taken() == 0 || me.cuda().gpu_memory().suspendable == 0,
                       "suspended, and memory is there");
               me.resume();
-            } else if (what == 1 ? me.cuda().await_arena() : me.cuda().reserve_arena()) {
+            } else if (me.cuda().reserve_arena()) {
               if (me.cuda().gpu_memory().suspendable == 0) continue;  // no real memory by CUDA IPC
               if (packets == nullptr) packets = me.at(cuda::kFlagPackets, 1);
               require(packets == me.at(cuda::kFlagPackets, 1), "the arena has moved");
@@ -209,6 +209,45 @@ TEST_CASE("calls, messages, suspends and resumes of opening ranks in any order")
           }
         },
         [seed](int rank) { return seed < 4 || rank != 1; });
+}
+
+TEST_CASE("a rank that suspends last frees nothing that a resumed rank has opened since") {
+  for (const int ranks : {2, 3})
+    on_opening_ranks(ranks, [](const FixedRank& me) {
+      me.agree_on_suspend();
+      if (me.rank() != 0)
+        while (!me.cuda().should_open()) std::this_thread::yield();  // until rank 0 calls again
+      me.calls.suspend();
+      require(!me.cuda().is_suspended(), "suspended without an arena");
+      me.resume();
+      require(me.cuda().reserve_arena(), me.cuda().why_not_open());
+      me.exchange_values(cuda::kFlagPackets, 1);
+      me.suspend();
+      require(me.cuda().is_suspended() && me.taken() == 0, "not suspended");
+      me.resume();
+      me.check_values(cuda::kFlagPackets, 1);
+    });
+}
+
+TEST_CASE("first calls that are not made are rolled back, the granted one too") {
+  on_opening_ranks(
+      2,
+      [](const FixedRank& me) {
+        if (me.rank() == 0) {
+          require(!me.cuda().reserve_arena(), "granted before the ranks have opened");
+          while (me.cuda().should_open()) std::this_thread::yield();
+          require(me.cuda().reserve_arena(), me.cuda().why_not_open());
+          for (int i = 0; i < 2; ++i) me.cuda().cancel_arena();
+          require(!me.cuda().is_open(), "the first call of rank 1 is without an arena");
+        } else {
+          while (!me.cuda().should_open()) std::this_thread::yield();
+          me.cuda().begin_opening();
+        }
+        me.board->barrier();
+        require(!me.cuda().reserve_arena(), "granted to rank 0 alone");
+        require(me.cuda().reserve_arena() && me.cuda().is_open(), "not granted");
+      },
+      [](int) { return true; }, 0);
 }
 
 TEST_CASE("a rank without memory at the first call leaves all ranks without an arena for good") {

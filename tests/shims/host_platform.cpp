@@ -189,18 +189,22 @@ class HostEngine : public CommEngine {
     return !is_open() || is_large(request);
   }
   ArenaReservation reserve(const LimitedRequest& request, Stream stream, bool in_group) override {
-    if (!is_open()) is_open_ = opening_->next(cuda::CallMode::alone);
-    if (!is_open()) return {false, false};
-    if (!is_large(request)) return {};
-    if (standin::stream_state(stream).capture != 0)
-      return {lazy_arena_->next(cuda::CallMode::captured), true};
-    return {lazy_arena_->next(in_group ? cuda::CallMode::grouped : cuda::CallMode::alone), true};
+    const bool is_first = !is_open();
+    if (is_first) is_open_ = opening_->next(cuda::CallMode::alone);
+    if (!is_open()) return {false, is_first, false};
+    if (!is_large(request)) return {true, is_first, false};
+    const bool captured = standin::stream_state(stream).capture != 0;
+    return {lazy_arena_->next(captured   ? cuda::CallMode::captured
+                              : in_group ? cuda::CallMode::grouped
+                                         : cuda::CallMode::alone),
+            is_first, true};
   }
   void cancel(const ArenaReservation& reserved) noexcept override {
-    if (reserved.is_large) return lazy_arena_->cancel_last();
-    if (!is_open()) opening_->cancel_last();
+    if (reserved.is_large) lazy_arena_->cancel_last();
+    if (!reserved.is_first) return;
+    opening_->cancel_last();
+    is_open_ = opening_->is_on();
   }
-  bool await_arena() override { return opening_ == nullptr || opening_->await(); }
   bool should_begin_arena() const noexcept override {
     return opening_ != nullptr && opening_->is_wanted() && !opening_->is_ready();
   }
@@ -249,7 +253,6 @@ class HostEngine : public CommEngine {
             serves_messages(group_, shared_->options));
   }
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
-    if (!has_first_arena_.load()) throw Error(ErrorCode::internal, "a message, and no room for it");
     push_call(stream, shared_, [shared = shared_, messages](const auto& stopped) {
       move_all(*shared, messages, stopped);
     });
@@ -290,10 +293,10 @@ class HostEngine : public CommEngine {
     for (const MemoryPart part : {MemoryPart::small_arena, MemoryPart::large_arena})
       held_.set(part, 0);
   }
+  bool is_suspended() const noexcept override { return is_suspended_.load(); }
   void resume(const std::function<void()>& give_up) override {
     if (!is_suspended_.load()) return;
     cuda::PageExchange exchange(page().resumes, shared_->options.rank.rank,
-  bool is_suspended() const noexcept override { return is_suspended_.load(); }
                                 shared_->options.rank.ranks);
     exchange.begin(++resumes_);
     try {
@@ -417,6 +420,8 @@ class HostEngine : public CommEngine {
           [this](const cuda::LazyArena::Exchange& opening_exchange) {
             if (wished("STANDIN_NO_FIRST_ARENA", shared_->options.rank.device))
               throw Error(ErrorCode::out_of_memory, "the test wants no room here");
+            if (wished("STANDIN_DIES_OPENING", shared_->options.rank.device))
+              ::kill(::getpid(), SIGKILL);
             opening_exchange("mapped");
             open_first_arena();
           },
@@ -449,10 +454,12 @@ class HostEngine : public CommEngine {
     has_made_large_arena_.store(true);
     standin_count("large arena made");
   }
-  /// As CudaRank: if all ranks have proved the paths for an earlier communicator.
+  /// As CudaRank: if all ranks have proved the paths for an earlier communicator, and send no
+  /// messages.
   bool agree_to_open_later(const GpuCallsOptions& options, const Exchange& exchange) const {
     const bool can = options.opens_at_first_call && group_.in_processes &&
-                     group_.through_host.empty() && cuda::are_paths_proved(group_.uuids);
+                     group_.through_host.empty() && cuda::are_paths_proved(group_.uuids) &&
+                     !takes_messages();
     bool all = true;
     for (const std::string& one : exchange(can ? "1" : "0")) all = all && one == "1";
     return all;
@@ -496,6 +503,7 @@ class HostEngine : public CommEngine {
       has_broken_off_{false}, is_suspended_{false};
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
+  bool has_arena_to_suspend_ = false;
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {
     return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};
@@ -503,10 +511,10 @@ class HostEngine : public CommEngine {
 };
 
 class HostStaging : public ExchangeStaging {
-  bool has_arena_to_suspend_ = false;
  public:
   HostStaging() : stream_(standin_stream_create()) {}
   ~HostStaging() override { standin_stream_destroy(stream_); }
+  bool is_alive() const noexcept override { return resets_ == standin_calls("device reset"); }
   std::string swap(const std::string& mine, int ranks, const Gather& gather,
                    const GiveUp& give_up) override {
     mine_ = mine;
@@ -514,7 +522,6 @@ class HostStaging : public ExchangeStaging {
     gather(mine_.data(), all_.data(), stream_);
     while (standin_stream_idle(stream_) == 0) {
       give_up();
-  bool is_alive() const noexcept override { return resets_ == standin_calls("device reset"); }
       ::usleep(50);
     }
     return all_;
@@ -523,6 +530,7 @@ class HostStaging : public ExchangeStaging {
  private:
   std::string mine_, all_;  // read and written by the stream also after give_up() has thrown
   Stream stream_;
+  const std::uint64_t resets_ = standin_calls("device reset");
 };
 
 class HostMarker : public Marker {
@@ -530,7 +538,6 @@ class HostMarker : public Marker {
   cuda::StreamPlace place(Stream stream) const override {
     const standin::StreamState found = standin::stream_state(stream);
     return {found.stream, found.capture};
-  const std::uint64_t resets_ = standin_calls("device reset");
   }
   void record(Stream stream) override { standin::record(end_, stream, false); }
   void wait(Stream stream) override { standin::wait(stream, end_, false); }
@@ -624,6 +631,7 @@ class HostPlatform : public Platform {
   /// An allocation on a GPU may wait for every kernel of the process, another set-up exchange's
   /// among them.
   std::unique_ptr<ExchangeStaging> staging(int, int, std::uint64_t) override {
+    standin_count("staging made");
     if (is_attaching_thread) standin_count("late staging");
     return std::make_unique<HostStaging>();
   }
@@ -631,7 +639,6 @@ class HostPlatform : public Platform {
                                      const BenchSource& source) override {
     return std::make_unique<HostEngine>(options, exchange, source);
   }
-    standin_count("staging made");
   std::unique_ptr<Marker> marker(int) override { return std::make_unique<HostMarker>(); }
   std::unique_ptr<SideStream> side_stream(int) override {
     return std::make_unique<HostSideStream>();

@@ -69,8 +69,8 @@ struct GpuCallsOptions {
   SumOrder sum_order = SumOrder::rank_order;  ///< or a tree, which is a demand
   bool beats_nccl = false;                    ///< take only calls known to be as fast as NCCL's
   bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call
-  /// The small arena is allocated at the first call, if possible: calls need
-  /// CudaRank::reserve_arena(), messages await_arena(). Needs has_lazy_arena.
+  /// The small arena is allocated at the first call, if possible and no messages are served: calls
+  /// need CudaRank::reserve_arena(). Needs has_lazy_arena.
   bool opens_at_first_call = false;
   bool knows_links = true;   ///< the links are known: plans, masks and host shares are possible
   bool finds_paths = false;  ///< compute a call's bytes by path during preparation

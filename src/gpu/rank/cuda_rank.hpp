@@ -115,17 +115,15 @@ class CudaRank : public EngineRank {
   bool reserve_arena();
   /// True if reserve_arena() returns true from now on.
   bool is_open() const { return opening_ == nullptr || is_open_; }
-  /// Rolls back the last reserve_arena() that returned false.
-  void cancel_arena() { opening_->cancel_last(); }
-  /// LazyArena::await(), for messages.
-  bool await_arena();
+  /// Rolls back the last reserve_arena() of a rank that was not open before.
+  void cancel_arena();
   /// True if a peer has begun to open, and this rank should. Any thread; takes no lock.
   bool should_open() const noexcept {
     return opening_ != nullptr && opening_->is_wanted() && !opening_->is_ready();
-  /// True if some rank has an arena, or has begun to open.
-  bool has_begun_to_open() const noexcept { return opening_ == nullptr || opening_->is_wanted(); }
   }
   void begin_opening() { opening_->begin(); }
+  /// True if some rank has an arena, or has begun to open.
+  bool has_begun_to_open() const noexcept { return opening_ == nullptr || opening_->is_wanted(); }
   /// The reason why reserve_arena() returned false; empty = not yet on all ranks.
   std::string why_not_open() const {
     return opening_ == nullptr ? std::string() : opening_->failure();
@@ -258,9 +256,9 @@ class CudaRank : public EngineRank {
   void agree_on_host_path();
   void make_events();
   void share_arena(const Exchange& exchange);
-  void drop_first_arena() noexcept;
   void open_memory();
   bool end_opening() noexcept;
+  void drop_first_arena() noexcept;
   void make_streams(std::vector<Stream>& streams, std::size_t count);
   void open_engine_path();
   void allocate_large_arena(const Exchange& exchange);
@@ -366,7 +364,6 @@ class CudaRank : public EngineRank {
       quiet_;             // True once the GPU had finished all work after has_ended() first asked.
   bool is_open_ = false;  // A call has got the arena. Of the thread of the calls.
   bool has_told_failure_ = false;          // Of the opening.
-  bool has_awaited_ = false;               // Messages have got the arena. Of the same thread.
   std::atomic<bool> is_made_{false};       // The members of the opening are there.
   std::unique_ptr<LazyArena> lazy_arena_;  // Last members: their threads use the others.
   std::unique_ptr<LazyArena> opening_;     // Null = opened with the constructor.

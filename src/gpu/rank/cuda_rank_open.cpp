@@ -174,9 +174,9 @@ bool CudaRank::reserve_arena() {
   return is_open_;
 }
 
-bool CudaRank::await_arena() {
-  if (!is_open() && !has_awaited_) has_awaited_ = opening_->await();
-  return is_open() || has_awaited_;
+void CudaRank::cancel_arena() {
+  opening_->cancel_last();
+  is_open_ = opening_->is_on();
 }
 
 void CudaRank::make_events() {

@@ -13,6 +13,7 @@ namespace program {
 namespace {
 
 constexpr std::size_t kSmall = 1000, kLarge = 300'000;
+constexpr std::uint64_t kOfStandin = 1000;  // bytes that the stand-in itself can suspend
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -100,33 +101,70 @@ std::uint64_t wrong_message(const TestRank& r, Comm comm) {
 
 }  // namespace
 
-/// Communicators whose first call is small, large, captured, a message, or in a group that one rank
-/// simulates before.
+/// Communicators whose first call is small, large, captured, or in a group that one rank simulates
+/// before.
 std::string first_arena(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
   const std::uint64_t before = arenas();
   std::vector<std::unique_ptr<Child>> children;
-  for (int i = 0; i < 6; ++i) children.push_back(std::make_unique<Child>(r));
+  for (int i = 0; i < 5; ++i) children.push_back(std::make_unique<Child>(r));
   const std::uint64_t made_early = arenas() - before, early = suspendable(children[0]->comm);
   wrong += wrong_sum(r, r.comm, r.ranks);  // no rank goes on before all have counted
   wrong += wrong_once(r, children[0]->comm, kSmall, 1);
   const std::uint64_t first = arenas() - before;
   wrong += wrong_once(r, children[1]->comm, kLarge, 2);
   wrong += wrong_captured(r, children[2]->comm);
-  wrong += wrong_message(r, children[3]->comm);
-  wrong += wrong_once(r, children[3]->comm, kSmall, 4);
   if (rank == 0) {
     NumberedCall dropped(r, kSmall, 0);
     MUST(nccl().ncclGroupStart());
-    dropped.enqueue(children[4]->comm, r.stream);
+    dropped.enqueue(children[3]->comm, r.stream);
     MUST(nccl().ncclGroupSimulateEnd(nullptr));
   }
-  for (int turn = 5; turn < 8; ++turn) wrong += wrong_once(r, children[4]->comm, kSmall, turn);
+  for (int turn = 5; turn < 8; ++turn) wrong += wrong_once(r, children[3]->comm, kSmall, turn);
   return number("wrong", wrong) + ", " + number("made_early", made_early) + ", " +
          number("early", early) + ", " + number("late", suspendable(children[0]->comm)) + ", " +
          number("first", first) + ", " + number("arenas", arenas() - before) + ", " +
          counted("all_reduce") + ", " + number("nccl", standin_calls("ncclAllReduce"));
+}
+
+/// Rank 0 simulates a group of two first calls, of which the second gets the arena.
+std::string first_arena_simulated(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
+  const std::uint64_t before = arenas();
+  const Child child(r);
+  if (rank == 0) {
+    NumberedCall dropped(r, kSmall, 0);
+    MUST(nccl().ncclGroupStart());
+    dropped.enqueue(child.comm, r.stream);
+    for (int i = 0; i < 500 && arenas() - before < static_cast<std::uint64_t>(r.ranks); ++i)
+      sleep_ms(10);
+    sleep_ms(100);  // a rank shows its arena behind the count
+    dropped.enqueue(child.comm, r.stream);
+    MUST(nccl().ncclGroupSimulateEnd(nullptr));
+  }
+  wrong += wrong_sum(r, r.comm, r.ranks);  // no rank goes on before rank 0 has simulated
+  for (int turn = 1; turn < 5; ++turn) wrong += wrong_once(r, child.comm, kSmall, turn);
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+/// All ranks suspend before a first call. Rank 0 resumes and calls at once; the others resume in a
+/// group, behind the opening that their watch threads make.
+std::string first_arena_suspended(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
+  const Child child(r);
+  MUST(nccl().ncclCommSuspend(child.comm, 1));
+  if (rank != 0) {
+    for (int i = 0; i < 500 && suspendable(child.comm) <= kOfStandin; ++i) sleep_ms(10);
+    MUST(nccl().ncclGroupStart());
+  }
+  const Result resumed = nccl().ncclCommResume(child.comm);
+  if (rank != 0) MUST(nccl().ncclGroupEnd());
+  wrong += wrong_once(r, child.comm, kSmall, 1);
+  return number("wrong", wrong) + ", " + number("resumed", static_cast<std::uint64_t>(resumed)) +
+         ", " + number("late", suspendable(child.comm)) + ", " + counted("all_reduce");
 }
 
 /// Rank 0 calls long before the others, and goes on at once: their watch threads open.
@@ -143,6 +181,17 @@ std::string first_arena_alone(const TestJob& job, int rank) {
   return number("wrong", wrong + call.wrong()) + ", " +
          number("enqueued_ms", static_cast<std::uint64_t>(took.count())) + ", " +
          counted("all_reduce");
+}
+
+/// The first call of a communicator of which a rank dies while it opens.
+std::string first_arena_lost(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  const std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
+  const Child child(r);
+  std::vector<std::int32_t> values(kSmall, 1);
+  const Result called = nccl().ncclAllReduce(values.data(), values.data(), kSmall, kInt32, kSum,
+                                             child.comm, r.stream);
+  return number("wrong", wrong) + ", " + number("called", static_cast<std::uint64_t>(called));
 }
 
 /// Rank 0 begins to open; all ranks close before the others make a call.

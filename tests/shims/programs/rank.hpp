@@ -135,6 +135,9 @@ std::string large_arena_closed_early(const TestJob& job, int rank);
 /// Cases of the first arena (first_arena_cases.cpp).
 std::string first_arena(const TestJob& job, int rank);
 std::string first_arena_alone(const TestJob& job, int rank);
+std::string first_arena_lost(const TestJob& job, int rank);
+std::string first_arena_simulated(const TestJob& job, int rank);
+std::string first_arena_suspended(const TestJob& job, int rank);
 std::string first_arena_closed_early(const TestJob& job, int rank);
 std::string arenas_soak(const TestJob& job, int rank);
 
