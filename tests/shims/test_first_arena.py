@@ -50,7 +50,8 @@ def test_a_simulated_group_leaves_no_rank_ahead(run_case, ranks):
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_suspend_that_freed_nothing_needs_no_common_resume(run_case, ranks):
-    for row in run_case("first_arena_suspended", ranks):
+    env = {"STANDIN_RESUMES_ALONE": "1"}
+    for row in run_case("first_arena_suspended", ranks, env=env):
         assert row["wrong"] == 0 and row["resumed"] == 0
         assert row["late"] == 1_001_000 and row["passed"] == 0
 
