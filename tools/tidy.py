@@ -46,10 +46,11 @@ gpu/chunk:       base plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/norm:        base driver plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/copy:        base topo plan cpu gpu/abi gpu/device gpu/consensus gpu/engine gpu/tile
 gpu/host_path:   base plan cpu gpu/abi gpu/consensus gpu/engine gpu/tile gpu/copy
+gpu/scale:       plan gpu/abi gpu/device gpu/engine
 gpu/p2p:         base topo plan gpu/abi gpu/device gpu/engine gpu/ll
 gpu/copy_pair:   base driver plan gpu/device
 gpu/select:      base topo plan gpu/engine gpu/path_check gpu/lanes gpu/tile gpu/ll gpu/chunk
-                 gpu/norm gpu/copy gpu/host_path gpu/p2p
+                 gpu/norm gpu/copy gpu/host_path gpu/scale gpu/p2p
 gpu/rank:        base plan gpu/*
 comm/bootstrap:  base driver topo plan
 comm/trace:      base driver plan gpu/select comm/bootstrap

@@ -182,6 +182,7 @@ void CudaRank::close() noexcept {
     queue_.reset();
     host_reducer_.reset();
     kernels_.reset();
+    for (const auto& [bytes, address] : products_) api().memory_free(address);
     forget_rings();
     if (words_registered_) unregister_pinned(reinterpret_cast<std::byte*>(options_.host_flags));
     if (slots_registered_) unregister_pinned(options_.message_slots);

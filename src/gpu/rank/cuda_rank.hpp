@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/memory_held.hpp"
@@ -24,6 +25,7 @@
 #include "gpu/norm/norm_call.hpp"
 #include "gpu/p2p/message_memory.hpp"
 #include "gpu/p2p/messages.hpp"
+#include "gpu/scale/scaled_input.hpp"
 #include "gpu/select/usual_group.hpp"
 #include "plait/error.hpp"
 #include "plait/gpu_memory.hpp"
@@ -82,7 +84,8 @@ struct CudaRankOptions {
   bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
   SumOrder sum_order = SumOrder::rank_order;  ///< Rank order or a tree.
   bool messages = false;                      ///< Allocate slots for point-to-point messages.
-  bool norms = true;  ///< Load the kernels of all_reduce_rms_norm; the same on all ranks.
+  bool norms = true;     ///< Load the kernels of all_reduce_rms_norm; the same on all ranks.
+  bool factors = false;  ///< Load the kernel of enqueue_products(); the same on all ranks.
   /// By rank, of arenas in host memory: ranks with equal numbers map each other's memory for plans.
   std::vector<int> islands;
   /// Check every path between GPUs. false = paths are known to work, or unused.
@@ -157,7 +160,8 @@ class CudaRank : public EngineRank {
 
   /// GPU memory, by what suspend() frees. Arenas that are not at fixed addresses stay. Any thread.
   GpuMemory gpu_memory() const noexcept {
-    return {held_.of(MemoryPart::streams) + staying_.load(), suspendable_.load()};
+    return {held_.of(MemoryPart::streams) + held_.of(MemoryPart::products) + staying_.load(),
+            suspendable_.load()};
   }
   /// Frees the arenas' memory until resume(). Addresses stay, so prepared calls and captured graphs
   /// do too. All ranks call this, if some rank has_begun_to_open() as all agree, and no work of any
@@ -200,6 +204,12 @@ class CudaRank : public EngineRank {
   std::unique_ptr<NormCall> prepare(const RmsNorm& norm, const NormTuning& tuning, bool alone,
                                     ArenaTier tier);
   void run(NormCall& call, const RmsNormBuffers& buffers, Stream stream);
+  /// Enqueues the products of a pre-multiplied sum, in front of the sum. Waits for no peer. Needs
+  /// the option `factors`.
+  void enqueue_products(const ScaleArgs& args, Stream stream);
+  /// Returns GPU memory of this rank for products. The memory lives as long as the rank, since
+  /// graphs hold the address. A call that is ordered behind earlier calls may use it.
+  char* memory_of_products(std::uint64_t bytes);
 
   const Group& group() const override {
     return tier_ == ArenaTier::full ? full_group_ : small_group_;
@@ -357,6 +367,7 @@ class CudaRank : public EngineRank {
   DevicePointer device_stop_page_ = 0;
   std::vector<std::byte*> host_rings_;  // By rank; those registered so far.
   std::vector<DevicePointer> rings_;    // Device addresses of host_rings_.
+  std::vector<std::pair<std::uint64_t, DevicePointer>> products_;  // Bytes and address.
   EnginePath engine_path_;
   bool words_registered_ = false, slots_registered_ = false;
   DevicePointer message_slots_ = 0;  // Device address of host memory; 0 = none.

@@ -55,6 +55,7 @@ void CudaRank::agree_on_group() {
       whole_sm_blocks(full_group_.multiprocessors, options_.overlap_compute);
   full_group_.why_not = families_->lacks();
   if (!options_.norms) full_group_.why_not.add(kNormKernels, "its kernels are not loaded");
+  if (!options_.factors) full_group_.why_not.add(kScaleKernels, "its kernel is not loaded");
   full_group_.through_host = options_.arenas_in_host != nullptr;
   full_group_.has_islands = full_group_.through_host && !options_.islands.empty();
   if (options_.messages && full_group_.runs(kMessageKernels)) {
@@ -107,6 +108,7 @@ void CudaRank::open(const Exchange& exchange) {
   std::vector<const KernelFamily*> families = kernel_families();
   if (!options_.norms)
     for (const KernelFamily* const family : norm_resources().families) std::erase(families, family);
+  if (!options_.factors) std::erase(families, &kScaleKernels);
   if (!is_tree(options_.sum_order))
     std::erase_if(families, [](const KernelFamily* family) { return family->sums_in_trees; });
   const auto stream = [this] {

@@ -7,6 +7,7 @@
 #include "gpu/norm/norm_call.hpp"
 #include "gpu/p2p/message_memory.hpp"
 #include "gpu/path_check/path_check.hpp"
+#include "gpu/scale/scaled_input.hpp"
 #include "gpu/select/engines.hpp"
 
 namespace plait::cuda {
@@ -42,7 +43,8 @@ const std::vector<const Resources*>& all_resources() {
     };
     for (const Engine* const engine : engines()) add(engine->resources());
     for (const Resources* const room :
-         {&message_resources(), &lane_resources(), &path_check_resources(), &norm_resources()})
+         {&message_resources(), &lane_resources(), &path_check_resources(), &norm_resources(),
+          &scale_resources()})
       add(*room);
     return rooms;
   }();

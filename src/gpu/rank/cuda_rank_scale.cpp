@@ -1,0 +1,34 @@
+// Products of pre-multiplied sums: a rank's input times the rank's own factor.
+#include <algorithm>
+
+#include "gpu/rank/cuda_rank.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+
+void CudaRank::enqueue_products(const ScaleArgs& args, Stream stream) {
+  const Current current(context_);
+  ScaleArgs given = args;
+  kernels_->launch(kernels_->find("plait_scale"),
+                   {scale_blocks(args, full_group_), kScaleThreads, false}, stream, {&given});
+}
+
+/// An allocation may wait for the kernels of the process, as the large arena's may: a rank that is
+/// a process waits for no kernel that waits for the rank.
+char* CudaRank::memory_of_products(std::uint64_t bytes) {
+  for (const auto& [size, address] : products_)
+    if (size >= bytes) return reinterpret_cast<char*>(address);
+  constexpr std::uint64_t kMib = 1ull << 20;
+  std::uint64_t size = kMostScaledBytes;
+  for (const std::uint64_t smaller : {16 * kMib, 2 * kMib})
+    if (bytes <= smaller) size = smaller;
+  const RelaxedCaptureMode relaxed;
+  const Current current(context_);
+  DevicePointer made = 0;
+  PLAIT_CUDA_CALL(memory_alloc, &made, size);
+  products_.emplace_back(size, made);
+  held_.set(MemoryPart::products, held_.of(MemoryPart::products) + size);
+  return reinterpret_cast<char*>(made);
+}
+
+}  // namespace plait::cuda
