@@ -44,7 +44,8 @@ GpuCallsOptions drop_in_options(const Env& env, const DropInTerms& terms) {
   // Applications compute during large calls, and have several communicators.
   rank.overlap_compute = terms.most_blocks == 0;
   rank.trim_s = env.trim_s;
-  rank.norms = false;         // NCCL has no such call
+  rank.norms = false;  // NCCL has no such call
+  rank.factors = true;
   rank.orders_calls = false;  // StreamOrder orders plait's calls with NCCL's
   if (env.has("PLAIT_DEVICE_MEMORY")) rank.memory.budget_bytes = env.device_memory;
   rank.memory.floats_only = !env.bitwise;
@@ -87,6 +88,15 @@ bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options) {
   if (const auto ahead = group.tuning.messages_are_ahead(group.ranks)) return *ahead;
   return cuda::is_measured(group.kind, group.ranks) && group.through_host.empty() &&
          cuda::messages_beat_nccl(group.ranks, options.rank.most_blocks);
+}
+
+/// Predicted for HGX H200: the products take 3 us and twice their bytes at 4 TB/s, beside the times
+/// of both libraries' sums (docs/performance.md). Not measured.
+std::uint64_t most_scaled_ahead_of_nccl(const Request& sum) {
+  constexpr std::uint64_t kMib = 1ull << 20;
+  if (sum.collective == Collective::reduce) return 0;
+  if (sum.ranks > 2) return 8 * kMib;
+  return (sum.collective == Collective::all_reduce ? 128 : 64) * kMib;
 }
 
 bool has_order_of_nccl(Collective collective, std::optional<DataType> type,

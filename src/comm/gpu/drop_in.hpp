@@ -34,6 +34,10 @@ std::string why_no_tuning_table(const GpuCallsOptions& options);
 /// were measured ahead of NCCL's, on a path that the check found broken, and with PLAIT_BITWISE=1.
 bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options);
 
+/// Returns the largest input, in bytes, of a pre-multiplied sum that plait serves where it serves
+/// the sum: a rank's products take less time than the sum is ahead of NCCL's.
+std::uint64_t most_scaled_ahead_of_nccl(const Request& sum);
+
 /// Returns whether a result depends on the order in which NCCL adds. No type or op: not plait's.
 bool has_order_of_nccl(Collective collective, std::optional<DataType> type,
                        std::optional<ReduceOp> op, int ranks);

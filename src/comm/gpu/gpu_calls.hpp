@@ -121,6 +121,13 @@ class GpuCalls {
   int enqueue_taken(const LimitedRequest& request, const void* input, void* output,
                     cuda::Stream stream);
 
+  /// takes() and enqueue_taken() of a pre-multiplied sum: each rank's input is multiplied by the
+  /// rank's own factor, rounded to the type, and the products are summed as `sum`, a request of
+  /// ReduceOp::sum. Arenas are those of `sum`.
+  bool takes_scaled(const LimitedRequest& sum);
+  int enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor& factor, const void* input,
+                     void* output, cuda::Stream stream);
+
   /// CudaRank::suspend() and resume(). give_up: called while this rank waits for peers; throws if
   /// waiting is pointless. After an error of resume() no call is possible any more.
   void suspend() noexcept {

@@ -1,0 +1,53 @@
+// Pre-multiplied sums with a factor a rank: the rank's products, then the sum of the products by
+// any engine.
+#include <algorithm>
+
+#include "comm/gpu/drop_in.hpp"
+#include "comm/gpu/gpu_calls.hpp"
+#include "gpu/device/call_buffers.hpp"
+
+namespace plait {
+
+/// Memory for products is allocated at first need. With several ranks in a process the allocation
+/// could wait for a kernel that waits for this process, as the large arena's could. Several pieces
+/// would be several calls to the large arena's count.
+bool GpuCalls::takes_scaled(const LimitedRequest& sum) {
+  const cuda::Group& group = cuda_->full_group();
+  if (!reduces(sum.collective) || sum.op != ReduceOp::sum || sum.count == 0) return false;
+  if (!group.runs(cuda::kScaleKernels)) return false;
+  if (sum.collective != Collective::all_reduce && !group_.in_processes) return false;
+  if (options_.beats_nccl && !group.through_host &&
+      input_bytes(sum, group_.rank) > most_scaled_ahead_of_nccl(sum))
+    return false;
+  const std::uint64_t piece = cuda::scaled_pieces(sum, group_.rank).piece;
+  if (piece < sum.count && cuda_->has_lazy_arena()) return false;
+  const auto takes_piece = [&](std::uint64_t count) {
+    LimitedRequest part = sum;
+    part.count = count;
+    return takes(part);
+  };
+  return takes_piece(piece) && (sum.count % piece == 0 || takes_piece(sum.count % piece));
+}
+
+int GpuCalls::enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor& factor,
+                             const void* input, void* output, cuda::Stream stream) {
+  cuda::check_alignment(sum, group_.rank, input, output);
+  const cuda::ScaledPieces pieces = cuda::scaled_pieces(sum, group_.rank);
+  const std::uint64_t element = bytes_of(sum.type);
+  int engine = -1;
+  for (std::uint64_t at = 0; at < sum.count; at += pieces.piece) {
+    LimitedRequest part = sum;
+    part.count = std::min(pieces.piece, sum.count - at);
+    const cuda::ScaledRows rows = cuda::rows_of_piece(sum, part.count);
+    const auto* const from = static_cast<const char*>(input) + at * element;
+    // Peers of a root have no output.
+    char* const to = output == nullptr ? nullptr : static_cast<char*>(output) + at * element;
+    char* const products =
+        pieces.in_output ? to : cuda_->memory_of_products(rows.rows * rows.count * element);
+    cuda_->enqueue_products(cuda::scale_args(sum.type, factor, rows, from, products), stream);
+    engine = enqueue_taken(part, products, to, stream);
+  }
+  return engine;
+}
+
+}  // namespace plait
