@@ -114,7 +114,7 @@ void withdraw(const CallGroup& group) {
   }
 }
 
-bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
+bool translated(const NcclArgs& args, CommState& state, CollectiveCall& call) {
   LimitedRequest& request = call.request;
   request.limits = args.wish.limits;
   request.collective = args.collective;
@@ -127,7 +127,12 @@ bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& ca
   call.output = args.output;
   call.stream = args.stream;
   if (args.root < 0 || args.root >= state.ranks) return false;  // NCCL reports the error
-  return translate_type(args.type, request.type) && translate_op(args.op, request.op);
+  if (!translate_type(args.type, request.type)) return false;
+  if (translate_op(args.op, request.op)) return true;
+  if (!reduces(args.collective)) return false;
+  request.op = ReduceOp::sum;
+  call.factor = state.scaled_sums.find(args.op, args.type);
+  return call.factor.has_value();
 }
 
 /// Forwards a call of a known communicator to NCCL, in order with calls that plait served.
@@ -223,7 +228,7 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
     CollectiveCall call;
     const bool known = translated(args, *pin, call);
     std::optional<CallRecord> record;
-    if (known) record.emplace(pin, flight_call(call.request));
+    if (known) record.emplace(pin, flight_call(call.named()));
     const auto recorded = [&](Result result) { return record ? record->of(result) : result; };
     if (known && !args.wish.is_for_nccl && takes(*pin, call)) {
       if (call_context.depth == 0) return recorded(enqueue(*pin, call));
@@ -232,7 +237,7 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
     }
     if (const Result result = strict_result(&*pin); result != ncclSuccess) return recorded(result);
     std::optional<CountedCall> counted;
-    if (known) counted.emplace(call.request, kByNccl, call.stream, call_context.depth == 0);
+    if (known) counted.emplace(call.named(), kByNccl, call.stream, call_context.depth == 0);
     return recorded(forward_in_order(pin, args.stream, native_call));
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
@@ -547,6 +552,26 @@ Result ncclSignal(int peer, int signal, int context, unsigned flags, Comm comm, 
 Result ncclWaitSignal(int count, void* signals, Comm comm, Stream stream) {
   return forward_only(comm, stream,
                       [&] { return forward(native().wait_signal, count, signals, comm, stream); });
+}
+
+/// NCCL checks the arguments, and numbers the sums of a communicator.
+Result ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence, Comm comm) {
+  const Result result = forward(native().make_scaled_sum, op, scalar, type, residence, comm);
+  if (result != ncclSuccess || call_context.in_native != 0) return result;
+  try {
+    if (const CommTable::Pin pin = comms().pin(comm))
+      pin->scaled_sums.add(*op, type, scalar, residence == kScalarDevice);
+  } catch (const std::exception& error) {  // no memory for the entry: the calls are NCCL's
+    plait::log(plait::LogLevel::info, -1, error.what());
+  }
+  return result;
+}
+
+Result ncclRedOpDestroy(int op, Comm comm) {
+  const Result result = forward(native().end_scaled_sum, op, comm);
+  if (result != ncclSuccess || call_context.in_native != 0) return result;
+  if (const CommTable::Pin pin = comms().pin(comm)) pin->scaled_sums.remove(op);
+  return result;
 }
 
 Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,

@@ -20,6 +20,7 @@
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/late_handle.hpp"
 #include "shims/nccl/launch_order.hpp"
+#include "shims/nccl/scaled_sums.hpp"
 #include "shims/nccl/stream_order.hpp"
 
 namespace plait::nccl {
@@ -102,6 +103,7 @@ struct CommState : PeerObserver {
   int staging_ranks = 0;  ///< as CommSetup's
   ChildNames children;
   CommConfig configured;
+  ScaledSums scaled_sums;
   unsigned most_blocks = 0;  ///< limit of plait's kernels, agreed by all ranks; 0 = none
   std::unique_ptr<CommEngine> engine;
   std::unique_ptr<Marker> marker;  ///< if attached

@@ -52,6 +52,14 @@ class CommEngine {
   virtual bool should_begin_arena() const noexcept { return false; }
   /// Starts the allocation of the first arena in a thread.
   virtual void begin_arena() {}
+  /// Returns whether the engine serves `sum` with each rank's input multiplied by the rank's own
+  /// factor before. As takes(); the factors may differ between ranks.
+  virtual bool takes_scaled(const LimitedRequest&) const { return false; }
+  /// enqueue() of a call with takes_scaled().
+  virtual int enqueue_scaled(const LimitedRequest&, const cuda::ScaleFactor&, const void*, void*,
+                             Stream) {
+    throw Error(ErrorCode::unsupported, "this engine multiplies by no factor");
+  }
   /// Enqueues the call; never waits on the host for peers or the stream. Throws Error. Returns the
   /// server of the call: kByPlait, or kByEngine plus the engine's index in engines.def.
   virtual int enqueue(const LimitedRequest& request, const void* input, void* output,

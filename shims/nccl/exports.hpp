@@ -82,6 +82,9 @@ PLAIT_EXPORT ncclSignal(int peer, int signal, int context, unsigned flags, plait
                         plait::nccl::Stream stream);
 PLAIT_EXPORT ncclWaitSignal(int count, void* signals, plait::nccl::Comm comm,
                             plait::nccl::Stream stream);
+PLAIT_EXPORT ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence,
+                                      plait::nccl::Comm comm);
+PLAIT_EXPORT ncclRedOpDestroy(int op, plait::nccl::Comm comm);
 PLAIT_EXPORT ncclSend(const void* input, std::size_t count, int type, int peer,
                       plait::nccl::Comm comm, plait::nccl::Stream stream);
 PLAIT_EXPORT ncclRecv(void* output, std::size_t count, int type, int peer, plait::nccl::Comm comm,

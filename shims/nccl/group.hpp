@@ -14,6 +14,13 @@ struct CollectiveCall {
   const void* input = nullptr;
   void* output = nullptr;
   Stream stream = nullptr;
+  std::optional<cuda::ScaleFactor> factor;  ///< of a pre-multiplied sum: `request` is the sum
+  /// The request under its name for people: a pre-multiplied sum is no sum.
+  Request named() const {
+    Request named = request;
+    if (factor) named.op = ReduceOp::premul_sum;
+    return named;
+  }
 };
 
 struct GroupedCall {

@@ -23,7 +23,8 @@ constexpr Result kResults[] = {
 #undef PLAIT_ERROR
 };
 
-std::string why_not(const CommState& state, const LimitedRequest& request, bool lacks_arena) {
+std::string why_not(const CommState& state, const CollectiveCall& call, bool lacks_arena) {
+  const LimitedRequest& request = call.request;
   if (state.phase.load() != AttachPhase::attached) return state.reason;
   if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
     return "not in PLAIT_OPS";
@@ -32,6 +33,8 @@ std::string why_not(const CommState& state, const LimitedRequest& request, bool 
   if (lacks_arena) return "its arena is not allocated on all ranks yet";
   if (request.limits != CallLimits{})
     return "no engine obeys the limits of the call's configuration";
+  if (call.factor && state.engine->takes(request))
+    return "its products with the rank's factor take longer than the sum is ahead of NCCL's";
   return state.engine->why_not(request);
 }
 
@@ -41,12 +44,13 @@ void explain(const CommState& state, const std::string& what) {
     log(LogLevel::explain, state.rank, text("communicator {}: {}", state.comm, what));
 }
 
-void explain(const CommState& state, const LimitedRequest& request, bool taken, bool lacks_arena) {
-  const std::string why = taken ? state.engine->how(request) : why_not(state, request, lacks_arena);
-  explain(state,
-          text("{} {} {} {} over {} ranks: {}{}", name_of(request.collective), request.count,
-               name_of(request.type), reduces(request.collective) ? name_of(request.op) : "-",
-               request.ranks, taken ? "plait" : "NCCL", why.empty() ? "" : text(" ({})", why)));
+void explain(const CommState& state, const CollectiveCall& call, bool taken, bool lacks_arena) {
+  const LimitedRequest& request = call.request;
+  const std::string why = taken ? state.engine->how(request) : why_not(state, call, lacks_arena);
+  const char* const op = reduces(request.collective) ? name_of(call.named().op) : "-";
+  explain(state, text("{} {} {} {} over {} ranks: {}{}", name_of(request.collective), request.count,
+                      name_of(request.type), op, request.ranks, taken ? "plait" : "NCCL",
+                      why.empty() ? "" : text(" ({})", why)));
 }
 
 void require_resumed(const CommState& state) {
@@ -119,12 +123,13 @@ Result result_of(const std::exception& error) {
 
 bool takes(CommState& state, const CollectiveCall& call) {
   const LimitedRequest& request = call.request;
-  const bool wanted = state.phase.load(std::memory_order_acquire) == AttachPhase::attached &&
-                      request.count != 0 &&
-                      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
-                      message_bytes(request) >= state.min_bytes && state.engine->takes(request);
+  const bool wanted =
+      state.phase.load(std::memory_order_acquire) == AttachPhase::attached && request.count != 0 &&
+      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
+      message_bytes(request) >= state.min_bytes &&
+      (call.factor ? state.engine->takes_scaled(request) : state.engine->takes(request));
   const bool taken = wanted && reserve_arena(state, call);
-  if (log_enabled(LogLevel::explain)) explain(state, request, taken, wanted && !taken);
+  if (log_enabled(LogLevel::explain)) explain(state, call, taken, wanted && !taken);
   return taken;
 }
 
@@ -176,8 +181,11 @@ Result enqueue(CommState& state, const CollectiveCall& call) {
   return put(state, name_of(call.request.collective), call.stream, [&] {
     const StreamOrder::Position position = begin_served(state, call.stream);
     {
-      CountedCall counted(call.request, kByPlait, call.stream);
-      counted.done_by(state.engine->enqueue(call.request, call.input, call.output, call.stream));
+      CountedCall counted(call.named(), kByPlait, call.stream);
+      counted.done_by(
+          call.factor ? state.engine->enqueue_scaled(call.request, *call.factor, call.input,
+                                                     call.output, call.stream)
+                      : state.engine->enqueue(call.request, call.input, call.output, call.stream));
     }
     end_call(state, call.stream, position);
   });

@@ -28,7 +28,8 @@ constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduc
                                        Collective::gather,     Collective::scatter};
 constexpr DataType kTypes[] = {DataType::fp32,  DataType::bf16,  DataType::fp64,
                                DataType::int32, DataType::uint8, DataType::fp8e4m3};
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::prod};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::prod,
+                             ReduceOp::premul_sum};
 constexpr std::uint64_t kSizes[] = {1 << 10, 16 << 10, 256 << 10, 1 << 20,
                                     4 << 20, 16 << 20, 64 << 20,  1 << 30};
 
@@ -39,6 +40,7 @@ std::vector<Request> requests(int ranks) {
     for (const DataType type : kTypes)
       for (const ReduceOp op : kOps) {
         if (!reduces(collective) && op != ReduceOp::sum) continue;
+        if (op == ReduceOp::premul_sum && !is_float(type)) continue;  // plans have no such sum
         for (const std::uint64_t bytes : kSizes) {
           Request request;
           request.collective = collective;
@@ -87,8 +89,11 @@ GpuGroup group_of(int rank, const Machine& machine) {
 }
 
 /// What the drop-in does with a request, in words.
-std::string by_drop_in(GpuCalls& calls, const Request& request) {
-  if (!calls.takes(request)) return "NCCL";
+std::string by_drop_in(GpuCalls& calls, Request request) {
+  const bool is_scaled = request.op == ReduceOp::premul_sum;
+  if (is_scaled) request.op = ReduceOp::sum;
+  if (!(is_scaled ? calls.takes_scaled(request) : calls.takes(request))) return "NCCL";
+  if (is_scaled) request.count = cuda::scaled_pieces(request, 0).piece;
   const std::string said = calls.choice_of(request);  // "chosen: engine tiled (order=2), as ..."
   const std::size_t begin = said.find(": ") + 2;
   return said.substr(begin, said.find_first_of(" ,(", begin + 7) - begin);

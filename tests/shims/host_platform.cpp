@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/text.hpp"
@@ -89,6 +90,19 @@ std::vector<char> inputs_of(TaskState& shared, const Request& request, const voi
   const bool gives = input_bytes(request, shared.options.rank.rank) != 0;
   return standin::gather(shared.segment->streams, shared.options.rank.rank, request.ranks,
                          gives ? input : nullptr, longest, stopped);
+}
+
+/// Returns a rank's input times the rank's factor, each product rounded to the type.
+std::vector<char> products_of(const Request& request, int rank, const cuda::ScaleFactor& factor,
+                              const void* input) {
+  const std::size_t element = bytes_of(request.type);
+  std::vector<char> products(input_bytes(request, rank)), factors(products.size());
+  const void* const one = factor.on_gpu == nullptr ? &factor.bits : factor.on_gpu;
+  for (std::size_t at = 0; at < factors.size(); at += element)
+    std::memcpy(factors.data() + at, one, element);
+  reduce_reference(request.type, ReduceOp::prod, products.data(), {input, factors.data()},
+                   products.size() / element, 2, true, {}, SumOrder::rank_order);
+  return products;
 }
 
 void reduce_slice(const Request& request, const std::vector<char>& all, std::uint64_t first,
@@ -225,8 +239,17 @@ class HostEngine : public CommEngine {
                 limits.most_blocks == 0 ? "" : text(", at most {} blocks", limits.most_blocks),
                 limits.engines_move ? ", by copy engines" : "");
   }
+  bool takes_scaled(const LimitedRequest& sum) const override { return takes(sum); }
   int enqueue(const LimitedRequest& request, const void* input, void* output,
               Stream stream) override {
+    return enqueue_call(request, {}, input, output, stream);
+  }
+  int enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor& factor, const void* input,
+                     void* output, Stream stream) override {
+    return enqueue_call(sum, factor, input, output, stream);
+  }
+  int enqueue_call(const LimitedRequest& request, const std::optional<cuda::ScaleFactor>& factor,
+                   const void* input, void* output, Stream stream) {
     if (!has_first_arena_.load() || (is_large(request) && !has_large_arena_.load()))
       throw Error(ErrorCode::internal, "a call, and no room for it");
     if (is_suspended_.load()) throw Error(ErrorCode::invalid_argument, "suspended");
@@ -238,11 +261,16 @@ class HostEngine : public CommEngine {
     if (wished("STANDIN_BREAKS", shared_->options.rank.device))
       throw Error(ErrorCode::driver_error, "the test wants this call refused");
     shared_->sent += input_bytes(request, shared_->options.rank.rank);
-    push_call(stream, shared_,
-              [shared = shared_, request = Request(request), input, output](const auto& stopped) {
-                const std::vector<char> all = inputs_of(*shared, request, input, stopped);
-                compute(request, shared->options.rank.rank, all, output);
-              });
+    push_call(
+        stream, shared_,
+        [shared = shared_, request = Request(request), factor, input, output](const auto& stopped) {
+          const int rank = shared->options.rank.rank;
+          std::vector<char> products;
+          if (factor) products = products_of(request, rank, *factor, input);
+          const std::vector<char> all =
+              inputs_of(*shared, request, factor ? products.data() : input, stopped);
+          compute(request, rank, all, output);
+        });
     if (is_large(request)) lazy_arena_->end_call();
     return kByPlait;
   }

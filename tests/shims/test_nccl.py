@@ -155,9 +155,23 @@ def test_children_attach_too(run_case, case, mode):
     assert rows[1]["served"] > 0 and rows[1]["passed"] == 0
 
 
-def test_premultiplied_sums_go_to_nccl(run_case):
-    for row in run_case("premul", 3):
-        assert row["wrong"] == 0 and row["nccl"] == 2
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_premultiplied_sums_with_a_factor_a_rank_are_served(run_case, ranks, mode):
+    for row in run_case("factors", ranks, mode):
+        assert row["wrong"] == 0 and row["passed"] == 0
+        assert row["served"] == (row["calls"] + 1) * (ranks if mode == "threads" else 1)
+
+
+def test_premultiplied_sums_over_nodes_are_nccls(run_case):
+    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
+    for row in run_case("factors", 4, env=env):
+        assert row["served"] == 0 and row["passed"] == row["calls"] + 1
+
+
+def test_a_premultiplied_sum_that_has_ended_is_nccls(run_case):
+    for row in run_case("factor_ended", 2):
+        assert row["nccl"] == 1 and row["served"] == row["passed"] == 0
 
 
 def test_abort_releases_who_waits(run_case):

@@ -216,9 +216,8 @@ std::string why_no_call(const Request& request, const Env& env) {
     return "calls of NCCL have equal counts: programs send and receive unequal ones";
   if (!is_message(request) && nccl::nccl_type(request.type) < 0)
     return text("NCCL has no {}", name_of(request.type));
-  if (reduces(request.collective) && request.op == ReduceOp::premul_sum)
-    return "plait leaves reductions of the program's own to NCCL";
-  if (reduces(request.collective) && nccl::nccl_op(request.op) < 0)
+  if (reduces(request.collective) && request.op != ReduceOp::premul_sum &&
+      nccl::nccl_op(request.op) < 0)
     return text("NCCL has no {}", name_of(request.op));
   if (request.count == 0) return "nothing to do";
   const Collective asked = is_message(request) ? Collective::send_recv : request.collective;
@@ -295,9 +294,21 @@ void ask(UnderNccl& found, const Topology& topology, const Request& placed, cons
     if (!taken) found.why = "sends and receives were not measured to be faster than NCCL's";
     return;
   }
+  const bool is_scaled = reduces(placed.collective) && placed.op == ReduceOp::premul_sum;
+  if (nodes.count() > 1 && is_scaled) {
+    found.why = "over nodes, factors are NCCL's to apply";
+    return;
+  }
   if (nodes.count() > 1) return ask_nodes(found, node, nodes, placed, env);
   Request request = placed;
   request.devices.clear();
+  if (is_scaled) request.op = ReduceOp::sum;  // of the products
+  if (is_scaled && node.options().beats_nccl && node.group().through_host.empty() &&
+      input_bytes(request, 0) > most_scaled_ahead_of_nccl(request)) {
+    found.why = "its products with the ranks' factors take longer than sums are ahead of NCCL's";
+    return;
+  }
+  if (is_scaled) request.count = cuda::scaled_pieces(request, 0).piece;
   if (const auto choice = node.choice(request)) {
     const auto unknown = attempt([&] { found.engine = node.described(*choice, request); });
     if (unknown) found.other = text("engine {}", label(*choice));

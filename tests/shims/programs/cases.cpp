@@ -217,27 +217,6 @@ std::string shrink(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Pre-multiplied sums with a factor a rank, in host memory and in memory that is read late.
-std::string premul(const TestJob& job, int rank) {
-  const TestRank r(job, rank);
-  std::uint64_t wrong = 0;
-  for (const int residence : {kScalarHost, kScalarDevice}) {
-    float factor = static_cast<float>(rank + 1);
-    int op = 0;
-    MUST(nccl().ncclRedOpCreatePreMulSum(&op, &factor, kFloat, residence, r.comm));
-    if (residence == kScalarDevice) factor = static_cast<float>(rank + 10);
-    std::vector<float> value(10, 2.f);
-    MUST(nccl().ncclAllReduce(value.data(), value.data(), 10, kFloat, op, r.comm, r.stream));
-    r.wait();
-    float wanted = 0;
-    for (int peer = 0; peer < r.ranks; ++peer)
-      wanted += 2.f * static_cast<float>(peer + (residence == kScalarHost ? 1 : 10));
-    for (const float found : value) wrong += found != wanted;
-    MUST(nccl().ncclRedOpDestroy(op, r.comm));
-  }
-  return number("wrong", wrong) + ", " + number("nccl", standin_calls("ncclAllReduce"));
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -649,7 +628,8 @@ const Cases kCases = {
     {"random_messages", random_messages},
     {"split", split},
     {"shrink", shrink},
-    {"premul", premul},
+    {"factors", factors},
+    {"factor_ended", factor_ended},
     {"abort", abort_waiting},
     {"dies", dies},
     {"breaks_off", breaks_off},

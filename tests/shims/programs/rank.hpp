@@ -132,6 +132,9 @@ std::string large_arena_crossed(const TestJob& job, int rank);
 std::string large_arena_of_one_thread(const TestJob& job, int rank);
 std::string large_arena_closed_early(const TestJob& job, int rank);
 
+/// Cases of pre-multiplied sums (factor_cases.cpp).
+std::string factors(const TestJob& job, int rank);
+std::string factor_ended(const TestJob& job, int rank);
 /// Cases of the first arena (first_arena_cases.cpp).
 std::string first_arena(const TestJob& job, int rank);
 std::string first_arena_alone(const TestJob& job, int rank);
