@@ -262,6 +262,13 @@ def memory(
     """Measure memory and set-up of communicators by stage; under torchrun."""
 
 
+@program
+def factors(
+    rounds: Annotated[int, Option(min=1, help="Samples a variant and size.")] = 9, csv: Csv = None
+) -> None:
+    """Time pre-multiplied sums of both libraries, and compare bits; under torchrun."""
+
+
 # --- GPUs.
 
 

@@ -1,0 +1,113 @@
+"""Times pre-multiplied sums by NCCL alone and with the drop-in, in turn in one process.
+
+Plain sums are timed beside, and results are compared bit for bit.
+
+Each rank has a factor of its own. Of two ranks a sum has one order, so both libraries' results of
+fp32 are the same, unless NCCL's compiler fuses a product with the sum. Rank 0 prints a JSON line a
+size: microseconds (the slowest rank's median), and elements that differ from the sum of rounded
+products.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from bench.lib import rows, torch_jobs, variants
+from bench.lib.drop_in import served
+
+SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20, 256 << 20]
+CALLS = 10  # a sample
+
+
+def inputs(rank: int, count: int) -> torch.Tensor:
+    """Returns fp32 values of a rank, the same on each GPU."""
+    at = torch.arange(count, device="cuda", dtype=torch.float32)
+    return (at * (rank + 3)).remainder(1009.0) / 7.0
+
+
+def factor(rank: int) -> float:
+    return 1.0 / (3.0 + rank)
+
+
+def products(rank: int, count: int) -> torch.Tensor:
+    return inputs(rank, count) * torch.tensor(factor(rank), device="cuda", dtype=torch.float32)
+
+
+def call_of(collective: str, group: Any, count: int, op: Any) -> tuple[Callable[[], Any], Any]:
+    """Returns a call out of place, and its output."""
+    ranks, mine = dist.get_world_size(), inputs(dist.get_rank(), count)
+    if collective == "reduce_scatter":
+        output = torch.empty(count // ranks, device="cuda")
+        return lambda: dist.reduce_scatter_tensor(output, mine, op=op, group=group), output
+    return lambda: dist.all_reduce(mine, op=op, group=group), mine
+
+
+def wrong(collective: str, group: Any, count: int) -> int:
+    """Returns the elements of a first call that are not the sum of rounded products."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    call, output = call_of(collective, group, count, dist._make_nccl_premul_sum(factor(rank)))
+    call()
+    wanted = products(0, count)
+    for other in range(1, ranks):
+        wanted += products(other, count)
+    if collective == "reduce_scatter":
+        wanted = wanted[rank * (count // ranks) :][: count // ranks]
+    return int((output != wanted).sum())
+
+
+def timed(collective: str, group: Any, count: int, op: Any) -> Callable[[], float]:
+    """Returns a function that replays a graph of calls, and returns the microseconds of one."""
+    call, _ = call_of(collective, group, count, op)
+
+    def calls() -> None:
+        for _ in range(CALLS):
+            call()
+
+    graph = torch_jobs.replays_after_eager(calls)
+
+    def sample() -> float:
+        torch.cuda.synchronize()
+        dist.barrier()
+        return 1e3 * torch_jobs.elapsed_ms(graph.replay) / CALLS
+
+    return sample
+
+
+def run(given: SimpleNamespace) -> None:
+    groups = torch_jobs.both_groups()
+    lines: list[dict[str, Any]] = []
+    for collective in ("all_reduce", "reduce_scatter"):
+        for size in SIZES:
+            count = size // 4
+            scaled = dist._make_nccl_premul_sum(factor(dist.get_rank()))
+            samples = {
+                f"{name} {kind}": timed(collective, group, count, op)
+                for name, group in groups.items()
+                for kind, op in (("factors", scaled), ("sum", dist.ReduceOp.SUM))
+            }
+            before = served()
+            found = variants.medians(variants.taken(samples, given.rounds, warm_up=2))
+            worst = torch_jobs.slowest([found[name] for name in samples])
+            row: dict[str, Any] = {"collective": collective, "bytes": size}
+            row |= {f"{name} us": round(us, 1) for name, us in zip(samples, worst, strict=True)}
+            differing = [float(wrong(collective, group, count)) for group in groups.values()]
+            row |= dict(
+                zip(
+                    [f"{name} wrong" for name in groups],
+                    map(int, torch_jobs.slowest(differing)),
+                    strict=True,
+                )
+            )
+            row["served"] = [now - old for now, old in zip(served(), before, strict=True)]
+            lines.append(row)
+            if dist.get_rank() == 0:
+                print(json.dumps(row), flush=True)
+    if dist.get_rank() == 0 and given.csv:
+        rows.keep(given.csv, lines)
+    dist.destroy_process_group()
