@@ -1,13 +1,18 @@
 // Times the links between GPUs: every shift, one rank to several peers at once, one to all and all
-// to one, by stores and loads of kernels, by bulk copies and by copy engines. Ranks are threads of
-// one process with a GPU each (or all on the only one), and a gate on the GPUs releases them
-// together. Each row is checked on fresh data, printed, and written to a CSV file at once.
+// to one, by stores and loads of kernels, by bulk copies and by copy engines. --rotation times a
+// reduce_scatter by copy engines instead, in which each rank pushes to one owner after the other
+// and owners add parts as they come. Ranks are threads of one process with a GPU each (or all on
+// the only one), and a gate on the GPUs releases them together. Each row is checked on fresh data,
+// printed, and written to a CSV file at once.
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "driver/cuda/api.hpp"
+#include "gpu/abi/copy_args.hpp"
 #include "gpu/abi/tile_args.hpp"
 #include "gpu/device/kernels.hpp"
 #include "tests/gpu/ranks.hpp"
@@ -23,6 +28,7 @@ struct LinkOptions {
   double budget_s = 120;
   std::string csv;
   std::vector<std::uint64_t> mib{1024, 4096, 256};
+  std::vector<std::uint64_t> rotation_mib;  ///< pieces of rotations; empty = links alone
 };
 
 /// A kernel that moves bytes, or copy engines (blocks = 0).
@@ -95,6 +101,33 @@ struct GateKernelArgs {
   int ranks;
 };
 
+/// See tests/gpu/trial.cu.
+struct PortStepArgs {
+  DevicePointer awaited, raised, late;
+  unsigned long long hold_ns;
+  unsigned value;
+};
+
+/// The skewed rotation of n ranks: in block k, step t, owner o hears from rank o + 1 + t. Ranks
+/// below the owner send piece k, ranks above the owner piece k - 1, so each owner hears all parts
+/// of a piece in rank order and adds a part as it comes. Parts of the last piece from above come in
+/// block 0, and wait in slots of their own.
+struct RotationStep {
+  int ranks, blocks, number;
+
+  int block() const { return number / (ranks - 1); }
+  int sender_to(int owner) const { return (owner + 1 + number % (ranks - 1)) % ranks; }
+  int owner_of(int sender) const { return (sender + 2 * ranks - 1 - number % (ranks - 1)) % ranks; }
+  bool waits(int sender, int owner) const { return sender > owner && block() == 0; }
+  int piece(int sender, int owner) const {
+    return sender < owner ? block() : (block() + blocks - 1) % blocks;
+  }
+  /// Two slots in turn, then the slots of parts that wait.
+  int slot(int sender, int owner) const {
+    return waits(sender, owner) ? 1 + sender - owner : number % 2;
+  }
+};
+
 class LinkTimer {
  public:
   LinkTimer(const LinkOptions& options, Board* board, int rank)
@@ -108,11 +141,11 @@ class LinkTimer {
     kernels_.emplace();
     most_bytes_ = *std::max_element(o_.mib.begin(), o_.mib.end()) << 20;
     for (DevicePointer* one : {&input_, &output_}) PLAIT_CUDA_CALL(memory_alloc, one, most_bytes_);
-    PLAIT_CUDA_CALL(memory_alloc, &flags_, 4096);
+    PLAIT_CUDA_CALL(memory_alloc, &flags_, kFlagBytes);
     for (Stream& one : streams_) PLAIT_CUDA_CALL(stream_create, &one, kStreamNonBlocking, 0);
     for (Event* one : {&begin_, &end_}) PLAIT_CUDA_CALL(event_create, one, 0);
     for (Event& one : done_) PLAIT_CUDA_CALL(event_create, &one, 0);
-    PLAIT_CUDA_CALL(memory_set_async, flags_, 0, 4096, stream());
+    PLAIT_CUDA_CALL(memory_set_async, flags_, 0, kFlagBytes, stream());
     PLAIT_CUDA_CALL(stream_synchronize, stream());
     show(found);
     if (rank_ == 0) head();
@@ -120,6 +153,8 @@ class LinkTimer {
 
   /// Times all rows, the most important sizes first, until the time is up.
   void run() {
+    for (const std::uint64_t mib : o_.rotation_mib) rotations(mib << 20);
+    if (!o_.rotation_mib.empty()) return;
     for (const std::uint64_t mib : o_.mib)
       for (const Pattern& pattern : patterns(o_.gpus))
         for (const TransferMethod& method : kMethods) {
@@ -131,6 +166,9 @@ class LinkTimer {
 
  private:
   static constexpr int kRounds = 5;
+  enum RotationRow : int { kArrived, kGranted };  // words behind the first page of the flags
+  static constexpr int kMostSteps = 1024;
+  static constexpr std::size_t kFlagBytes = 4096 + 2 * 4 * kMostSteps;
 
   Stream stream() const { return streams_[0]; }
 
@@ -203,7 +241,6 @@ class LinkTimer {
     }
   }
 
-  /// Returns the number of wrong elements over all ranks.
   double wrong(const Pattern& pattern, std::uint64_t part_bytes) {
     DevicePointer counted = flags_ + 2048;
     PLAIT_CUDA_CALL(memory_set_async, counted, 0, 8, stream());
@@ -214,6 +251,10 @@ class LinkTimer {
       launch(trial("plait_check_fp32"), {264, 512, false, 0}, stream(),
              {&data, &count, &seed_, &sender, &ranks, &from, &counted});
     }
+    return counted_wrong(counted);
+  }
+  /// Returns the number of wrong elements over all ranks.
+  double counted_wrong(DevicePointer counted) {
     unsigned long long bad = 0;
     unsigned late = 0;
     PLAIT_CUDA_CALL(stream_synchronize, stream());
@@ -257,6 +298,157 @@ class LinkTimer {
               wrong(pattern, part_bytes));
   }
 
+  // --- rotation ---------------------------------------------------------------------------------
+
+  struct RotationCall {
+    std::uint64_t piece_bytes;
+    int blocks;
+    double hold_us;  // from the grant of a port to the copy; < 0 = the owner grants at arrivals
+  };
+  int steps(const RotationCall& call) const { return call.blocks * (o_.gpus - 1); }
+  DevicePointer word(int rank, int row, int step) const {
+    return all_flags_[static_cast<std::size_t>(rank)] + 4096u +
+           4u * static_cast<unsigned>(row * kMostSteps + step);
+  }
+  void port(Stream on, DevicePointer awaited, DevicePointer raised, double hold_us) {
+    PortStepArgs args{awaited, raised, flags_ + 4 * kMaxCudaRanks,
+                      static_cast<unsigned long long>(std::max(0.0, hold_us) * 1e3), calls_};
+    launch(trial("plait_link_port"), {1, 1, false, 0}, on, {&args});
+  }
+  DevicePointer input_of(int owner, int piece, const RotationCall& call) const {
+    return input_ + static_cast<unsigned>(owner * call.blocks + piece) * call.piece_bytes;
+  }
+  /// Adds what came from `sender` to the sum of the piece, in rank order.
+  void add(int sender, int piece, DevicePointer part, const RotationCall& call) {
+    const DevicePointer sum = output_ + static_cast<unsigned>(piece) * call.piece_bytes;
+    const DevicePointer own = input_of(rank_, piece, call);
+    const auto put = [&](DevicePointer first, DevicePointer second) {
+      PieceArgs args{};
+      args.state = reinterpret_cast<DeviceState*>(flags_ + 3072);
+      args.source[0] = reinterpret_cast<const char*>(first);
+      args.source[1] = reinterpret_cast<const char*>(second);
+      args.sources = second == 0 ? 1 : 2;
+      args.dst = reinterpret_cast<char*>(sum);
+      args.bytes = call.piece_bytes;
+      std::fill(std::begin(args.scalars), std::end(args.scalars), 1.0);
+      launch(kernels_->find(second == 0 ? "plait_piece_move" : "plait_piece_fp32_sum_2"),
+             {48, 512, false, 0}, streams_[1], {&args});
+    };
+    if (sender == 0)
+      put(part, 0);
+    else
+      put(rank_ == 0 && sender == 1 ? own : sum, part);
+    if (sender == rank_ - 1) put(sum, own);
+  }
+  /// Enqueues the pushes of this rank on the first stream, and its sums on the second.
+  void rotate(const RotationCall& call) {
+    const int n = o_.gpus, all = steps(call);
+    ++calls_;
+    PLAIT_CUDA_CALL(stream_wait_event, streams_[1], begin_, 0);
+    const DevicePointer slots = static_cast<unsigned>(call.blocks) * call.piece_bytes;
+    const auto slot_at = [&](int rank, int slot) {
+      return outputs_[static_cast<std::size_t>(rank)] + slots +
+             static_cast<unsigned>(slot) * call.piece_bytes;
+    };
+    const bool is_timed = call.hold_us >= 0;
+    const auto grant = [&](int number) {
+      const RotationStep step{n, call.blocks, number};
+      if (number < all) port(streams_[1], 0, word(step.sender_to(rank_), kGranted, number), 0);
+    };
+    if (is_timed) grant(1);
+    for (int number = 0; number < all; ++number) {
+      const RotationStep step{n, call.blocks, number};
+      const int owner = step.owner_of(rank_), sender = step.sender_to(rank_);
+      if (number != 0) port(stream(), word(rank_, kGranted, number), 0, call.hold_us);
+      PLAIT_CUDA_CALL(memory_copy_async, slot_at(owner, step.slot(rank_, owner)),
+                      input_of(owner, step.piece(rank_, owner), call), call.piece_bytes, stream());
+      port(stream(), 0, word(owner, kArrived, number), 0);
+      port(streams_[1], word(rank_, kArrived, number), 0, 0);
+      if (!is_timed) grant(number + 1);
+      if (!step.waits(sender, rank_))
+        add(sender, step.piece(sender, rank_), slot_at(rank_, number % 2), call);
+      if (is_timed) grant(number + 2);
+    }
+    for (int number = 0; number < n - 1; ++number) {
+      const RotationStep step{n, call.blocks, number};
+      const int sender = step.sender_to(rank_);
+      if (step.waits(sender, rank_))
+        add(sender, step.piece(sender, rank_), slot_at(rank_, step.slot(sender, rank_)), call);
+    }
+    PLAIT_CUDA_CALL(event_record, done_[1], streams_[1]);
+    PLAIT_CUDA_CALL(stream_wait_event, stream(), done_[1], 0);
+  }
+  /// The copies of a rotation alone, to one rank.
+  void push_pieces(const RotationCall& call) {
+    const auto next = static_cast<std::size_t>((rank_ + 1) % o_.gpus);
+    for (int number = 0; number < steps(call); ++number)
+      PLAIT_CUDA_CALL(memory_copy_async, outputs_[next] + number % 2 * call.piece_bytes,
+                      input_ + number % call.blocks * call.piece_bytes, call.piece_bytes, stream());
+  }
+  double time_us(const std::function<void()>& move) {
+    std::vector<double> us;
+    for (int round = 0; round <= kRounds; ++round) {
+      board_->barrier();
+      gate();
+      PLAIT_CUDA_CALL(event_record, begin_, stream());
+      move();
+      PLAIT_CUDA_CALL(event_record, end_, stream());
+      PLAIT_CUDA_CALL(stream_synchronize, stream());
+      float ms = 0;
+      PLAIT_CUDA_CALL(event_elapsed, &ms, begin_, end_);
+      const double slowest = board_->largest(rank_, static_cast<double>(ms) * 1e3);
+      if (round != 0) us.push_back(slowest);
+    }
+    std::sort(us.begin(), us.end());
+    return us[us.size() / 2];
+  }
+  /// Times rotations of as many blocks as the buffers hold, up to eight: ports granted at arrivals,
+  /// and ports granted a step ahead and held for a time.
+  void rotations(std::uint64_t piece_bytes) {
+    const auto n = static_cast<std::uint64_t>(o_.gpus);
+    const std::uint64_t pieces = most_bytes_ / piece_bytes;  // of a buffer
+    const auto most = static_cast<int>(std::min(pieces / n, pieces - std::min(pieces, n + 1)));
+    RotationCall call{piece_bytes, std::min({8, most, kMostSteps / (o_.gpus - 1)}), -1};
+    if (call.blocks < 2)
+      throw std::runtime_error(
+          "--rotation: wanted --mib of at least two pieces for each rank, and ranks + 3 pieces");
+    const std::uint64_t part = static_cast<unsigned>(call.blocks) * piece_bytes;
+    const double alone = time_us([&] { push_pieces(call); }), step_us = alone / steps(call);
+    report("pieces to one rank", call, alone, step_us, 0);
+    // A copy is to begin 24 us before the copy before it ends; adding a piece takes 30 us.
+    for (const double hold_us : {-1.0, 0.0, step_us - 54, step_us - 42, step_us - 30}) {
+      if (hold_us < -1) continue;
+      call.hold_us = hold_us;
+      fill(n * part);
+      const double us = time_us([&] { rotate(call); });
+      report(hold_us < 0 ? "granted at arrivals" : text("held {} us", hold_us), call, us, step_us,
+             wrong_sums(part));
+    }
+  }
+  double wrong_sums(std::uint64_t part_bytes) {
+    DevicePointer counted = flags_ + 2048, data = output_;
+    PLAIT_CUDA_CALL(memory_set_async, counted, 0, 8, stream());
+    std::uint64_t count = part_bytes / 4, from = static_cast<unsigned>(rank_) * count;
+    int sender = 0, ranks = o_.gpus;
+    launch(trial("plait_check_fp32"), {264, 512, false, 0}, stream(),
+           {&data, &count, &seed_, &sender, &ranks, &from, &counted});
+    return counted_wrong(counted);
+  }
+  void report(const std::string& way, const RotationCall& call, double us, double step_us,
+              double bad) {
+    if (rank_ != 0) return;
+    const auto bytes = static_cast<double>(call.piece_bytes) * steps(call);
+    const std::string row = text("rotation,{},{},{} MiB,{},{},{},{} us a step lost,{},{}\n",
+                                 steps(call), way, call.piece_bytes >> 20, o_.gpus, bytes, us,
+                                 us / steps(call) - step_us, bytes / us / 1e3, bad);
+    std::printf("%s", row.c_str());
+    if (o_.csv.empty()) return;
+    std::FILE* const file = std::fopen(o_.csv.c_str(), "a");
+    if (file == nullptr) return;
+    std::fputs(row.c_str(), file);
+    std::fclose(file);
+  }
+
   void head() {
     if (o_.csv.empty()) return;
     std::FILE* const file = std::fopen(o_.csv.c_str(), "a");
@@ -289,7 +481,7 @@ class LinkTimer {
   Event begin_ = nullptr, end_ = nullptr, done_[kBoardRanks] = {};
   DevicePointer input_ = 0, output_ = 0, flags_ = 0;
   std::vector<DevicePointer> inputs_, outputs_, all_flags_;
-  unsigned seed_ = 0, gates_ = 0;
+  unsigned seed_ = 0, gates_ = 0, calls_ = 0;
 };
 
 LinkOptions parse(int count, char** arguments) {
@@ -304,12 +496,15 @@ LinkOptions parse(int count, char** arguments) {
       options.csv = value;
     else if (name == "--budget-s")
       options.budget_s = std::stod(value);
-    else if (name == "--mib") {
-      options.mib.clear();
-      for (const std::string& one : split(value, ',')) options.mib.push_back(std::stoull(one));
+    else if (name == "--mib" || name == "--rotation") {
+      std::vector<std::uint64_t>& sizes = name == "--mib" ? options.mib : options.rotation_mib;
+      sizes.clear();
+      for (const std::string& one : split(value, ',')) sizes.push_back(std::stoull(one));
     } else
       throw std::runtime_error(
-          "wanted --gpus N, --mib 1024,4096, --budget-s S or --csv FILE, found " + name);
+          "wanted --gpus N, --mib 1024,4096, --rotation 16,24,32, --budget-s S or --csv FILE, "
+          "found " +
+          name);
   }
   if (options.gpus < 2 || options.gpus > kBoardRanks)
     throw std::runtime_error(text("--gpus: wanted 2 to {}, found {}", kBoardRanks, options.gpus));

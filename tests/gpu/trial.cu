@@ -180,3 +180,29 @@ extern "C" __global__ void plait_link_gate(const __grid_constant__ GateArgs args
       return;
     }
 }
+
+/// A step between copies of a rotation: waits for a flag, holds the stream for a time, and raises a
+/// flag. Null = neither. A wait is given up after two seconds, and `late` counts it.
+struct PortStep {
+  const unsigned* awaited;
+  unsigned* raised;
+  unsigned* late;
+  unsigned long long hold_ns;
+  unsigned value;
+};
+extern "C" __global__ void plait_link_port(const __grid_constant__ PortStep step) {
+  using namespace plait::cuda;
+  constexpr unsigned long long kMostNs = 2'000'000'000;
+  const unsigned long long began = now_ns();
+  while (step.awaited != nullptr && !reached(load_flag(step.awaited), step.value))
+    if (now_ns() - began > kMostNs) {
+      atomicAdd(step.late, 1u);
+      return;
+    }
+  const unsigned long long come = now_ns();
+  while (now_ns() - come < step.hold_ns) {
+  }
+  if (step.raised == nullptr) return;
+  __threadfence_system();
+  store_flag(step.raised, step.value);
+}
