@@ -306,6 +306,8 @@ COPY_CALLS = {  # names in engine_mutants.def; test_engine_mutants.cpp makes the
     "hosted": "`copy_exchange` without a link, all_reduce",
     "gather": "`copy_rotation`, all_reduce with a part through host memory",
     "cores": "`copy_rotation`, all_reduce with a part by CPU cores",
+    "summed": "`host_cores`, all_reduce",
+    "rooted": "`host_cores`, reduce",
     "scattered": "`scatter_ring`, all_reduce",
 }
 TRACED = "comparing loads and stores with the plan"

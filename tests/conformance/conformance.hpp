@@ -72,10 +72,11 @@ inline Group group_of(int ranks) {
   return group;
 }
 
-/// The same, and for two ranks a group whose GPUs do not address each other.
-inline std::vector<Group> groups_of(int ranks) {
+/// The same, and a group whose GPUs do not address each other: of two ranks, and of more for an
+/// engine that serves such groups alone.
+inline std::vector<Group> groups_of(int ranks, const Engine& engine) {
   std::vector<Group> groups{group_of(ranks)};
-  if (ranks != 2) return groups;
+  if (ranks != 2 && &engine != &host_cores_engine()) return groups;
   groups.push_back(host_group(ranks));
   for (const ArenaPart* const part : {&kSentinelPackets, &kFlagPackets, &kTileMemory})
     groups.back().sizes[*part] = groups.front().sizes[*part];
@@ -206,7 +207,7 @@ inline void check_engine(const Engine& engine, const Traces& traces) {
             CAPTURE(text("{}: {} of {} {}, {} ranks{}", engine.info().name, name_of(one),
                          amount_of(one), name_of(one.type), ranks, tuned));
             const Request placed = checked(one, linked_machine(ranks));
-            for (const Group& group : groups_of(ranks)) {
+            for (const Group& group : groups_of(ranks, engine)) {
               CAPTURE(group.through_host);
               check_run({engine, placed, tuning, group}, traces, done, tally);
             }

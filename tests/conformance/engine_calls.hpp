@@ -194,11 +194,11 @@ inline constexpr Collective kCollectives[] = {
     Collective::send_recv,  Collective::all_reduce,
 };
 
-/// Runs random calls in a row by seed, without waits between. with_shares: parts of some go through
-/// host memory, for which the branches of a graph must run side by side.
-inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsigned seed,
+/// Returns random calls by seed. with_shares: parts of some calls go through host memory, for which
+/// the branches of a graph must run side by side.
+inline std::vector<CopyCall> calls_of(const Topology& topology, const Group& group, unsigned seed,
                                       bool with_shares) {
-  const Group group = tiny_group(ranks);
+  const int ranks = group.ranks;
   std::mt19937 drawn(seed);
   const auto random = [&] { return static_cast<unsigned>(drawn()); };
   std::vector<CopyCall> calls;

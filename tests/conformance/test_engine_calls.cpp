@@ -3,6 +3,8 @@
 // rank stands still, and the steps of a call do not mix with the steps of the next call.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "conformance/engine_calls.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "unit/scale.hpp"
@@ -12,13 +14,17 @@ using namespace plait_test::engine_calls;
 
 namespace {
 
-void check_calls(const Topology& topology, int ranks, unsigned seed, QueueOrder order) {
+/// Runs random calls in a row, without waits between, and checks the outputs. Returns the number of
+/// calls by `engine`.
+int check_calls(const Topology& topology, Group group, unsigned seed, QueueOrder order,
+                const Engine* engine = nullptr) {
+  const int ranks = group.ranks;
   FakeEngines engines;
-  Group group = tiny_group(ranks);
   group.overlap_compute = seed % 2 == 0;            // engines also copy within a GPU
   if (seed % 5 == 4) group.sizes[kTileMemory] = 0;  // nothing to borrow
   Ranks all(engines, group);
-  std::vector<CopyCall> calls = calls_of(topology, ranks, seed, order != QueueOrder::one_branch);
+  const bool with_shares = order != QueueOrder::one_branch && !group.through_host;
+  std::vector<CopyCall> calls = calls_of(topology, group, seed, with_shares);
   for (int rank = 0; rank < ranks; ++rank)
     for (CopyCall& call : calls) all.enqueue(call, rank);
   engines.run(order, seed);
@@ -33,6 +39,8 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, QueueOrder 
       CHECK(call.outputs[rank] == call.expected[rank]);
     }
   }
+  return static_cast<int>(std::count_if(
+      calls.begin(), calls.end(), [&](const CopyCall& call) { return call.engine == engine; }));
 }
 
 /// Returns the ranks that push into each rank's memory in a call, in order.
@@ -100,5 +108,17 @@ TEST_CASE("calls by copy engines in a row, in any order of streams") {
       for (const QueueOrder order :
            {QueueOrder::by_chance, QueueOrder::one_queue, QueueOrder::one_branch})
         if (ranks <= 4 || order == QueueOrder::by_chance || !plait_test::takes_few())
-          check_calls(topology, ranks, static_cast<unsigned>(seed), order);
+          check_calls(topology, tiny_group(ranks), static_cast<unsigned>(seed), order);
+}
+
+TEST_CASE("calls through host memory in a row, sums by CPU cores among them") {
+  const Topology topology = load_topology("hgx-h200");
+  int by_cores = 0;
+  for (const int ranks : {2, 3, 4, 8})
+    for (int seed = 1; seed <= rounds(ranks <= 4 ? 20 : 5); ++seed)
+      for (const QueueOrder order :
+           {QueueOrder::by_chance, QueueOrder::one_queue, QueueOrder::one_branch})
+        by_cores += check_calls(topology, host_group(ranks), static_cast<unsigned>(seed), order,
+                                &host_cores_engine());
+  CHECK(by_cores > 5);
 }

@@ -49,6 +49,8 @@ enum MutantCall {
   gather,
   cores,
   hosted,
+  summed,
+  rooted,
   scattered,
 #ifdef PLAIT_HAS_MUTANTS
   kCallKinds
@@ -110,6 +112,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
                                    : 100000;
   request.collective = call == ring                      ? Collective::all_gather
                        : call == places                  ? Collective::all_to_all
+                       : call == rooted                  ? Collective::reduce
                        : call == passes || call == chain ? Collective::broadcast
                                                          : Collective::all_reduce;
   if (ring_of == RingOf::uneven_parts) request.counts = {110000, 7, 45001, 110000};
@@ -124,9 +127,12 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
   if (call == exchange || call == gather) tuning.host_permille = 300;
   if (call == batched) tuning.batch = 1;
   if (call == cores) tuning.host_cpu_permille = 300;
-  const bool is_ring = call == ring || call == chain;
-  return plan_through(*engine_named(is_ring ? "copy_ring" : "rotation", request), topology, request,
-                      tuning, call == hosted ? host_group(2) : tiny_group(request.ranks), through);
+  const bool by_cores = call == summed || call == rooted, in_host = by_cores || call == hosted;
+  const char* const engine = by_cores                        ? "host_cores"
+                             : call == ring || call == chain ? "copy_ring"
+                                                             : "rotation";
+  return plan_through(*engine_named(engine, request), topology, request, tuning,
+                      in_host ? host_group(request.ranks) : tiny_group(request.ranks), through);
 }
 
 std::vector<Plan> right_plans() {

@@ -21,7 +21,7 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, bool as_one
   FakeEngines engines;
   engines.trouble.deadlines = true;
   Ranks all(engines, tiny_group(ranks));
-  std::vector<CopyCall> calls = calls_of(topology, ranks, seed, true);
+  std::vector<CopyCall> calls = calls_of(topology, tiny_group(ranks), seed, true);
   const int late = static_cast<int>(seed % some), aborted = static_cast<int>(seed / some % some);
   if (is_aborted) engines.trouble.aborted = aborted;
   std::vector<std::vector<bool>> ended(some, std::vector<bool>(calls.size()));

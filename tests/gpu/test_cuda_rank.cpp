@@ -40,6 +40,12 @@ TEST_CASE("processes: copies through host memory give the reference's bits") {
   check_collectives(ranks, true);
 }
 
+TEST_CASE("processes: CPU cores sum for ranks without a link, with the reference's bits") {
+  if (skipped(gpus_for_processes(1))) return;  // ranks that share a GPU take turns
+  const ArenasInHost in_host;
+  check_fused(3, true, {"host_cores"}, false);
+}
+
 TEST_CASE("processes: calls of copy engines that overlap keep out of each other's way") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;

@@ -94,7 +94,8 @@ TEST_CASE("what refuses says why, and other errors list the new engine") {
   CHECK(has(why_not(toy_engine(), gather_of(7, 4), {}, group), "a process for each rank"));
   const Selector selector(budget_group(4), {}, true);
   CHECK(has(error_of([&] { static_cast<void>(selector.best(sum, {"toys", {}})); }),
-            "tiled, toy, copy_exchange, copy_rotation, copy_ring, scatter_ring, found toys"));
+            "tiled, toy, copy_exchange, copy_rotation, copy_ring, scatter_ring, host_cores, "
+            "found toys"));
   CHECK(has(error_of([&] { static_cast<void>(selector.best(sum, {"toy", {}})); }),
             "toy does not take all_reduce"));
 }

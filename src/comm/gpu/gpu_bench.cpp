@@ -275,7 +275,8 @@ class GpuBench : public CallBench {
   }
 
   static bool goes_by_copy_engines(const cuda::Engine& engine) {
-    return engine.info().name.rfind("copy_", 0) == 0;
+    const std::string& name = engine.info().name;
+    return name.rfind("copy_", 0) == 0 || name == "host_cores";
   }
 
   /// Whether sends and receives could make the call under NCCL.

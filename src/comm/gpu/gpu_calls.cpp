@@ -97,10 +97,26 @@ GpuCalls::~GpuCalls() {
 }
 
 /// Whether host rings are needed: plans may use rings. Large calls of at most four ranks, a process
-/// each, have measured host shares, or go through the rings as a whole.
+/// each, have measured host shares. Without links large calls may go through the rings as a whole.
 bool GpuCalls::wants_rings() const {
-  const bool has_shares = group_.in_processes && group_.ranks <= 4;
+  const bool has_shares =
+      group_.in_processes && (group_.ranks <= 4 || !group_.through_host.empty());
   return options_.knows_links && (options_.rank.memory.plans || has_shares);
+}
+
+/// The first call is for the arena of small calls. A later call follows a failed attempt for the
+/// large arena, whose memory goes first.
+std::vector<std::byte*> GpuCalls::make_host_arenas(const cuda::Exchange& exchange,
+                                                   std::uint64_t bytes) {
+  const auto small = static_cast<std::size_t>(group_.ranks);
+  if (host_arenas_.size() > small)
+    host_arenas_.erase(host_arenas_.begin() + group_.ranks, host_arenas_.end());
+  std::vector<Mapping> made = host_arenas_.empty() && options_.share_memory
+                                  ? options_.share_memory(bytes)
+                                  : show_memory(exchange, group_.rank, group_.ranks, bytes);
+  std::vector<std::byte*> bases = bases_of(made);
+  std::move(made.begin(), made.end(), std::back_inserter(host_arenas_));
+  return bases;
 }
 
 void GpuCalls::make_rank(const cuda::Exchange& exchange) {
@@ -121,18 +137,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
           (rank.messages ? cuda::message_memory_bytes(group_.ranks, rank.most_blocks) : 0);
     if (rank.memory.plans) rank.islands = group_.islands;
     rank.arenas_in_host = [this](const cuda::Exchange& arena_exchange, std::uint64_t bytes) {
-      // The first call is for the arena of small calls. A later one follows a failed attempt for
-      // the large arena, whose memory goes first.
-      const auto small = static_cast<std::size_t>(group_.ranks);
-      if (host_arenas_.size() > small)
-        host_arenas_.erase(host_arenas_.begin() + group_.ranks, host_arenas_.end());
-      std::vector<Mapping> made =
-          host_arenas_.empty() && options_.share_memory
-              ? options_.share_memory(bytes)
-              : show_memory(arena_exchange, group_.rank, group_.ranks, bytes);
-      std::vector<std::byte*> bases = bases_of(made);
-      std::move(made.begin(), made.end(), std::back_inserter(host_arenas_));
-      return bases;
+      return make_host_arenas(arena_exchange, bytes);
     };
   }
   if (shared_page == nullptr && group_.ranks > 1)
@@ -145,9 +150,11 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
                            cuda::kPlanRingBytes + cuda::kExchangeRingBytes);
       return bases_of(rings_);
     };
-    // Otherwise no share of large calls goes through host memory, or all of a call does.
-    if (group_.reach.host && group_.through_host.empty()) {
+    const bool has_links = group_.through_host.empty();
+    if (group_.reach.host && (has_links || cuda::cores_take_calls(group_.ranks)))
       rank.host_flags = reinterpret_cast<cuda::HostFlags*>(shared_page->host);
+    // Otherwise no share of large calls goes through host memory, or all of a call does.
+    if (group_.reach.host && has_links) {
       rank.share_page = &shared_page->shares;
       if (with_slots) rank.message_slots = shared_page->message_slots;
     }

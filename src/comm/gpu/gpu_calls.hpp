@@ -215,6 +215,8 @@ class GpuCalls {
 
   bool wants_rings() const;
   bool predicts() const;
+  /// Shares a tier's arenas in host memory, and returns them by rank.
+  std::vector<std::byte*> make_host_arenas(const cuda::Exchange& exchange, std::uint64_t bytes);
   void make_rank(const cuda::Exchange& exchange);
   void make_chooser();
   bool needs_large_arena(const Request& request, const CallOptions& options) const;

@@ -179,9 +179,9 @@ class DescribedNode {
     group.sum_order = options_.sum_order;
     group.sizes = {};
     lay_out_arena(group, memory);
-    const bool has_rings = options_.knows_links && (memory.plans || group_.ranks <= 4);
+    const bool has_rings = options_.knows_links && (memory.plans || group_.ranks <= 4 || in_host);
     group.host_bytes = has_rings ? cuda::kPlanRingBytes + cuda::kExchangeRingBytes : 0;
-    group.has_host_reducer = has_rings && !in_host;
+    group.has_host_reducer = has_rings && (!in_host || cuda::cores_take_calls(group_.ranks));
     return group;
   }
 

@@ -16,7 +16,7 @@ inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
 /// Number for parts that go through host memory (host_gather.hpp, host_reduction.hpp).
 inline constexpr std::size_t kHostStreams = 3;
-inline constexpr std::size_t kHostEvents = 8;
+inline constexpr std::size_t kHostEvents = 9;
 
 /// Memory, streams and events of calls by copy engines; created once per communicator.
 struct EnginePath {

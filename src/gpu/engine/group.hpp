@@ -29,6 +29,9 @@ constexpr unsigned whole_sm_blocks(unsigned multiprocessors, bool overlap_comput
   return overlap_compute ? multiprocessors / 2 - 2 : multiprocessors - 32;
 }
 
+/// Whether CPU cores may reduce whole calls of ranks without a link (host_path/host_cores.cpp).
+constexpr bool cores_take_calls(int ranks) { return ranks > 2; }
+
 struct Group {
   int ranks = 1;
   unsigned multiprocessors = kUsualMultiprocessors;  ///< SMs of the smallest GPU.
@@ -42,7 +45,7 @@ struct Group {
   bool in_processes = true;       ///< Every rank is a separate process.
   bool through_host = false;      ///< Arenas lie in host memory.
   bool has_islands = false;       ///< And some ranks address each other's GPU memory.
-  bool has_host_reducer = false;  ///< CPU cores can reduce a part.
+  bool has_host_reducer = false;  ///< CPU cores can reduce a part, or calls without a link.
   std::uint64_t host_bytes = 0;   ///< Host memory of a rank for large calls; 0 = none.
   DeviceArenaSizes sizes;         ///< Sizes over both tiers.
   ArenaTiers tiers;               ///< Result of lay_out_arena().

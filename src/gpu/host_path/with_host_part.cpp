@@ -77,7 +77,8 @@ class WithHostPart : public PreparedCall {
         cut_gather(bytes_, rank_.engine_path().ring_bytes, permille, request_.ranks);
     if (cores_.chunks == 0 && gather.chunks == 0) return whole_->enqueue(buffers, stream);
     if (cores_.chunks != 0) {
-      HostReductionCall part(rank_.queue(), rank_.engine_path(), cores_, call, request_.type);
+      HostReductionCall part(rank_.queue(), rank_.engine_path(), cores_, call, request_.type,
+                             (1u << request_.ranks) - 1);
       part.fork(stream);
       return run(part, 0, bytes_ - cores_.host_from, buffers, stream);
     }
@@ -151,6 +152,9 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
       return "CPU cores take a part of a call only once the large arena is there";
     if (request.collective != Collective::all_reduce || request.ranks < 2)
       return "CPU cores take a part only of an all_reduce over several ranks";
+    if (group.through_host)
+      return "CPU cores take a part beside links alone; without a link they take whole calls, by "
+             "host_cores";
     if (!group.has_host_reducer || !group.runs(kCopyKernels))
       return "CPU cores can take no part: no host memory is shared with them";
   }

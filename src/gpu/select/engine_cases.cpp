@@ -35,8 +35,9 @@ std::vector<CaseSetting> settings(int ranks) {
     tree.sum_order = SumOrder::tree;
     all.push_back({"tree", tree, {1009}});
   }
-  // The calls of more ranks are those of the tiny arena.
-  if (ranks == 2) all.push_back({"through host", host_group(ranks), {1009, 2000003}});
+  // Other calls of more than two ranks are those of the tiny arena.
+  if (ranks == 2 || ranks == 3 || ranks == 4)
+    all.push_back({"through host", host_group(ranks), {1009, 2000003}});
   return all;
 }
 
@@ -161,7 +162,7 @@ Group tiny_group(int ranks) {
 Group host_group(int ranks) {
   Group group = tiny_group(ranks);
   group.through_host = true;
-  group.has_host_reducer = false;
+  group.has_host_reducer = cores_take_calls(ranks);
   group.sizes[kChunkMemory] = static_cast<std::uint64_t>(ranks - 1) << 18;
   if (ranks != 2) return group;
   constexpr std::uint64_t kChunk = 64 << 10;

@@ -111,7 +111,7 @@ Group usual_group(int ranks, bool overlap_compute, std::uint64_t memory_bytes, u
   group.overlap_compute = overlap_compute;
   group.most_whole_sm_blocks = whole_sm_blocks(group.multiprocessors, overlap_compute);
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
-  group.has_host_reducer = !through_host;
+  group.has_host_reducer = !through_host || cores_take_calls(ranks);
   lay_out_arena(group, {.budget_bytes = memory_bytes,
                         .two_tiers = true,
                         .floats_only = overlap_compute,
