@@ -119,13 +119,7 @@ StripedPath stripe_over(const RouteShare& route, double gb_per_s, int lanes) {
   return {route, gb_per_s, is_direct ? 1 : 2, is_direct ? 1 : lanes, 0, 0};
 }
 
-/// Returns a path through host memory; between two sockets the ring is in the sender's memory.
-Path any_host_path(const Topology& topology, int src, int dst) {
-  for (const Path& path : paths_between(topology, src, dst))
-    if (path.kind == PathKind::host) return path;
-  return host_path(topology, src, dst);  // throws, naming the missing link
-}
-
+/// Between two sockets the ring is in the sender's memory.
 Path path_of(const Topology& topology, const RouteShare& route, int src, int dst) {
   if (is_relay(route)) return relay_path(topology, src, dst, route.relay_device);
   return is_host(route) ? any_host_path(topology, src, dst) : direct_path(topology, src, dst);

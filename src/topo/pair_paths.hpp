@@ -15,5 +15,8 @@ Path direct_path(const Topology& topology, int src_device, int dst_device);
 /// Returns the best path of two hops through host memory; Error(unsupported) with the pair if none
 /// exists.
 Path host_path(const Topology& topology, int src_device, int dst_device);
+/// Returns the best path through host memory, of one NUMA node or of two with the bus between;
+/// Error(unsupported) with the pair if none exists.
+Path any_host_path(const Topology& topology, int src_device, int dst_device);
 
 }  // namespace plait

@@ -207,6 +207,12 @@ Path host_path(const Topology& topology, int src_device, int dst_device) {
            device_label(topology, src_device), device_label(topology, dst_device), topology.name));
 }
 
+Path any_host_path(const Topology& topology, int src_device, int dst_device) {
+  for (Path& path : paths_between(topology, src_device, dst_device))
+    if (path.kind == PathKind::host) return std::move(path);
+  return host_path(topology, src_device, dst_device);  // throws, naming the pair
+}
+
 Path find_path(const Topology& topology, std::string_view name) {
   const std::size_t colon = name.find(':');
   if (colon == std::string_view::npos)
