@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <sstream>
+#include <string>
 
 #include "base/env.hpp"
 #include "base/whole_file.hpp"
@@ -62,6 +63,33 @@ std::optional<std::int64_t> nccl_number(const std::string& value) {
   const long long number = std::strtoll(value.c_str(), &end, 0);
   if (end == value.c_str() || errno != 0) return std::nullopt;
   return number;
+}
+
+namespace {
+
+/// True if `entry`, "mlx5_0" or "mlx5_0:1", names the port.
+bool names_port(const std::string& entry, const std::string& nic, int port, bool is_exact) {
+  const std::size_t colon = entry.find(':');
+  const std::string name = entry.substr(0, colon);
+  if (is_exact ? nic != name : !nic.starts_with(name)) return false;
+  // NCCL takes port -1 for any port, and text without a number for port 0.
+  const int wanted = colon == std::string::npos ? -1 : std::atoi(entry.c_str() + colon + 1);
+  return wanted == -1 || wanted == port;
+}
+
+}  // namespace
+
+bool nccl_uses_nic(const std::string& filter, const std::string& nic, int port) {
+  const bool is_left_out = filter.starts_with('^');
+  const bool is_exact = filter.compare(is_left_out ? 1 : 0, 1, "=") == 0;
+  std::istringstream entries(filter.substr((is_left_out ? 1u : 0u) + (is_exact ? 1u : 0u)));
+  bool names_all = true, is_named = false;
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    if (entry.empty() || entry.front() == ':') continue;
+    names_all = false;
+    is_named = is_named || names_port(entry, nic, port, is_exact);
+  }
+  return (names_all || is_named) != is_left_out;
 }
 
 }  // namespace plait

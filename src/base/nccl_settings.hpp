@@ -12,6 +12,10 @@ std::optional<std::string> nccl_setting(const std::string& name);
 /// Parses a number as NCCL does: decimal, 0x or 0, ignoring any suffix; none if the text begins
 /// with no number.
 std::optional<std::int64_t> nccl_number(const std::string& value);
+/// Returns whether NCCL uses port `port` of RDMA NIC `nic` with `filter` as NCCL_IB_HCA: NIC names,
+/// each perhaps with ":PORT", separated by commas. A name stands for all NICs whose names begin so,
+/// behind "=" for one NIC. "^" leaves the NICs of the list out.
+bool nccl_uses_nic(const std::string& filter, const std::string& nic, int port);
 /// Returns `name`'s value in the text of a settings file: the first line NAME=value counts.
 std::optional<std::string> nccl_setting_in(const std::string& file, const std::string& name);
 

@@ -5,10 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "base/env.hpp"
+#include "base/nccl_settings.hpp"
 #include "base/text.hpp"
-#include "driver/sysfs/sysfs.hpp"
 
 namespace plait {
 
@@ -43,9 +44,14 @@ Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
   return found;
 }
 
-std::string nic_rate() {
-  if (foreign_env("NCCL_IB_DISABLE") == "1") return "0";
-  return text("{}", std::llround(Sysfs().rdma_gb_per_s() * 1e3));
+std::string nic_rate(const Sysfs& system) {
+  const std::optional<std::string> disable = nccl_setting("NCCL_IB_DISABLE");
+  if (disable && nccl_number(*disable).value_or(0) != 0) return "0";
+  const std::string filter = nccl_setting("NCCL_IB_HCA").value_or("");
+  double gb_per_s = 0;
+  for (const RdmaPort& port : system.rdma_ports())
+    if (nccl_uses_nic(filter, port.nic, port.port)) gb_per_s += port.gb_per_s;
+  return text("{}", std::llround(gb_per_s * 1e3));
 }
 
 double network_gb_per_s_of(const std::vector<std::string>& rates) {

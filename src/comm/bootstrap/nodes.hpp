@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "driver/sysfs/sysfs.hpp"
+
 namespace plait {
 
 struct Nodes {
@@ -26,9 +28,9 @@ struct Nodes {
 /// consecutive ranks form a node, whatever the hosts. All ranks get the same result except for
 /// `mine` and `place`.
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
-/// Returns the speed of this host's RDMA NICs in MB/s, as text for set-up records; "0" if the host
-/// has none or NCCL_IB_DISABLE=1.
-std::string nic_rate();
+/// Returns the speed of this host's RDMA NICs in MB/s, as text for set-up records. Only ports that
+/// NCCL_IB_HCA leaves to NCCL count; "0" if there is none, or if NCCL_IB_DISABLE is not 0.
+std::string nic_rate(const Sysfs& system = Sysfs());
 /// Returns Nodes::network_gb_per_s from the texts of all ranks.
 double network_gb_per_s_of(const std::vector<std::string>& rates);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -107,22 +108,22 @@ double Sysfs::pcie_gb_per_s(const std::string& address) const {
   return lanes > 64 ? 0 : lane_gb_per_s(transfers) * lanes;
 }
 
-double Sysfs::rdma_gb_per_s() const {
+std::vector<RdmaPort> Sysfs::rdma_ports() const {
   namespace fs = std::filesystem;
   std::error_code failed;
-  double sum = 0;
+  std::vector<RdmaPort> ports;
   for (const fs::directory_entry& nic :
        fs::directory_iterator(text("{}/class/infiniband", root_), failed))
     for (const fs::directory_entry& port : fs::directory_iterator(nic.path() / "ports", failed)) {
-      const std::string name = nic.path().filename().string();
-      const std::string folder =
-          text("class/infiniband/{}/ports/{}", name, port.path().filename().string());
+      const std::string name = nic.path().filename().string(),
+                        number = port.path().filename().string();
+      const std::string folder = text("class/infiniband/{}/ports/{}", name, number);
       double gbit_per_s = 0;  // of "400 Gb/sec (4X NDR)"; the state of a port is "4: ACTIVE"
       if (line(text("{}/state", folder)).find("ACTIVE") != std::string::npos &&
           to_number(line(text("{}/rate", folder)), gbit_per_s))
-        sum += gbit_per_s / 8;
+        ports.push_back({name, std::atoi(number.c_str()), gbit_per_s / 8});
     }
-  return sum;
+  return ports;
 }
 
 }  // namespace plait

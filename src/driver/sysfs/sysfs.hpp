@@ -6,6 +6,13 @@
 
 namespace plait {
 
+/// An active InfiniBand or RoCE port.
+struct RdmaPort {
+  std::string nic;  ///< "mlx5_0"
+  int port = 0;
+  double gb_per_s = 0;  ///< per direction
+};
+
 class Sysfs {
  public:
   explicit Sysfs(std::string root = "/sys") : root_(std::move(root)) {}
@@ -21,8 +28,8 @@ class Sysfs {
   std::vector<std::string> bridges_of_pci(const std::string& address) const;
   /// Returns the nominal speed of the device's lanes per direction; 0 = unknown.
   double pcie_gb_per_s(const std::string& address) const;
-  /// Returns the sum of the rates of active InfiniBand and RoCE ports per direction; 0 = none.
-  double rdma_gb_per_s() const;
+  /// Returns the active InfiniBand and RoCE ports that state a rate.
+  std::vector<RdmaPort> rdma_ports() const;
 
  private:
   std::string line(const std::string& path) const;

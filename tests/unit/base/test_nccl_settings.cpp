@@ -3,6 +3,10 @@
 #include <stdlib.h>
 
 #include <fstream>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/nccl_settings.hpp"
 
@@ -38,4 +42,32 @@ TEST_CASE("numbers are read as far as they go") {
   CHECK(nccl_number("many") == std::nullopt);
   CHECK(nccl_number("") == std::nullopt);
   CHECK(nccl_number("99999999999999999999") == std::nullopt);
+}
+
+TEST_CASE("a filter of NICs names prefixes, exact names and ports, or leaves them out") {
+  struct Case {
+    std::string filter, used;  ///< used: NICs and ports out of those below
+  };
+  const std::vector<std::pair<std::string, int>> ports{
+      {"mlx5_0", 1}, {"mlx5_1", 1}, {"mlx5_1", 2}, {"mlx5_10", 1}, {"bnxt_re0", 1}};
+  for (const Case& one :
+       std::initializer_list<Case>{{"", "mlx5_0:1 mlx5_1:1 mlx5_1:2 mlx5_10:1 bnxt_re0:1 "},
+                                   {"mlx5", "mlx5_0:1 mlx5_1:1 mlx5_1:2 mlx5_10:1 "},
+                                   {"mlx5_1", "mlx5_1:1 mlx5_1:2 mlx5_10:1 "},
+                                   {"mlx5_1:2", "mlx5_1:2 "},
+                                   {"=mlx5_1", "mlx5_1:1 mlx5_1:2 "},
+                                   {"=mlx5_1:1,bnxt", "mlx5_1:1 "},
+                                   {"mlx5_1:1,bnxt", "mlx5_1:1 mlx5_10:1 bnxt_re0:1 "},
+                                   {"^mlx5_1", "mlx5_0:1 bnxt_re0:1 "},
+                                   {"^=mlx5_1", "mlx5_0:1 mlx5_10:1 bnxt_re0:1 "},
+                                   {"^=mlx5_1:2,mlx5_0", "mlx5_1:1 mlx5_10:1 bnxt_re0:1 "},
+                                   {"=,", "mlx5_0:1 mlx5_1:1 mlx5_1:2 mlx5_10:1 bnxt_re0:1 "},
+                                   {"none", ""},
+                                   {"^", ""}}) {
+    CAPTURE(one.filter);
+    std::string used;
+    for (const auto& [nic, port] : ports)
+      if (nccl_uses_nic(one.filter, nic, port)) used += nic + ":" + std::to_string(port) + " ";
+    CHECK(used == one.used);
+  }
 }

@@ -2,10 +2,15 @@
 // best runnable plan is taken, a strategy named by the caller is refused with the reason, and
 // explain shows both.
 #include <doctest/doctest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cfenv>
+#include <filesystem>
+#include <fstream>
 
+#include "base/text.hpp"
 #include "comm/bootstrap/nodes.hpp"
 #include "comm/choose/choose.hpp"
 #include "comm/choose/what_runs.hpp"
@@ -237,4 +242,29 @@ TEST_CASE("nodes of unlike NICs have the rate of the slowest") {
   CHECK(network_gb_per_s_of({"50000", "12500"}) == 12.5);
   CHECK(network_gb_per_s_of({"0", "50000"}) == 0.0);
   CHECK(network_gb_per_s_of({}) == 0.0);
+}
+
+TEST_CASE("NICs that NCCL leaves out add nothing to a host's rate") {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / text("plait_nics_{}", ::getpid());
+  for (const char* const nic : {"mlx5_0", "mlx5_1", "mlx5_10"}) {
+    const fs::path folder = root / "class/infiniband" / nic / "ports/1";
+    fs::create_directories(folder);
+    std::ofstream(folder / "state") << "4: ACTIVE\n";
+    std::ofstream(folder / "rate") << "400 Gb/sec (4X NDR)\n";
+  }
+  const auto rate = [&](const char* name, const char* value) {
+    setenv(name, value, 1);
+    const std::string found = nic_rate(Sysfs(root.string()));
+    unsetenv(name);
+    return found;
+  };
+  CHECK(nic_rate(Sysfs(root.string())) == "150000");
+  CHECK(rate("NCCL_IB_HCA", "=mlx5_1") == "50000");
+  CHECK(rate("NCCL_IB_HCA", "mlx5_1") == "100000");
+  CHECK(rate("NCCL_IB_HCA", "^mlx5_0") == "100000");
+  CHECK(rate("NCCL_IB_HCA", "=mlx5_0:2") == "0");
+  CHECK(rate("NCCL_IB_DISABLE", "1") == "0");
+  CHECK(rate("NCCL_IB_DISABLE", "0") == "150000");
+  fs::remove_all(root);
 }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "base/text.hpp"
 #include "driver/nvml/api.hpp"
@@ -36,23 +37,25 @@ TEST_CASE("a system that tells nothing is no error") {
   CHECK(none.pcie_gb_per_s("0000:06:00.0") == 0);
 }
 
-TEST_CASE("rates of active ports are added") {
+TEST_CASE("active ports of RDMA NICs have their rates") {
   namespace fs = std::filesystem;
   const fs::path root = fs::temp_directory_path() / text("plait_sysfs_{}", ::getpid());
-  const auto port = [&](const std::string& name, const std::string& state,
+  const auto port = [&](const std::string& name, int number, const std::string& state,
                         const std::string& rate) {
-    const fs::path folder = root / "class/infiniband" / name / "ports/1";
+    const fs::path folder = root / text("class/infiniband/{}/ports/{}", name, number);
     fs::create_directories(folder);
     std::ofstream(folder / "state") << state << "\n";
     std::ofstream(folder / "rate") << rate << "\n";
   };
-  port("mlx5_0", "4: ACTIVE", "400 Gb/sec (4X NDR)");
-  port("mlx5_1", "4: ACTIVE", "100 Gb/sec (4X EDR)");
-  port("mlx5_2", "1: DOWN", "40 Gb/sec (4X QDR)");
-  const double found = Sysfs(root.string()).rdma_gb_per_s();
+  port("mlx5_0", 1, "4: ACTIVE", "400 Gb/sec (4X NDR)");
+  port("mlx5_1", 2, "4: ACTIVE", "100 Gb/sec (4X EDR)");
+  port("mlx5_2", 1, "1: DOWN", "40 Gb/sec (4X QDR)");
+  std::map<std::string, double> found;
+  for (const RdmaPort& one : Sysfs(root.string()).rdma_ports())
+    found[text("{}:{}", one.nic, one.port)] = one.gb_per_s;
   fs::remove_all(root);
-  CHECK(found == 62.5);
-  CHECK(Sysfs("/nowhere").rdma_gb_per_s() == 0);
+  CHECK(found == std::map<std::string, double>{{"mlx5_0:1", 50.0}, {"mlx5_1:2", 12.5}});
+  CHECK(Sysfs("/nowhere").rdma_ports().empty());
 }
 
 TEST_CASE("opening NVML never throws, and its facts are complete") {
