@@ -212,8 +212,7 @@ class Compiler {
     step.first_use = static_cast<int>(script_.uses.size());
     const bool by_engine = is_stream() || lane_->kind == LaneKind::copy_engine;
     if (by_engine) step.engine = devices_[at(lane_->rank)];
-    const int device = place(op.dst);
-    place(op.srcs[0]);
+    const int device = place(op.dst), from = place(op.srcs[0]);
     if (op.path == kLocalPath) {
       script_.uses.push_back({machine_.memory(device), 2.0});
       step.use_count = 1;
@@ -225,6 +224,16 @@ class Compiler {
     const double weight = link_weight(hop);
     for (const int resource : machine_.link_resources(link))
       script_.uses.push_back({resource, weight});
+    // A stream's copy reads a ring of another NUMA node over the bus. Plans by lanes keep the
+    // prices that were calibrated.
+    const int bus = is_stream() && op.srcs[0].space == Space::ring && from != hop.src
+                        ? machine_.link_between(from, hop.src)
+                        : -1;
+    if (bus >= 0) {
+      for (const int resource : machine_.link_resources(bus))
+        script_.uses.push_back({resource, 1.0});
+      step.fixed_ns += topology().links[at(bus)].latency_ns;
+    }
     step.use_count = static_cast<int>(script_.uses.size()) - step.first_use;
     step.limit = hop.gb_per_s / weight;
     if (hop.kind == LinkKind::net) step.fixed_ns += machine_.costs().net_post_ns;

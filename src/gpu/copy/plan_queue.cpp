@@ -146,8 +146,8 @@ int PlanBook::path_index(const Path& path) {
   return entry->second;
 }
 
-/// A ring lies halfway on a path between two GPUs through host memory: the way down is hop 0 and
-/// the way up is hop 1.
+/// A ring lies on a path between two GPUs through host memory: the way down is the first hop, the
+/// way up is the last. A copy engine reads a ring of another NUMA node over the bus in one copy.
 int PlanBook::path_between(const Region& dst, const Region& src, int& hop) {
   const auto device = [&](int rank) {
     return plan_.request.devices[static_cast<std::size_t>(rank)];
@@ -157,9 +157,10 @@ int PlanBook::path_between(const Region& dst, const Region& src, int& hop) {
   int from = src.rank, to = dst.rank;
   if (goes_down && from == to) to = (from + 1) % ranks;
   if (goes_up && from == to) from = (to + 1) % ranks;
-  hop = goes_up ? 1 : 0;
-  return path_index(goes_down || goes_up ? host_path(topology_, device(from), device(to))
-                                         : direct_path(topology_, device(from), device(to)));
+  const Path path = goes_down || goes_up ? any_host_path(topology_, device(from), device(to))
+                                         : direct_path(topology_, device(from), device(to));
+  hop = goes_up ? static_cast<int>(path.links.size()) - 1 : 0;
+  return path_index(path);
 }
 
 void PlanBook::put_copy(std::size_t lane, const Region& dst, const Region& src) {

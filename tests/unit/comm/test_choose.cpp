@@ -268,3 +268,23 @@ TEST_CASE("NICs that NCCL leaves out add nothing to a host's rate") {
   CHECK(rate("NCCL_IB_DISABLE", "0") == "150000");
   fs::remove_all(root);
 }
+
+TEST_CASE("CPU cores sum for GPUs of two sockets, whose rings are read over the bus") {
+  Topology machine = load_topology("l40s-x4");
+  const auto by_cores = [&] {
+    return what_would_run(machine, all_reduce_of(16 << 20), {"host_cores", {}, true}, Launch::graph,
+                          {}, 0, 0, SumOrder::rank_order)
+        .value();
+  };
+  const WhatRuns found = by_cores();
+  CHECK(found.proof.proved());
+  CHECK(bytes_per_path(found.plan).contains("host:1>numa0>numa1>2"));
+  const std::optional<WhatRuns> usual = what_would_run(
+      machine, all_reduce_of(16 << 20), {}, Launch::graph, {}, 0, 0, SumOrder::rank_order);
+  REQUIRE(usual.has_value());
+  CHECK(usual->choice.engine->info().name == "host_cores");
+  for (Resource& one : machine.resources)
+    if (one.name.find(".bus") != std::string::npos) one.gb_per_s = 8.0;
+  // Half of the message comes up to two GPUs over the bus, and cores read the rings of two.
+  CHECK(by_cores().predicted_us > 1.9 * (64 << 20) / 8e3);
+}
