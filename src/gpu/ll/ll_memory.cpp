@@ -66,7 +66,10 @@ std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
                              : ranks == 2 ? 24 * kMib
                              : ranks <= 4 ? 32 * kMib
                                           : 20 * kMib;
-  const std::uint64_t least = !wish.two_tiers ? small / 2 : ranks > 4 ? 20 * kMib : 2 * small;
+  // Through host memory chunks and CPU cores serve calls of more than four ranks that need more
+  // packets than this, and chunks come last in the budget.
+  const bool has_more = ranks > 4 && !group.through_host;
+  const std::uint64_t least = !wish.two_tiers ? small / 2 : has_more ? 20 * kMib : 2 * small;
   sizes.push_back(sentinels(!wish.two_tiers, std::min(least, good), good, best, 256 * kKib));
   return sizes;
 }

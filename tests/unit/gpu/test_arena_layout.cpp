@@ -7,12 +7,14 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "gpu/arena/arena.hpp"
+#include "gpu/chunk/chunk_memory.hpp"
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/copy/ring_cut.hpp"
 #include "gpu/lanes/plan_memory.hpp"
 #include "gpu/ll/ll_cut.hpp"
 #include "gpu/ll/ll_memory.hpp"
 #include "gpu/select/all_resources.hpp"
+#include "gpu/select/engines.hpp"
 #include "gpu/select/usual_group.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "gpu/tile/tile_plan.hpp"
@@ -219,6 +221,30 @@ TEST_CASE(
   CHECK(lay_out(pair(), 4 * kMib).why_not(kCopyMemory, "it") ==
         "it wants 17 MB of slots of copy engines; a pair's part of PLAIT_DEVICE_MEMORY, 4M leaves "
         "1 MB");
+}
+
+TEST_CASE("without links the usual memory has chunks for up to eight ranks, and packets beside") {
+  for (const bool overlap_compute : {false, true})
+    for (const int ranks : {2, 3, 4, 5, 6, 7, 8}) {
+      const std::vector<std::string> models(static_cast<std::size_t>(ranks), "NVIDIA L40S");
+      const Group group = usual_group(ranks, overlap_compute, 0, 0, models, true);
+      CAPTURE(ranks);
+      CAPTURE(overlap_compute);
+      CHECK(group.why_no_part(kChunkMemory) == "");
+      // A call has half of the chunks, a part for each peer.
+      CHECK(group.sizes[kChunkMemory] / static_cast<unsigned>(ranks - 1) >= kMib);
+      CHECK(group.sizes[kSentinelPackets] >= 4 * kMib);
+      Request request;
+      request.collective = Collective::all_gather;
+      request.ranks = ranks;
+      request.count = 1 << 20;
+      CHECK(direct_chunks_engine().why_not(request, {}, group) == "");
+      std::uint64_t bytes = 0;
+      for (const ArenaPart* const part : arena_contents().parts)
+        if (!part->is_own)
+          bytes += part->halves * (group.tiers.small[*part] + group.tiers.large[*part]);
+      CHECK(bytes <= usual_host_bytes(ranks));
+    }
 }
 
 TEST_CASE("the environment's default is the usual budget") {
