@@ -481,6 +481,9 @@ def stage(
 def first_start(
     ranks: Ranks = 2,
     alone: Annotated[bool, Option("--alone", help="Communicators of plait, no NCCL.")] = False,
+    through_host: Annotated[
+        bool, Option("--through-host", help="Both libraries with NCCL_P2P_DISABLE=1.")
+    ] = False,
     build: Build = Path("build/run"),
     csv: Csv = None,
     log: Annotated[Path | None, Option(help="Keeps the first start's lines.")] = None,

@@ -3,7 +3,7 @@
 `bench_gpu_first_start` (gpu_first_start.cpp) hides the table, lets a first start measure, and times
 both choices in turn. This program prints where the first start's time went, the points that
 differ, and the goals. On fewer GPUs than ranks, ranks share a GPU as threads of one process, and
-NCCL, which refuses that, is left out.
+NCCL, which refuses that, is left out. --through-host disables direct access for both libraries.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def run(given: SimpleNamespace) -> int:
     if not env.get("PLAIT_NCCL_LIB"):
         path = nccl.library_path()
         env |= {"PLAIT_NCCL_LIB": path} if path.startswith("/") else {}
+    if given.through_host:
+        env["NCCL_P2P_DISABLE"] = "1"
     command = [str(program_of(given.build)), f"ranks={given.ranks}", f"alone={int(given.alone)}"]
     output, said, why = jobs.run_job(command, env, LIMIT_S)
     if why:
@@ -91,6 +93,8 @@ def run(given: SimpleNamespace) -> int:
     rows.show([one for one in points if one["ratio"] > 1.05])
     rows.keep(given.csv, points)
     print(json.dumps(whole))
+    if given.through_host and not whole["through_host"]:
+        raise SystemExit("wanted calls through host memory, found calls over links: build again")
     goals = verdicts(whole)
     for text, met in goals:
         print(f"{text}: {'yes' if met else 'NO'}")

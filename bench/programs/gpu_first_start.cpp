@@ -3,6 +3,7 @@
 // rank has a GPU. On fewer GPUs, ranks are threads that share GPUs, and plait is timed alone.
 //   PLAIT_NCCL_LIB=/path/libnccl.so.2 bench_gpu_first_start [ranks=2] [alone=0]
 // Prints a JSON line a point, then one of the whole. alone=1: calls of plait's own communicators.
+// NCCL_P2P_DISABLE=1 sends both libraries through host memory, as under `plait run`.
 // PLAIT_DEBUG=EXPLAIN prints on stderr where the first start's time went.
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "comm/transport/nccl/native.hpp"
 #include "comm/transport/nccl/nccl_transport.hpp"
 #include "driver/cuda/primary.hpp"
+#include "gpu/device/direct_access.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "gpu/select/select.hpp"
@@ -89,6 +91,9 @@ GpuGroup group_of(int rank, const FirstRun& wanted, const cuda::Exchange& exchan
   }
   learn_topology(group, exchange,
                  [&] { return wanted.shares ? load_topology("hgx-h200") : discovered(); }, {});
+  agree_on_arenas(
+      group, exchange,
+      why_no_direct_access(group, read_env(), cuda::distance_between, cuda::address_each_other));
   return group;
 }
 
@@ -239,7 +244,8 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
 
   const std::unique_ptr<CallBench> after = bench();
   after->open(exchange);
-  cuda::Group whole = cuda::usual_group(wanted.ranks, options.rank.overlap_compute);
+  const cuda::Group whole = cuda::usual_group(wanted.ranks, options.rank.overlap_compute, 0, 0, {},
+                                              !group.through_host.empty());
   const cuda::Selector shipped(whole, {}, true, nullptr, cuda::table_of(group.kind));
   Judged judged;
   for (const Request& request : points(wanted.ranks)) {
@@ -256,12 +262,13 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
   if (program != nullptr) program->end();
   if (rank == 0)
     std::printf(
-        "{\"ranks\": %d, \"gpus\": %d, \"kind\": \"%s\", \"nccl\": %d, \"first_start_s\": %.2f, "
+        "{\"ranks\": %d, \"gpus\": %d, \"kind\": \"%s\", \"through_host\": %s, \"nccl\": %d, "
+        "\"first_start_s\": %.2f, "
         "\"rows\": %zu, \"points\": %d, \"without_a_choice\": %d, \"at_most_5_percent_slower\": "
         "%.3f, \"worst\": %.3f, \"worst_against_nccl\": %.3f}\n",
         wanted.ranks, cuda::device_count(), group.kind.c_str(),
-        wanted.has_nccl ? nccl::native().version : 0, took_s, group.tuning.rows().size(),
-        judged.all, judged.missing,
+        group.through_host.empty() ? "false" : "true", wanted.has_nccl ? nccl::native().version : 0,
+        took_s, group.tuning.rows().size(), judged.all, judged.missing,
         static_cast<double>(judged.near) / std::max(1, judged.all - judged.missing), judged.worst,
         judged.worst_nccl);
 }

@@ -225,17 +225,25 @@ def test_a_first_start_is_held_to_the_shipped_table(tmp_path):
     point = {"collective": "all_reduce", "bytes": 1024, "found": "two_shot", "found_us": 5.0}
     point |= {"shipped": "one_shot", "shipped_us": 4.0, "nccl_us": 9.0}
     whole = {"first_start_s": 2.5, "at_most_5_percent_slower": 0.96, "nccl": 22809}
+    rows = tmp_path / "rows.csv"
 
-    def judged(**change: float) -> tuple[int, str]:
+    def judged(*options: str, through_host: str = "", **change: float) -> tuple[int, str]:
         lines = [json.dumps(one) for one in (point, whole | change)]
+        # The program goes through host memory if direct access is disabled, or as a case says.
+        said = through_host or '"$([ "$NCCL_P2P_DISABLE" = 1 ] && echo true || echo false)"'
+        lines[1] = lines[1].replace("{", "{\"through_host\": '" + said + "', ", 1)
         program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
         program.chmod(0o700)
-        done = bench("first-start", "--build", str(tmp_path), "--csv", str(tmp_path / "rows.csv"))
-        return done.returncode, done.stdout
+        done = bench("first-start", *options, "--build", str(tmp_path), "--csv", str(rows))
+        return done.returncode, done.stdout + done.stderr
 
     status, said = judged(worst_against_nccl=1.02)
     assert status == 0 and "ratio=1.25" in said and "NO" not in said
-    assert table(tmp_path / "rows.csv")[0]["found"] == "two_shot"
+    assert table(rows)[0]["found"] == "two_shot" and '"through_host": false' in said
+    status, said = judged("--through-host", worst_against_nccl=1.02)
+    assert status == 0 and '"through_host": true' in said
+    status, said = judged("--through-host", through_host="false", worst_against_nccl=1.02)
+    assert status == 1 and "found calls over links" in said
     status, said = judged(worst_against_nccl=1.04, first_start_s=3.5)
     assert status == 1 and said.count(": NO") == 2
     done = bench("first-start", "--build", str(tmp_path / "none"))
