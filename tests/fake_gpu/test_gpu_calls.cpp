@@ -133,6 +133,27 @@ TEST_CASE("a call takes at most its limit of blocks, and goes by copy engines if
   });
 }
 
+TEST_CASE("selectors are kept for the limits used last, and a limit that comes again is obeyed") {
+  on_ranks(drop_in(), {}, [](GpuCalls& calls) {
+    for (int round = 0; round < 2; ++round)
+      for (unsigned most = 8; most < 8 + 3 * GpuCalls::kMostLimits; ++most) {
+        // A count of its own: offers of calls that were seen before need no selectors.
+        Request request = all_reduce(64 << 10);
+        request.count += most + 1000u * static_cast<unsigned>(round);
+        const LimitedRequest limited(request, {.most_blocks = most});
+        require(calls.takes(limited), text("refused with {} blocks", most));
+        fake_cuda().launches.clear();
+        served_by(calls, limited);
+        require(!fake_cuda().launches.empty(), "no launch");
+        for (const plait_test::FakeLaunch& launch : fake_cuda().launches)
+          require(launch.blocks <= most, text("{} takes {} blocks", launch.kernel, launch.blocks));
+        require(calls.kept_limits() <= GpuCalls::kMostLimits,
+                text("{} limits are kept", calls.kept_limits()));
+      }
+    require(calls.kept_limits() == GpuCalls::kMostLimits, "no limits are kept");
+  });
+}
+
 TEST_CASE("small calls are served at once, large ones with the large arena and its host memory") {
   on_ranks(drop_in(), {}, [](GpuCalls& calls) {
     const Request small = all_reduce(kMib), large = all_reduce(1024 * kMib);

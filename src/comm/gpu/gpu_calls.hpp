@@ -128,6 +128,10 @@ class GpuCalls {
   int enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor& factor, const void* input,
                      void* output, cuda::Stream stream);
 
+  /// Most limits of blocks whose selectors are kept. A program has few.
+  static constexpr std::size_t kMostLimits = 8;
+  std::size_t kept_limits() const { return limited_.size(); }
+
   /// CudaRank::suspend() and resume(). give_up: called while this rank waits for peers; throws if
   /// waiting is pointless. After an error of resume() no call is possible any more.
   void suspend() noexcept {
@@ -200,6 +204,7 @@ class GpuCalls {
   };
   std::unique_ptr<const cuda::Selector> selector(cuda::Group group,
                                                  cuda::PredictPlan predict_plan) const;
+  /// Valid until the next call of this function.
   const LimitedSelectors& selectors_under(unsigned most_blocks);
   std::optional<cuda::EngineChoice> limited_choice(const LimitedRequest& request, ArenaTier tier);
   GpuCall prepare_limited(const LimitedRequest& request, ArenaTier tier);
@@ -264,7 +269,7 @@ class GpuCalls {
   Calls planned_calls_{kMostPlans};
   using OfferKey = std::tuple<RequestKey, LimitsKey>;
   LruCache<OfferKey, Offer> offers_{kMostCalls};
-  std::map<unsigned, LimitedSelectors> limited_;  ///< by most blocks
+  LruCache<std::tuple<unsigned>, LimitedSelectors> limited_{kMostLimits};  ///< by most blocks
   LruCache<NormKey, std::unique_ptr<cuda::NormCall>> norms_{kMostCalls};
   std::atomic<std::uint64_t> fused_norms_{0};  ///< calls of all_reduce_rms_norm by one kernel
   mutable std::mutex plan_us_guard_;

@@ -1,5 +1,6 @@
 // Calls within limits of their own: fewer blocks than the communicator's calls, or data that copy
-// engines move. Each limit of blocks has selectors of its own.
+// engines move. Each limit of blocks has selectors of its own, which go when other limits are in
+// use.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -11,16 +12,14 @@
 namespace plait {
 
 const GpuCalls::LimitedSelectors& GpuCalls::selectors_under(unsigned most_blocks) {
-  LimitedSelectors& made = limited_[most_blocks];
-  if (made.whole != nullptr) return made;
+  if (const LimitedSelectors* const known = limited_.find({most_blocks})) return *known;
   const auto under = [&](cuda::Group group) {
     group.most_blocks =
         group.most_blocks == 0 ? most_blocks : std::min(group.most_blocks, most_blocks);
     return selector(std::move(group), nullptr);
   };
-  made.first = under(cuda_->small_arena_group());
-  made.whole = under(cuda_->full_group());
-  return made;
+  return limited_.add(
+      {most_blocks}, {under(cuda_->small_arena_group()), under(cuda_->full_group())}, [](auto&) {});
 }
 
 /// Returns none if no engine obeys the limits, or NCCL may be faster within them. Copy engines move
