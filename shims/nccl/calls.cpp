@@ -176,6 +176,16 @@ Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
   }
 }
 
+/// The record of a collective, with the limits of its configuration: NCCL asks for the same ones on
+/// all ranks and does not compare them, and calls within unlike limits wait for each other for
+/// ever.
+FlightCall flight_collective(const CollectiveCall& made) {
+  FlightCall call = flight_call(made.named());
+  call.most_blocks = made.request.limits.most_blocks;
+  call.engines_move = made.request.limits.engines_move;
+  return call;
+}
+
 FlightCall flight_message(const MessageEnd& message) {
   FlightCall call;
   call.kind = message.sends ? FlightKind::send : FlightKind::receive;
@@ -228,7 +238,7 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
     CollectiveCall call;
     const bool known = translated(args, *pin, call);
     std::optional<CallRecord> record;
-    if (known) record.emplace(pin, flight_call(call.named()));
+    if (known) record.emplace(pin, flight_collective(call));
     const auto recorded = [&](Result result) { return record ? record->of(result) : result; };
     if (known && !args.wish.is_for_nccl && takes(*pin, call)) {
       if (call_context.depth == 0) return recorded(enqueue(*pin, call));

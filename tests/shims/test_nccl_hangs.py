@@ -62,6 +62,11 @@ def test_an_absent_rank_is_named(run_case, case, state):
     [
         ("hang_count", "makes all_reduce of 16 int32, sum, rank 1 all_reduce of 32 int32, sum"),
         ("hang_root", "makes broadcast of 8 int32, root 0, rank 1 broadcast of 8 int32, root 1"),
+        (
+            "hang_limit",
+            "makes all_reduce of 16 int32, sum, at most 4 blocks, "
+            "rank 1 all_reduce of 16 int32, sum, at most 8 blocks",
+        ),
         ("hang_order", "makes all_reduce of 16 int32, sum, rank 1 broadcast of 8 int32, root 0"),
     ],
 )

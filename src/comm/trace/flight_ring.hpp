@@ -34,16 +34,19 @@ struct FlightCall {
   std::int32_t root = 0;        ///< root rank; for a message the peer
   std::uint64_t count = 0;      ///< elements; for a message bytes
   std::uint64_t counts_hash = 0;
-  std::uint64_t number = 0;     ///< sequence number among collectives; 0 = a message
-  std::uint64_t index = 0;      ///< position among all records of the ring, from 1 on
-  std::int64_t entered_ns = 0;  ///< CLOCK_MONOTONIC, 4 ms coarse
+  std::uint32_t most_blocks = 0;  ///< limit of the call's own; 0 = none
+  bool engines_move = false;      ///< the call wants copy engines to move its data
+  std::uint64_t number = 0;       ///< sequence number among collectives; 0 = a message
+  std::uint64_t index = 0;        ///< position among all records of the ring, from 1 on
+  std::int64_t entered_ns = 0;    ///< CLOCK_MONOTONIC, 4 ms coarse
 
   bool is_message() const { return kind == FlightKind::send || kind == FlightKind::receive; }
   /// Whether both ranks may make the call together.
   bool matches(const FlightCall& other) const {
     return kind == other.kind && collective == other.collective && type == other.type &&
            op == other.op && root == other.root && count == other.count &&
-           counts_hash == other.counts_hash;
+           counts_hash == other.counts_hash && most_blocks == other.most_blocks &&
+           engines_move == other.engines_move;
   }
 };
 
@@ -67,6 +70,8 @@ class FlightRing {
                         static_cast<std::uint64_t>(call.kind) << 24 |
                         static_cast<std::uint64_t>(call.collective) << 16 |
                         static_cast<std::uint64_t>(call.type) << 8 | call.op,
+                    std::memory_order_release);
+    record[6].store(std::uint64_t{call.most_blocks} << 1 | (call.engines_move ? 1 : 0),
                     std::memory_order_release);
     record[0].store(index, std::memory_order_release);
     numbered_.store(number, std::memory_order_release);
@@ -127,8 +132,8 @@ class FlightRing {
  private:
   using Word = std::atomic<std::uint64_t>;
   static_assert(Word::is_always_lock_free);
-  /// Index (0 while written), time, count, hash of counts, number, and the rest.
-  struct alignas(64) Record : std::array<Word, 6> {};
+  /// Index (0 while written), time, count, hash of counts, number, the rest, and limits.
+  struct alignas(64) Record : std::array<Word, 7> {};
 
   std::optional<FlightCall> read(std::uint64_t index) const {
     const Record& record = calls_[index % kCalls];
@@ -140,6 +145,7 @@ class FlightRing {
     call.counts_hash = record[3].load(std::memory_order_acquire);
     call.number = record[4].load(std::memory_order_acquire);
     const std::uint64_t rest = record[5].load(std::memory_order_acquire);
+    const std::uint64_t limits = record[6].load(std::memory_order_acquire);
     // Behind the words: a word of a later record shows that record[0] has changed.
     if (record[0].load(std::memory_order_relaxed) != index) return std::nullopt;
     call.root = static_cast<std::int32_t>(rest >> 32);
@@ -147,6 +153,8 @@ class FlightRing {
     call.collective = static_cast<std::uint8_t>(rest >> 16);
     call.type = static_cast<std::uint8_t>(rest >> 8);
     call.op = static_cast<std::uint8_t>(rest);
+    call.most_blocks = static_cast<std::uint32_t>(limits >> 1);
+    call.engines_move = (limits & 1) != 0;
     return call;
   }
 

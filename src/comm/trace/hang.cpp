@@ -29,6 +29,8 @@ std::string collective_text(const FlightCall& call) {
   line += text(" of {} {}", call.count, name_in(call.type, DataType::fp8e5m2));
   if (reduces(collective)) line += text(", {}", name_in(call.op, ReduceOp::bit_xor));
   if (has_root(collective)) line += text(", root {}", call.root);
+  if (call.most_blocks != 0) line += text(", at most {} blocks", call.most_blocks);
+  if (call.engines_move) line += ", by copy engines";
   return line;
 }
 

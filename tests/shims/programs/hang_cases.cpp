@@ -53,6 +53,12 @@ void broadcast(const TestRank& r, std::int32_t* value, int root) {
   MUST(nccl().ncclBroadcast(value, value, 8, kInt32, root, r.comm, r.stream));
 }
 
+void all_reduce_within(const TestRank& r, std::int32_t* value, int max_ctas) {
+  CallConfig config{sizeof(CallConfig), kConfigMagic, 23203};
+  config.max_ctas = max_ctas;
+  MUST(nccl().ncclAllReduceConfig(value, value, 16, kInt32, kSum, r.comm, r.stream, &config));
+}
+
 /// Makes calls that are not made after all: those of a simulated group.
 void make_no_call(const TestRank& r) {
   std::vector<std::int32_t> value(8, 1);
@@ -85,6 +91,7 @@ std::string hang_unlike(const TestJob& job, int rank) {
     if (rank == r.ranks - 1) return;
     if (job.name == "hang_count") return all_reduce(r, value, rank == 0 ? 16 : 32);
     if (job.name == "hang_root") return broadcast(r, value, rank);
+    if (job.name == "hang_limit") return all_reduce_within(r, value, 4 + 4 * rank);
     if (rank == 0) all_reduce(r, value, 16);
     broadcast(r, value, 0);
     if (rank != 0) all_reduce(r, value, 16);
@@ -115,8 +122,8 @@ std::string hang_message(const TestJob& job, int rank) {
 std::string hang(const TestJob& job, int rank) {
   if (job.name == "hang_dead") return hang_dead(job, rank);
   if (job.name == "hang_message") return hang_message(job, rank);
-  const bool is_unlike =
-      job.name == "hang_count" || job.name == "hang_root" || job.name == "hang_order";
+  const bool is_unlike = job.name == "hang_count" || job.name == "hang_root" ||
+                         job.name == "hang_limit" || job.name == "hang_order";
   return is_unlike ? hang_unlike(job, rank) : hang_late(job, rank);
 }
 

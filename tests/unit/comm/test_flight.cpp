@@ -160,13 +160,16 @@ TEST_CASE("a rank that has made no call is absent") {
   CHECK(job.seen_by(0).call.empty());
 }
 
-TEST_CASE("unlike counts, types, operations and roots are said as such") {
+TEST_CASE("unlike counts, types, operations, roots and limits are said as such") {
   Request other;
   other.count = 16;
   other.type = DataType::bf16;
   other.op = ReduceOp::max;
+  FlightCall limited = sum_of(16), moved = sum_of(16);
+  limited.most_blocks = 4;
+  moved.engines_move = true;
   for (const FlightCall& unlike : {sum_of(32), flight_call(other), call_of(Collective::reduce, 16),
-                                   call_of(Collective::reduce, 16, 1)}) {
+                                   call_of(Collective::reduce, 16, 1), limited, moved}) {
     Job job(2);
     job.enter(0, sum_of(16));
     job.enter(1, unlike);
