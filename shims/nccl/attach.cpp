@@ -45,8 +45,9 @@ constexpr double kUnseenSeconds = 2;  // a cancelled attach stops within millise
 
 std::atomic<bool> leaves_new{false};
 
-/// Stagings that no exchange has used. A communicator takes one before NCCL makes it, and gives it
-/// back once its ranks have met otherwise: allocating and freeing may wait for kernels.
+/// Stagings that no exchange has used. A communicator takes a staging before NCCL makes the
+/// communicator, and gives the staging back once its ranks have met otherwise: allocating and
+/// freeing may wait for kernels.
 class SpareStagings {
  public:
   std::unique_ptr<ExchangeStaging> take(int device, int ranks) {
@@ -80,10 +81,10 @@ SpareStagings& spare_stagings() {
 struct RankRecord {
   std::string host, device, settings;
   std::string process;       ///< on this host
-  std::string word;          ///< that no other call has
+  std::string word;          ///< random, different in every set-up
   std::string liveness;      ///< handle of the liveness page
   unsigned most_blocks = 0;  ///< limit of blocks a call; 0 = none
-  std::string nic_rate;      ///< of this host, in MB/s
+  std::string nic_rate;      ///< speed of this host's NICs in MB/s
   std::string flight;        ///< the rank's flight page; empty = none
 };
 
@@ -218,7 +219,7 @@ void make_across(CommState& state, const Nodes& nodes) {
 /// Options of an engine, agreed from all ranks' first records.
 struct AgreedOptions {
   std::vector<std::string> devices;  // by rank
-  unsigned most_blocks = 0;          // per call; 0 = the fastest number
+  unsigned most_blocks = 0;          // of a call; 0 = the fastest number
   bool in_processes = false;         // a rank per process
 };
 
@@ -379,8 +380,8 @@ void attach(CommState* state, bool ready) noexcept {
   }
 }
 
-/// Attaches in a detached thread. The thread uses the state while the phase is `attaching`; whoever
-/// removes the state waits for that.
+/// Attaches in a detached thread. The thread uses the state while the phase is `attaching`; code
+/// that removes the state waits for the end of this phase.
 void start_attaching(CommState* state, bool ready) {
   try {
     quiet_thread([state, ready] { attach(state, ready); }).detach();
@@ -464,7 +465,8 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingNa
 namespace {
 
 /// Inserts `comm` in the table and returns the state, not yet attached. Returns null for a single
-/// rank, a full table or no handle. ready = false: NCCL still makes it in the background.
+/// rank, a full table or no handle. ready = false: NCCL still makes the communicator in the
+/// background.
 std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared) {
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<CommState>();
@@ -475,8 +477,8 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;
-  // A state is left over if the program destroyed the communicator by a call that plait does not
-  // see.
+  // A state is left over if plait did not see the call by which the program destroyed the
+  // communicator.
   if (const std::shared_ptr<CommState> left_over = comms().remove(comm, 0)) {
     left_over->cancelled.store(true);
     left_over->attach_s = kUnseenSeconds;

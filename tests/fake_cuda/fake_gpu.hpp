@@ -24,10 +24,10 @@ struct FakeGpu {
   int multiprocessor_threads = 2048;
   int made_for = 90;  ///< Architecture of the code; 0 = no code.
   char number = 0;    ///< Every byte of the UUID, if the process sees one GPU.
-  /// GPUs that the process sees, numbered by ordinal. If several, 0 and 1 address each other, and 2
-  /// and 3, and so on.
+  /// Number of GPUs that the process sees. GPUs 0 and 1 address each other, GPUs 2 and 3 do, and so
+  /// on.
   int seen = 1;
-  bool maps_memory = false;  ///< Physical memory, and files that show it.
+  bool maps_memory = false;  ///< Physical memory at fixed addresses, shared as files.
 };
 
 struct FakeLaunch {
@@ -53,8 +53,8 @@ struct FakeNccl {
   std::atomic<bool> holds_calls{false};  ///< Holds calls until the communicator is aborted.
 };
 
-/// Streams that make no progress, as behind an NCCL call that waits for a rank, and events recorded
-/// on the streams since.
+/// Streams that make no progress, as behind an NCCL call that waits for a rank, and the events
+/// recorded on these streams since.
 struct FakeStill {
   std::atomic<bool> is_wanted{false};  ///< Applies to streams of NCCL calls.
   std::mutex guard;
@@ -70,7 +70,7 @@ struct FakeNote {
   bool is_record = false;
 };
 
-/// In call order over all threads.
+/// Recorded items of all threads, in call order.
 class FakeNotes {
  public:
   void add(FakeNote note) {
@@ -101,7 +101,8 @@ struct FakeBatch {
 /// Makes the n-th call from now on of a function of cuda::Api fail.
 class FakeRefusal {
  public:
-  /// function: "" counts calls of all functions. n: 1 = the next call; 0 = none.
+  /// Chooses the call that fails. function: "" counts calls of all functions. n: 1 = the next call;
+  /// 0 = no call.
   void of(std::string function, int n, int result = 2 /* CUDA_ERROR_OUT_OF_MEMORY */) {
     const std::lock_guard<std::mutex> hold(guard_);
     function_ = std::move(function);
@@ -135,9 +136,9 @@ struct FakeCuda {
   FakeMemory memory;
   std::atomic<int> opened{0};  ///< Memory of peers that is mapped.
   std::vector<FakeLaunch> launches;
-  /// If set, called for every launch with kernel, blocks, threads and arguments.
+  /// Called for every launch with kernel, blocks, threads and arguments; null = nothing is called.
   std::function<void(const std::string&, unsigned, unsigned, const void*)> on_launch;
-  /// If set, the time of a launch in ns, by kernel; streams and graphs take it up.
+  /// Time of a launch in ns, by kernel, which streams and graphs add up; null = 0.
   std::function<double(const std::string&)> launch_ns;
   std::vector<std::string> kernels;  ///< By handle - 1.
   FakeNccl nccl;
@@ -146,9 +147,9 @@ struct FakeCuda {
   std::atomic<int> held_queries{0};        ///< Held calls of cuEventQuery.
   FakeNotes notes;
   std::atomic<bool> is_capturing{false};  ///< Every stream captures.
-  std::atomic<std::uint32_t> fault{
-      0};               ///< If not 0, the next plait_fail_if_peer_lost reports this fault.
-  int loses_from = -1;  ///< Rank whose stores into this GPU are lost; -1 = none.
+  /// Fault that the next plait_fail_if_peer_lost reports; 0 = none.
+  std::atomic<std::uint32_t> fault{0};
+  int loses_from = -1;                ///< Rank whose stores into this GPU are lost; -1 = none.
   std::atomic<int> busy_looks{0};     ///< Number of stream_query() calls that return busy.
   std::atomic<int> waits_for_all{0};  ///< Host waits for all GPU work.
 };

@@ -1,8 +1,8 @@
-// A request takes two exchanges: which ways are ready on all ranks, then the times. Between the
-// two, calls run on the GPUs; before and behind them, no call is under way, so that preparing and
-// freeing may wait for the GPU. NCCL's calls take the longest to prepare. Where NCCL's times at
-// other sizes show that plait is ahead, plait alone is timed: a larger message of NCCL takes at
-// least as long as a smaller one, and a smaller message has at most the bandwidth of a larger one.
+// A request takes two exchanges: the first says which ways are ready on all ranks, the second has
+// the times. Calls run on the GPUs between the two exchanges alone, so preparing and freeing may
+// wait for the GPU. NCCL's calls take the longest to prepare. If NCCL's times at other sizes show
+// that plait is ahead, plait alone is timed: a larger message of NCCL takes at least as long as a
+// smaller message, and a smaller message has at most the bandwidth of a larger message.
 #include "comm/gpu/measurement.hpp"
 
 #include <algorithm>
@@ -21,15 +21,16 @@ namespace plait {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// A way other than the one that runs without a measurement must be this much faster: noise must
-// not decide.
+// Most of the time of the way that runs without a measurement that another way may take to win:
+// noise must not decide.
 constexpr double kMargin = 0.97;
-constexpr double kNoise = 0.99;  // among ways this near to the fastest, the first wins
-// A way this far behind at a size is not tried at the next one.
+constexpr double kNoise = 0.99;  // the first way within this share of the fastest way's speed wins
+// Times over the fastest way's. A way far behind at one neighbouring size, or behind at both, is
+// not timed.
 constexpr double kFarBehind = 2.5, kBehind = 1.5;
-constexpr std::uint64_t kNear = 16,
-                        kClose = 4;  // ratios of sizes that tell of a size in between, beside
-constexpr double kUnknownS = 0.05;   // expected time of the first request
+// Most ratio of both neighbouring sizes, and of a request's size to one neighbouring size.
+constexpr std::uint64_t kNear = 16, kClose = 4;
+constexpr double kUnknownS = 0.05;  // expected time of the first request
 // Two H200 had 1.08 times the time of a larger message and 1.05 times its bandwidth at most
 // (E-0520).
 constexpr double kNoFaster = 0.92, kNoBandwidth = 0.95;
@@ -92,7 +93,7 @@ double value_of(const CallTimes& times, const CallTimes& nccl) {
   return nccl.eager_us <= 0 ? captured : std::max(captured, times.eager_us / nccl.eager_us);
 }
 
-/// Index of the fastest way; none if no way was timed.
+/// Returns the index of the fastest way; none if no way was timed.
 std::optional<std::size_t> fastest(const std::vector<double>& values) {
   const double least = *std::min_element(values.begin(), values.end());
   if (least == kNever) return std::nullopt;
@@ -116,7 +117,7 @@ double us_of(const std::string& field) {
   return static_cast<double>(parse_integer("ns of a call", field, 0, 1ll << 50)) / 1000;
 }
 
-/// The slowest rank's times; 0 if any rank has none.
+/// Returns the slowest rank's times; 0 if a rank has no time.
 std::vector<CallTimes> slowest(const std::vector<std::vector<std::string>>& records,
                                std::size_t ways) {
   std::vector<CallTimes> all(ways + 1);
@@ -218,7 +219,7 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
   std::erase_if(requests, [this](const Request& request) {
     return message_bytes(request) > bench_.most_bytes();
   });
-  // The time before the first request is the same on no two ranks: rank 0's decides.
+  // Clocks differ between ranks, so rank 0 alone decides which request is first.
   const bool is_first = terms_.rank == 0;
   const std::size_t first = is_first ? next_of(requests, 0) : 0;
   at_ = static_cast<std::size_t>(parse_integer(
@@ -233,7 +234,7 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
   return std::move(found_);
 }
 
-/// Times plait alone where NCCL's other times may do, and beside NCCL where these have not.
+/// Times plait alone if NCCL's times at other sizes may decide, and beside NCCL if they do not.
 void Measurement::time_request(const Request& request, const std::function<std::size_t()>& next) {
   const CallTimes floor = nccl_at_least(request);
   if (floor.captured_us > 0 && may_be_ahead(request, floor)) {
@@ -299,7 +300,7 @@ Measurement::TimedRequest Measurement::timed(const Request& request, bool beside
   return {std::move(ways), std::move(slowest_us)};
 }
 
-/// Leaves out ways that were far behind at sizes near this one.
+/// Returns the request's ways, except ways that were far behind at neighbouring sizes.
 std::vector<CallWay> Measurement::likely(const Request& request) const {
   std::vector<CallWay> all = bench_.ways(request);
   const auto series = timed_.find({request.collective, request.type});
@@ -311,7 +312,7 @@ std::vector<CallWay> Measurement::likely(const Request& request) const {
     const auto found = times.find(label(way));
     return found == times.end() ? 1.0 : found->second;
   };
-  // One size alone says less: a way may fall behind or catch up within a few doublings.
+  // A single neighbouring size says less: a way may fall behind or catch up within a few doublings.
   const auto is_behind = [&](const CallWay& way) {
     if (has_above && has_below && above->first <= kNear * std::prev(above)->first)
       return ratio(above->second, way) > kBehind && ratio(std::prev(above)->second, way) > kBehind;
@@ -324,7 +325,7 @@ std::vector<CallWay> Measurement::likely(const Request& request) const {
   return all;
 }
 
-/// Calls by messages, then the fastest way's call.
+/// Returns calls by messages, then the fastest way's call.
 std::vector<cuda::MeasuredCall> Measurement::calls_of(const Request& request,
                                                       const TimedRequest& made,
                                                       const CallTimes& nccl) const {
@@ -357,7 +358,7 @@ void Measurement::keep(const Request& request, const TimedRequest& made,
   found_.insert(found_.end(), calls.begin(), calls.end());
 }
 
-/// Graph or one by one, where the call is the worse beside NCCL's.
+/// Returns the call with its times in a graph or one by one: the worse of both beside NCCL's.
 cuda::MeasuredCall Measurement::measured(const Request& request, const CallWay& way,
                                          const CallTimes& mine, const CallTimes& nccl) const {
   const bool by_eager =
@@ -376,12 +377,12 @@ cuda::MeasuredCall Measurement::measured(const Request& request, const CallWay& 
           .nccl_us = by_eager ? nccl.eager_us : nccl.captured_us};
 }
 
-/// Least times that NCCL's calls at other sizes leave possible; zeros if no call tells, or if
-/// NCCL's times do not grow as expected.
+/// Returns the least times that NCCL's calls at other sizes leave possible. Returns zeros if NCCL's
+/// calls of the collective were not timed, or if their times do not grow as expected.
 CallTimes Measurement::nccl_at_least(const Request& request) const {
   const auto found = nccl_.find(request.collective);
   if (found == nccl_.end()) return {};
-  // Shortest time of `bytes` by the time `us` of another size.
+  // Returns the shortest time of `bytes` if `from` bytes take `us`.
   const auto least = [](double us, std::uint64_t from, std::uint64_t bytes) {
     return bytes >= from
                ? kNoFaster * us
@@ -404,7 +405,7 @@ CallTimes Measurement::nccl_at_least(const Request& request) const {
   return floor;
 }
 
-/// Returns whether plait's times at sizes around suggest a lead over these times.
+/// Returns whether plait's times at neighbouring sizes suggest a lead over NCCL's times.
 bool Measurement::may_be_ahead(const Request& request, const CallTimes& nccl) const {
   const auto found = own_us_.find(request.collective);
   if (found == own_us_.end()) return false;
@@ -421,7 +422,8 @@ bool Measurement::may_be_ahead(const Request& request, const CallTimes& nccl) co
   return cuda::beats_nccl(us, nccl.captured_us) == true;
 }
 
-/// Index of the next request that can end in time; the number of requests if none can.
+/// Returns the index of the next request that can end in time; the number of requests if no request
+/// can.
 std::size_t Measurement::next_of(const std::vector<Request>& requests, std::size_t from) const {
   const double left_s = terms_.budget_s - terms_.elapsed_s();
   for (std::size_t i = from; i < requests.size() && left_s > 0; ++i)
@@ -429,8 +431,9 @@ std::size_t Measurement::next_of(const std::vector<Request>& requests, std::size
   return requests.size();
 }
 
-/// Time that the request is expected to take, from requests of near size. Preparing takes as long
-/// at all sizes, but for a collective's first request, which connects NCCL's ranks.
+/// Returns the time in seconds that the request is expected to take, from requests of near size.
+/// Preparing takes equally long at all sizes, except that a collective's first request connects
+/// NCCL's ranks.
 double Measurement::expected_s(const Request& request) const {
   const std::uint64_t bytes = message_bytes(request);
   const auto scaled = [bytes](const std::map<std::uint64_t, double>& runs) {

@@ -1,6 +1,6 @@
-// Times calls on all ranks together, in the order in which programs use them, until time is up.
-// Rank 0's clock decides what is timed next, and the slowest rank's times count, so that all ranks
-// measure the same.
+// Times calls on all ranks together until time is up, the calls most used by programs first. Rank
+// 0's clock decides which request is timed next, and the slowest rank's times count, so that all
+// ranks measure the same.
 #pragma once
 #include <functional>
 #include <map>
@@ -15,23 +15,23 @@
 
 namespace plait {
 
-/// Requests that a measurement times, the most used first: all_reduce, all_gather and
-/// reduce_scatter from 1 KiB to 16 MiB, then sizes around and between these, and other collectives
-/// behind. Of a range both ends come first, since these bound NCCL's times in between. beside_nccl:
-/// send_recv stands for messages to the next rank.
+/// Returns the requests that a measurement times, the most used first: all_reduce, all_gather and
+/// reduce_scatter from 1 KiB to 16 MiB, then sizes around and between these sizes, and other
+/// collectives behind. Both ends of a range come first, since their times bound NCCL's times in
+/// between. beside_nccl: send_recv stands for messages to the next rank.
 std::vector<Request> requests_by_use(int ranks, bool beside_nccl);
 
-/// A measurement ended early by a failure of a rank. All ranks throw this together.
+/// A rank's failure that has ended a measurement early. All ranks throw the error together.
 class MeasuringFailed : public Error {
  public:
   using Error::Error;
 };
-/// Exchanges bytes of a step. failure: of this rank's step; if any rank has one, all throw
-/// MeasuringFailed.
+/// Exchanges bytes of a step. failure: of this rank's step. All ranks throw MeasuringFailed if any
+/// rank has a failure.
 std::vector<std::string> agreed_step(const cuda::Exchange& exchange,
                                      const std::optional<Error>& failure, const std::string& mine);
 
-/// Steps that fail on all ranks together, whatever fails on one of them.
+/// Steps that fail on all ranks together if a rank's part fails.
 class MeasuringSteps {
  public:
   explicit MeasuringSteps(const cuda::Exchange& exchange) : exchange_(exchange) {}
@@ -39,7 +39,7 @@ class MeasuringSteps {
   /// also ranks whose part waits in exchange(). An error of the exchange itself passes, as does
   /// NoDirectAccess, which all ranks throw alike.
   void together(const std::function<void()>& part);
-  /// For parts; outlived by this object.
+  /// Returns the exchange that parts of steps use. This object outlives the result.
   cuda::Exchange exchange();
 
  private:
@@ -52,7 +52,7 @@ struct MeasuringTerms {
   cuda::RowUse when = cuda::RowUse::alone;
   double budget_s = 3.0;
   std::function<double()> elapsed_s;  ///< since the measurement began
-  /// Called on rank 0 before each request: how many are done, of how many.
+  /// Called on rank 0 before each request, with the number of requests done and of all requests.
   std::function<void(std::size_t, std::size_t)> progress;
 };
 
@@ -62,14 +62,15 @@ class Measurement {
   /// Returns the fastest way of each request timed. Throws MeasuringFailed alike on all ranks, or
   /// what the exchange throws.
   std::vector<cuda::MeasuredCall> run(std::vector<Request> requests);
-  /// Requests that were timed, and that were left out, since time was up.
+  /// Number of requests that were timed.
   std::size_t timed() const { return done_; }
+  /// Number of requests left out when time was up.
   std::size_t left_out() const { return left_out_; }
-  /// Number of requests timed without NCCL, decided by NCCL's times of other sizes.
+  /// Number of requests timed without NCCL, since NCCL's times at other sizes decided.
   std::size_t timed_alone() const { return alone_; }
 
  private:
-  /// Times of ways at a size, by label.
+  /// Times of a size's ways over the fastest way's time, by label.
   using TimesByWay = std::map<std::string, double>;
   using Series = std::pair<Collective, DataType>;
   struct NcclTime {
@@ -102,9 +103,9 @@ class Measurement {
   const cuda::Exchange& exchange_;
   const MeasuringTerms terms_;
   std::map<Series, std::map<std::uint64_t, TimesByWay>> timed_;
-  std::map<Collective, std::map<std::uint64_t, double>> run_s_;  ///< of a request, by bytes
+  std::map<Collective, std::map<std::uint64_t, double>> run_s_;  ///< s of a request, by bytes
   std::vector<double> ready_s_;  ///< of requests whose collective was timed before
-  double connect_s_ = 0;         ///< most to prepare a collective's first request
+  double connect_s_ = 0;         ///< longest preparation of a collective's first request
   std::map<Collective, std::map<std::uint64_t, double>> own_us_;  ///< the fastest way, by bytes
   std::map<Collective, std::vector<NcclTime>> nccl_;
   std::vector<cuda::MeasuredCall> found_;
