@@ -135,8 +135,8 @@ std::string trace_ll(const conformance::EngineRun& one, const Plan& plan) {
   run.kind = is_escaped(run.kernel)        ? PacketFormat::escaped
              : plan.params.at("bare") != 0 ? PacketFormat::nan_sentinel
                                            : PacketFormat::flag;
-  const DeviceArenaSizes& sizes = one.group.sizes;
-  run.half_bytes = run.kind == PacketFormat::flag ? sizes[kFlagPackets] : sizes[kSentinelPackets];
+  run.half_bytes =
+      bytes_of_call(one.group, run.kind == PacketFormat::flag ? kFlagPackets : kSentinelPackets);
   std::mt19937 random(static_cast<unsigned>(run.request.count) * 16 +
                       static_cast<unsigned>(run.request.ranks));
   config(run, random);
