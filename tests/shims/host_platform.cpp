@@ -531,7 +531,7 @@ class HostEngine : public CommEngine {
       has_broken_off_{false}, is_suspended_{false};
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
-  bool has_arena_to_suspend_ = false;
+  bool has_arena_to_suspend_ = true;
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {
     return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};

@@ -276,7 +276,8 @@ class GpuCalls {
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
-  bool has_arena_to_suspend_ = false;  ///< of some rank, as agreed before a suspend
+  /// Of some rank, as ranks that open later agree before a suspend.
+  bool has_arena_to_suspend_ = true;
   OfferKey last_key_;
   Offer* last_offer_ = nullptr;
   /// Calls dropped lately, not yet counted by path.
