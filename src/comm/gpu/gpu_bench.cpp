@@ -318,9 +318,11 @@ class GpuBench : public CallBench {
     return events_[used_events_++];
   }
 
-  Launches launches(const std::function<void()>& launch) {
+  /// have_met: whether the ranks' launches just before were of the same way, so that no first one
+  /// is needed that does not count.
+  Launches launches(const std::function<void()>& launch, bool have_met) {
     Launches made{used_events_, message_bytes(request_) > kLongFrom ? 1 : kTurns};
-    launch();  // a first one that does not count: ranks meet here
+    if (!have_met) launch();
     PLAIT_CUDA_CALL(event_record, next_event(), stream_);
     for (int turn = 0; turn < made.count; ++turn) {
       launch();
@@ -331,12 +333,14 @@ class GpuBench : public CallBench {
 
   Timing enqueue(const Prepared& ready) {
     Timing made;
-    made.captured = launches([&] { ready.graph.launch(stream_); });
+    made.captured = launches([&] { ready.graph.launch(stream_); }, false);
     const int calls = calls_of(message_bytes(request_));
     if (message_bytes(request_) >= kEagerFrom)
-      made.eager = launches([&] {
-        for (int i = 0; i < calls; ++i) ready.eager();
-      });
+      made.eager = launches(
+          [&] {
+            for (int i = 0; i < calls; ++i) ready.eager();
+          },
+          message_bytes(request_) > kLongFrom);
     return made;
   }
 

@@ -34,6 +34,10 @@ constexpr double kUnknownS = 0.05;  // expected time of the first request
 // Two H200 had 1.08 times the time of a larger message and 1.05 times its bandwidth at most
 // (E-0520).
 constexpr double kNoFaster = 0.92, kNoBandwidth = 0.95;
+// From this size on a larger message has little more bandwidth: on two H200 1 GiB had 1.05 times
+// that of 256 MiB at most, with and without direct access.
+constexpr std::uint64_t kFullFrom = 128ull << 20;
+constexpr double kFullBandwidth = 1.15;
 constexpr double kOtherType = 0.9;  // NCCL's sums of other types
 
 struct Timed {
@@ -384,9 +388,9 @@ CallTimes Measurement::nccl_at_least(const Request& request) const {
   if (found == nccl_.end()) return {};
   // Returns the shortest time of `bytes` if `from` bytes take `us`.
   const auto least = [](double us, std::uint64_t from, std::uint64_t bytes) {
-    return bytes >= from
-               ? kNoFaster * us
-               : kNoBandwidth * us * static_cast<double>(bytes) / static_cast<double>(from);
+    const double ratio = static_cast<double>(bytes) / static_cast<double>(from);
+    if (bytes < from) return kNoBandwidth * us * ratio;
+    return us * (from < kFullFrom ? kNoFaster : std::max(kNoFaster, ratio / kFullBandwidth));
   };
   CallTimes floor;
   const std::uint64_t bytes = message_bytes(request);
@@ -405,15 +409,21 @@ CallTimes Measurement::nccl_at_least(const Request& request) const {
   return floor;
 }
 
-/// Returns whether plait's times at neighbouring sizes suggest a lead over NCCL's times.
+/// Returns whether plait's times at neighbouring sizes suggest a lead over NCCL's times. Up to
+/// kClose times the largest timed size, plait's bandwidth counts as that of the largest size.
 bool Measurement::may_be_ahead(const Request& request, const CallTimes& nccl) const {
   const auto found = own_us_.find(request.collective);
   if (found == own_us_.end()) return false;
   const std::uint64_t bytes = message_bytes(request);
   const auto above = found->second.lower_bound(bytes);
-  if (above == found->second.end()) return false;
-  double us = above->second;
-  if (above != found->second.begin() && above->first != bytes) {
+  const bool has_below = above != found->second.begin();
+  double us = 0;
+  if (above == found->second.end()) {
+    if (!has_below) return false;
+    const auto& [most_bytes, most_us] = *std::prev(above);
+    if (bytes > kClose * most_bytes) return false;
+    us = most_us * static_cast<double>(bytes) / static_cast<double>(most_bytes);
+  } else if (us = above->second; has_below && above->first != bytes) {
     const auto below = std::prev(above);
     us = below->second + (above->second - below->second) *
                              static_cast<double>(bytes - below->first) /

@@ -53,6 +53,7 @@ struct MadeUp {
   /// Times by size instead of `times`.
   std::function<CallTimes(const std::string& way, std::uint64_t bytes)> by_size = nullptr;
   int fails_at = -1;
+  std::uint64_t most_bytes = 64 << 20;  ///< of a message
   bool has_messages = false;
   std::set<std::string> cannot;  ///< on this rank
 };
@@ -60,7 +61,7 @@ struct MadeUp {
 class MadeUpBench : public CallBench {
  public:
   MadeUpBench(const MadeUp& said, double& clock_s) : said_(said), clock_s_(clock_s) {}
-  std::uint64_t most_bytes() const override { return 64 << 20; }
+  std::uint64_t most_bytes() const override { return said_.most_bytes; }
   std::vector<CallWay> ways(const Request&) override {
     std::vector<CallWay> all{{&cuda::tiled_engine(), {}},
                              {&cuda::two_shot_engine(), {}},
@@ -293,6 +294,21 @@ TEST_CASE("where NCCL's other sizes show that plait is ahead, plait alone is tim
     if (!call.is_nccl_inferred) CHECK(call.nccl_us == nccl_us);
   }
   CHECK(inferred == all[0].timed_alone);
+}
+
+TEST_CASE("the largest size is timed alone if the next smaller one shows a lead") {
+  for (const double lead : {1.6, 1.1}) {
+    MadeUp said = growing(lead, lead);
+    said.most_bytes = 1 << 30;
+    std::size_t largest = 0;
+    const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+    for (std::size_t i = 0; i < all[0].asked.size(); ++i) {
+      if (message_bytes(all[0].asked[i]) != 1 << 30) continue;
+      ++largest;
+      CHECK(all[0].beside[i] == (lead < 1.15));
+    }
+    CHECK(largest >= 5);
+  }
 }
 
 TEST_CASE("a small lead is measured beside NCCL at each size") {
