@@ -355,9 +355,21 @@ class SoakRank:
             if self.on_gpu and self.deck.random.random() < 0.1:
                 self.doing = f"suspending communicator {number}"
                 comm.suspend()
+                if comm.gpu_memory().suspendable > 0:
+                    self.want_refusal(comm)
+                    self.counts["suspends"] += 1
                 self.doing = f"resuming communicator {number}"
                 comm.resume()
-                self.counts["suspends"] += 1
+
+    def want_refusal(self, comm: plait.Communicator) -> None:
+        """Requires that a suspended communicator refuses a call."""
+        try:
+            comm.all_reduce(self.on.view(self.slabs[0], 0, 4, "fp32"))
+        except plait.InvalidArgumentError as error:
+            if "is suspended" in str(error):
+                return
+            raise
+        raise AssertionError("wanted a refusal by a suspended communicator, found a sum")
 
     def in_use(self) -> dict[str, int]:
         """Counts this rank's memory and descriptors; only the communicator on host memory is

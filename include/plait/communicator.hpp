@@ -190,7 +190,8 @@ class Communicator {
   /// effect. Error(no_device); unsupported over several nodes; any error of check().
   void suspend();
   /// Takes the memory again, at the same addresses. A call of all ranks together. No effect on a
-  /// communicator that is not suspended. out_of_memory on any rank ends the communicator.
+  /// communicator that is not suspended. Errors as suspend(); out_of_memory of any rank on every
+  /// rank, which ends the communicator.
   void resume();
   /// Returns this communicator's GPU memory without its pairs'; zeros without a device. Any thread.
   GpuMemory gpu_memory() const;

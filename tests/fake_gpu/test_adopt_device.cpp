@@ -158,6 +158,51 @@ TEST_CASE(
         }) == 0);
 }
 
+TEST_CASE("a large call that is refused while suspended counts on no rank") {
+  CHECK(on_ranks(2, [](Communicator& comm, bench::Board& board) {
+          const Request large = all_reduce(2, 1 << 20);
+          fake_cuda().gpu.maps_memory = true;
+          comm.adopt_device(0);
+          sum_on_gpus(comm);
+          comm.suspend();
+          const std::size_t suspended = fake_cuda().memory.bytes;
+          const auto began = std::chrono::steady_clock::now();
+          if (comm.rank() == 0)
+            require_error(ErrorCode::invalid_argument, "is suspended",
+                          [&] { comm.enqueue(large, kMemory, kOther, nullptr); });
+          const auto took = std::chrono::steady_clock::now() - began;
+          require(took < std::chrono::seconds(2), "a wait for the large arena");
+          board.barrier();
+          comm.resume();
+          const std::size_t resumed = fake_cuda().memory.bytes;
+          require(resumed > suspended, "no memory after the resume");
+          for (int turn = 0; turn < 2; ++turn) {  // the second uses the large arena
+            comm.enqueue(large, kMemory, kOther, nullptr);
+            board.barrier();
+          }
+          require(fake_cuda().memory.bytes > resumed, "no large arena");
+          comm.suspend();
+          board.barrier();
+          require(fake_cuda().memory.bytes == suspended, "the large arena stayed");
+          comm.resume();
+        }) == 0);
+}
+
+TEST_CASE("a rank without memory at the resume ends the communicator on every rank") {
+  CHECK(on_ranks(3, [](Communicator& comm, bench::Board& board) {
+          fake_cuda().gpu.maps_memory = true;
+          comm.adopt_device(0);
+          comm.suspend();
+          board.barrier();
+          const std::size_t most = fake_cuda().memory.most;
+          if (comm.rank() == 1) fake_cuda().memory.most = fake_cuda().memory.bytes;
+          require_error(ErrorCode::out_of_memory, "", [&] { comm.resume(); });
+          fake_cuda().memory.most = most;
+          const auto later = attempt([&] { sum_on_host(comm); });
+          require(later.has_value(), "the communicator goes on");
+        }) == 0);
+}
+
 TEST_CASE("a second adopt_device() is refused on every rank, and changes nothing") {
   CHECK(on_ranks(2, [](Communicator& comm, bench::Board&) {
           comm.adopt_device(0);

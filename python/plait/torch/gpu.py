@@ -46,11 +46,6 @@ class GpuBackend:
         core.enqueue_all_reduce_rms_norm(norm, *places[:4], scale, stream)
 
     @property
-    def has_communicator(self) -> bool:
-        """Whether a first call has made the communicator."""
-        return self._core is not None
-
-    @property
     def index(self) -> int:
         """Device index of the tensors."""
         return int(self._device.index)

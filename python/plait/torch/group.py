@@ -113,7 +113,7 @@ class Group(CollectiveCalls):
         """Frees plait's GPU memory until resume(). All ranks call it; waits for their calls."""
         if self._gpu_backend is not None:
             self._gpu_backend.suspend()
-            self._is_suspended = self._gpu_backend.has_communicator
+            self._is_suspended = self._gpu_backend.memory()[1] > 0
 
     def resume(self) -> None:
         """Takes the GPU memory again, at the same addresses. All ranks call it."""

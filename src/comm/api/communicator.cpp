@@ -27,21 +27,11 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
 void Communicator::adopt_device(int device) { state_->adopt_device(device); }
 
 void Communicator::suspend() {
-  CallDescriptor mine = describe(CallKind::suspend, {}, "");
-  if (const auto wrong = attempt([&] { state_->device->finish_work(); })) set_error(mine, *wrong);
-  state_->host->in_call(mine, [&] {
-    const std::unique_lock<std::mutex> lock = state_->host->begin_on_device();
-    state_->device->suspend();
-  });
+  state_->without_device_calls(CallKind::suspend, [&] { state_->device->suspend(); });
 }
 
 void Communicator::resume() {
-  CallDescriptor mine = describe(CallKind::resume, {}, "");
-  if (const auto wrong = attempt([&] { state_->device->require(); })) set_error(mine, *wrong);
-  state_->host->in_call(mine, [&] {
-    const std::unique_lock<std::mutex> lock = state_->host->begin_on_device();
-    state_->device->resume();
-  });
+  state_->without_device_calls(CallKind::resume, [&] { state_->device->resume(); });
 }
 
 GpuMemory Communicator::gpu_memory() const { return state_->device->gpu_memory(); }

@@ -16,10 +16,11 @@ void DeviceSide::enqueue(const RmsNorm&, const RmsNormBuffers&, void*, const Cal
       "and normalise behind it");
 }
 
-void DeviceSide::finish_work() const {
-  throw Error(ErrorCode::unsupported,
-              "suspend: GPU memory of a communicator over several nodes stays; close the "
-              "communicator instead");
+void DeviceSide::require_suspendable() const {
+  throw Error(
+      ErrorCode::unsupported,
+      "suspend and resume: GPU memory of a communicator over several nodes stays; close the "
+      "communicator instead");
 }
 
 void NoDevice::enqueue(const RmsNorm&, const RmsNormBuffers&, void*, const CallOptions&) {

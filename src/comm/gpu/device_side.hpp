@@ -27,9 +27,10 @@ class DeviceSide {
   virtual void enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, void* stream,
                        const CallOptions& options);
   virtual void check() = 0;
-  /// Waits for this GPU's work, before suspend(). Throws the error of an earlier call, and
-  /// Error(unsupported) over several nodes.
-  virtual void finish_work() const;
+  /// Throws Error(no_device) without GPUs, Error(unsupported) over several nodes.
+  virtual void require_suspendable() const;
+  /// Waits for this GPU's work. Throws the error of an earlier call.
+  virtual void finish_work() const {}
   /// Like Communicator::suspend and resume, once no work of any rank runs. All ranks together.
   virtual void suspend() {}
   virtual void resume() {}
@@ -68,7 +69,7 @@ class NoDevice : public DeviceSide {
   void enqueue(const Request&, const void*, void*, void*, const CallOptions&) override;
   void enqueue(const RmsNorm&, const RmsNormBuffers&, void*, const CallOptions&) override;
   void check() override;
-  void finish_work() const override { require(); }
+  void require_suspendable() const override { require(); }
   void require() const override;
   std::unique_ptr<DeviceSide> far_pair(int peer, const HostSide& host) override;
 

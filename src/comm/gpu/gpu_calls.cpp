@@ -203,7 +203,7 @@ void GpuCalls::resume(const std::function<void()>& give_up) {
     resumes_until = nullptr;
   } catch (const std::exception& error) {
     resumes_until = nullptr;
-    exchange.fail(error.what());
+    exchange.fail(error.what(), as_error(error).code());
     cuda_->break_off(nullptr, error);
     throw;
   }

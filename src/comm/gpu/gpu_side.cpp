@@ -173,12 +173,6 @@ void GpuSide::check_running() const {
   calls_->rank().check();
 }
 
-void GpuSide::finish_work() const {
-  const cuda::Current current(calls_->rank().context());
-  PLAIT_CUDA_CALL(context_synchronize);
-  check_running();
-}
-
 /// Stores the first failure and reports to the peers. Kernels that wait for a lost rank fail their
 /// stream. After an abort in another rank's program, this rank's program gets as long to abort as
 /// ranks have to answer.

@@ -36,9 +36,10 @@ class GpuSide : public DeviceSide, private PeerObserver {
   void enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, void* stream,
                const CallOptions& options) override;
   void check() override;
+  void require_suspendable() const override {}
   void finish_work() const override;
-  void suspend() override { calls_->suspend(); }
-  void resume() override { calls_->resume(host_.peers_check("the ranks resume")); }
+  void suspend() override;
+  void resume() override { calls_->resume(peers_check_until_late("the ranks resume")); }
   GpuMemory gpu_memory() const override { return calls_->rank().gpu_memory(); }
   const Topology& topology() const { return calls_->group().topology; }
   const Topology& topology_or(const Topology&) const override { return topology(); }
@@ -67,6 +68,7 @@ class GpuSide : public DeviceSide, private PeerObserver {
   void look() override;
   void query() override;
   void check_running() const;
+  std::function<void()> peers_check_until_late(const char* step);
   /// Enqueues by `body`, with the request in the recorder of calls.
   template <class Body>
   void record(const Request& request, const Body& body);

@@ -20,6 +20,7 @@ void GpuSide::watch_peers() {
 template <class Body>
 void GpuSide::record(const Request& request, const Body& body) {
   check_running();
+  calls_->rank().require_resumed();  // before a call that needs the large arena counts
   FlightRing* const ring = flight_ == nullptr ? nullptr : flight_->info().mine;
   const RecordedCall recorded(ring, flight_call(request));
   try {

@@ -61,35 +61,40 @@ std::vector<std::string> PageExchange::exchange(const std::string& mine,
     const ExchangePage::RankSlot& slot = page_.slots[rank];
     auto pause = std::chrono::microseconds(50);
     while (slot.round.load(std::memory_order_acquire) < round_) {
-      if (const std::string reason = failure(); !reason.empty())
-        throw Error(ErrorCode::mismatch, reason);
+      throw_failure();
       give_up();
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, std::chrono::microseconds(2000));
     }
     records.push_back(record_of(slot, turn));
   }
-  if (const std::string reason = failure(); !reason.empty())
-    throw Error(ErrorCode::mismatch, reason);
+  throw_failure();
   return records;
 }
 
-void PageExchange::fail(const std::string& reason) noexcept {
+void PageExchange::fail(const std::string& reason, ErrorCode code) noexcept {
   ExchangePage::RankSlot& own = page_.slots[rank_];
   const std::uint32_t attempt = attempt_.load();
   if (own.failed.load(std::memory_order_relaxed) >= attempt) return;
   put(failure().empty() ? reason : std::string(), own.reason, std::size(own.reason));
+  own.code.store(static_cast<std::uint32_t>(code), std::memory_order_relaxed);
   own.failed.store(attempt, std::memory_order_release);
 }
 
-std::string PageExchange::failure() const {
-  std::string found;
+void PageExchange::throw_failure() const {
+  if (const Failure failure = found_failure(); !failure.reason.empty())
+    throw Error(failure.code, failure.reason);
+}
+
+PageExchange::Failure PageExchange::found_failure() const {
+  Failure found;
   for (int rank = 0; rank < ranks_; ++rank) {
     const ExchangePage::RankSlot& slot = page_.slots[rank];
     if (slot.failed.load(std::memory_order_acquire) < attempt_.load()) continue;
     const std::string reason = read(slot.reason, std::size(slot.reason));
-    if (!reason.empty()) return text("rank {}: {}", rank, reason);
-    found = text("rank {} has failed", rank);
+    if (!reason.empty())
+      return {text("rank {}: {}", rank, reason), static_cast<ErrorCode>(slot.code.load())};
+    found.reason = text("rank {} has failed", rank);
   }
   return found;
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "plait/error.hpp"
+
 namespace plait::cuda {
 
 class PageExchange {
@@ -22,6 +24,7 @@ class PageExchange {
       alignas(64) std::atomic<std::uint32_t> round;
       std::atomic<std::uint32_t> failed;  ///< Last attempt this rank gave up; 0 = none.
       std::atomic<char> reason[256];      ///< Reason of that failure.
+      std::atomic<std::uint32_t> code;    ///< ErrorCode of that failure.
       std::uint32_t bytes[2];             ///< By parity of the round.
       char records[2][kRecordBytes];
     };
@@ -36,15 +39,22 @@ class PageExchange {
   void begin(std::uint32_t attempt);
   /// Returns every rank's bytes in rank order once all have come; called by all ranks alike.
   /// give_up is called first, before other ranks see the record, then while waiting, and throws to
-  /// end the exchange. Error(mismatch) if a rank has failed.
+  /// end the exchange. Throws a failed rank's error.
   std::vector<std::string> exchange(const std::string& mine, const std::function<void()>& give_up);
-  /// Ends the attempt for this rank: for this reason, or for another rank's earlier reason. Any
-  /// thread.
-  void fail(const std::string& reason) noexcept;
+  /// Ends the attempt for this rank: for this reason, or for another rank's earlier reason. Other
+  /// ranks' exchange() throws Error(code). Any thread.
+  void fail(const std::string& reason, ErrorCode code = ErrorCode::mismatch) noexcept;
   /// Reason why a rank failed in this attempt or a later attempt; "" if none did.
-  std::string failure() const;
+  std::string failure() const { return found_failure().reason; }
 
  private:
+  struct Failure {
+    std::string reason;  ///< Empty = no rank has failed.
+    ErrorCode code = ErrorCode::mismatch;
+  };
+  Failure found_failure() const;
+  void throw_failure() const;
+
   ExchangePage& page_;
   const int rank_, ranks_;
   std::atomic<std::uint32_t> attempt_{1};

@@ -169,6 +169,10 @@ class CudaRank : public EngineRank {
   void suspend() noexcept;
   /// True from a suspend() that has freed memory to the resume(); the same on all ranks.
   bool is_suspended() const { return is_suspended_; }
+  /// Throws Error(invalid_argument) between suspend() and resume().
+  void require_resumed() const {
+    if (is_suspended_) throw_suspended();
+  }
   /// Brings the arenas back, with their flags and packets. All ranks call this together. After an
   /// error the rank counts as broken off.
   void resume(const Exchange& exchange);
@@ -302,7 +306,7 @@ class CudaRank : public EngineRank {
   template <class Work>
   void in_order(Stream stream, const Work& work) {
     if (has_broken_off()) throw_broken_off();
-    if (is_suspended_) throw_suspended();
+    require_resumed();
     try {
       if (!options_.orders_calls) return work();
       const StreamPlace place = order_.before(marker_, stream);
@@ -334,7 +338,7 @@ class CudaRank : public EngineRank {
   CudaRankOptions options_;
   MemoryHeld held_;
   std::atomic<std::uint64_t> streams_made_{0}, staying_{0}, suspendable_{0};
-  bool is_suspended_ = false;
+  bool is_suspended_ = false, suspended_large_ = false;
   Group full_group_, small_group_;
   ArenaTier tier_ = ArenaTier::full;               // Tier that prepare() works for.
   std::atomic<bool> has_large_arena_{false};       // Calls may use the large arena.

@@ -20,8 +20,12 @@ void CudaRank::count_memory() noexcept {
   held_.set(MemoryPart::large_arena, gpu(large_arena_));
   held_.set(MemoryPart::host_arenas, host(arena_) + host(large_arena_));
   std::uint64_t bytes[2] = {};
-  for (const auto* const arena : {&arena_, &large_arena_})
-    if (*arena != nullptr) bytes[(*arena)->is_fixed() ? 1 : 0] += (*arena)->gpu_bytes();
+  const auto add = [&](const std::unique_ptr<DeviceArena>& arena, bool is_suspended) {
+    if (arena != nullptr && (arena->is_made() || is_suspended))
+      bytes[arena->is_fixed() ? 1 : 0] += arena->gpu_bytes();
+  };
+  add(arena_, is_suspended_);
+  add(large_arena_, is_suspended_ && suspended_large_);
   staying_.store(bytes[0]);
   suspendable_.store(bytes[1]);
 }
@@ -80,11 +84,12 @@ bool CudaRank::end_opening() noexcept {
 
 void CudaRank::suspend() noexcept {
   if (is_suspended_ || !end_opening() || !arena_->is_fixed()) return;
-  if (lazy_arena_ != nullptr) lazy_arena_->pause();
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return;
+  if (lazy_arena_ != nullptr) lazy_arena_->pause();
   neighbours().remove(device_, arena_->state(), upload());
   api().stream_synchronize(upload());
+  suspended_large_ = large_arena_ != nullptr && large_arena_->is_made();
   arena_->give_up(DeviceArena::Contents::kept, upload());
   // Packets of a new arena are right at any number of calls: flags are in the small one.
   if (large_arena_ != nullptr) large_arena_->give_up(DeviceArena::Contents::dropped, upload());
