@@ -48,8 +48,11 @@ def call_of(collective: str, group: Any, count: int, op: Any) -> tuple[Callable[
     return lambda: dist.all_reduce(mine, op=op, group=group), mine
 
 
-def wrong(collective: str, group: Any, count: int) -> int:
-    """Returns the elements of a first call that are not the sum of rounded products."""
+def apart(collective: str, group: Any, count: int) -> int:
+    """Returns how many elements of a first call differ from the sum of rounded products.
+
+    NCCL's kernels fuse product and sum, so its elements differ.
+    """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     call, output = call_of(collective, group, count, dist._make_nccl_premul_sum(factor(rank)))
     call()
@@ -61,9 +64,13 @@ def wrong(collective: str, group: Any, count: int) -> int:
     return int((output != wanted).sum())
 
 
-def timed(collective: str, group: Any, count: int, op: Any) -> Callable[[], float]:
-    """Returns a function that replays a graph of calls, and returns the microseconds of one."""
-    call, _ = call_of(collective, group, count, op)
+def timed(collective: str, group: Any, count: int, op: Any, kept: list[Any]) -> Callable[[], float]:
+    """Returns a function that replays a graph of calls, and returns the microseconds of one.
+
+    A graph does not own its buffers: `kept` gets them, and outlives the function.
+    """
+    call, output = call_of(collective, group, count, op)
+    kept += [call, output]
 
     def calls() -> None:
         for _ in range(CALLS):
@@ -86,8 +93,9 @@ def run(given: SimpleNamespace) -> None:
         for size in SIZES:
             count = size // 4
             scaled = dist._make_nccl_premul_sum(factor(dist.get_rank()))
+            kept: list[Any] = []
             samples = {
-                f"{name} {kind}": timed(collective, group, count, op)
+                f"{name} {kind}": timed(collective, group, count, op, kept)
                 for name, group in groups.items()
                 for kind, op in (("factors", scaled), ("sum", dist.ReduceOp.SUM))
             }
@@ -96,10 +104,10 @@ def run(given: SimpleNamespace) -> None:
             worst = torch_jobs.slowest([found[name] for name in samples])
             row: dict[str, Any] = {"collective": collective, "bytes": size}
             row |= {f"{name} us": round(us, 1) for name, us in zip(samples, worst, strict=True)}
-            differing = [float(wrong(collective, group, count)) for group in groups.values()]
+            differing = [float(apart(collective, group, count)) for group in groups.values()]
             row |= dict(
                 zip(
-                    [f"{name} wrong" for name in groups],
+                    [f"{name} apart" for name in groups],
                     map(int, torch_jobs.slowest(differing)),
                     strict=True,
                 )
