@@ -29,10 +29,10 @@ void require(bool holds, const std::string& what) {
 }
 
 /// Runs `body` with the calls of each rank. why: reason for arenas in host memory. forced: strategy
-/// of PLAIT_ALGO.
+/// of PLAIT_ALGO. most_blocks: sm_budget.
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_lazy_arena = true,
               const std::string& why = "", const std::string& forced = "",
-              SumOrder order = SumOrder::rank_order) {
+              SumOrder order = SumOrder::rank_order, unsigned most_blocks = 0) {
   bench::Board* const board = bench::make_board(ranks);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -44,6 +44,7 @@ void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_la
           options.has_lazy_arena = has_lazy_arena;
           options.checks = load_topology("hgx-h200");
           options.rank.memory.plans = true;
+          options.rank.most_blocks = most_blocks;
           options.sum_order = order;
           options.forced.strategy = forced;
           GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, why), options, exchange);
@@ -210,7 +211,11 @@ TEST_CASE("a parameter that does not hold a row is an error with values that do"
     says(by("one_shot", {{"cluster", 2}}), four);
     says(by("", {{"cluster", 2}}), "found cluster=2");
     says(by("one_shot", {{"cluster", 1}, {"units", 1}}), four);
-    says(by("one_shot", {{"units", 1}, {"blocks", 2}}), "found cluster=4");
+    says(by("one_shot", {{"units", 1}, {"blocks", 2}}),
+         "a cluster of at least 4 blocks by a unit a thread, found blocks=2; wanted blocks=4 or "
+         "more");
+    says(by("", {{"cluster", 8}, {"blocks", 4}}),
+         "a cluster of 4 to 4 blocks by a unit a thread, found cluster=8");
     says(by("one_shot", {{"units", 4}}), "want at least 8 units a thread, found units=4");
     says(by("two_shot", {{"units", 2}}), "found units=2");
     says(by("two_shot", {{"cluster", 8}}), "clusters of blocks are for one_shot");
@@ -218,6 +223,16 @@ TEST_CASE("a parameter that does not hold a row is an error with values that do"
     says(by("one_shot", {{"cluster", 8}, {"units", 2}}), "found units=2; wanted cluster=1");
     says(by("one_shot", {{"cluster", 8}, {"ahead", 1}}), "found ahead=1");
   });
+  const unsigned sm_budget = 2;
+  on_ranks(
+      2,
+      [](GpuCalls& calls) {
+        const std::string found = refusal(
+            [&] { launched(calls, {.rows = 4, .hidden = 16384}, by("", {{"cluster", 4}})); });
+        require(found.find("found at most 2 blocks a launch; wanted sm_budget=4") != found.npos,
+                found);
+      },
+      true, "", "", SumOrder::rank_order, sm_budget);
 }
 
 TEST_CASE("sums in trees have kernels of their own, of 4 units a thread or 8") {

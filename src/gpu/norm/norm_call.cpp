@@ -239,6 +239,16 @@ std::string why_no_cluster(const RmsNorm& norm, const NormTuning& tuning, const 
   const unsigned least = least_cluster(norm), most = most_blocks_of(tuning, group),
                  wanted = cluster_of(norm, tuning, group);
   if (wanted >= least && wanted <= most) return "";
+  if (most < least && group.blocks() >= least)
+    return text(
+        "rows of {} elements want a cluster of at least {} blocks by a unit a thread, found "
+        "blocks={}; wanted blocks={} or more, or units of 2, 4 or 8",
+        norm.hidden, least, tuning.blocks, least);
+  if (most < least)
+    return text(
+        "rows of {} elements want a cluster of at least {} blocks by a unit a thread, found at "
+        "most {} blocks a launch; wanted sm_budget={} or more, or units of 2, 4 or 8",
+        norm.hidden, least, group.blocks(), least);
   return text(
       "rows of {} elements want a cluster of {} to {} blocks by a unit a thread, found cluster={}; "
       "units of 2, 4 or 8 want none",
