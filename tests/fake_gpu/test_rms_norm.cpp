@@ -235,6 +235,23 @@ TEST_CASE("a parameter that does not hold a row is an error with values that do"
       true, "", "", SumOrder::rank_order, sm_budget);
 }
 
+TEST_CASE("parameters without a strategy demand the fused kernel, whatever PLAIT_ALGO names") {
+  for (const std::string forced : {"ring", "two_shot"})
+    on_ranks(
+        2,
+        [&](GpuCalls& calls) {
+          const RmsNorm norm{.rows = 4, .hidden = 8192};
+          expect(launched(calls, norm, by("", {{"cluster", 4}})),
+                 "plait_sum_norm_cluster_bf16_2_1 16x256");
+          expect(launched(calls, norm, by("", {{"units", 4}})),
+                 "plait_sum_norm_one_shot_bf16_2_4 4x256");
+          const bool is_two_shot =
+              launched(calls, norm) == "plait_sum_norm_two_shot_bf16_2_2 4x512";
+          require(is_two_shot == (forced == "two_shot"), "a call without parameters");
+        },
+        true, "", forced);
+}
+
 TEST_CASE("sums in trees have kernels of their own, of 4 units a thread or 8") {
   const auto in_trees = [](int ranks, const std::function<void(GpuCalls&)>& body) {
     on_ranks(ranks, body, true, "", "", SumOrder::tree);

@@ -68,11 +68,13 @@ void GpuCalls::enqueue_fused(const RmsNorm& norm, const cuda::NormTuning& tuning
 void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda::Stream stream,
                        const CallOptions& options) {
   const cuda::Current current(cuda_->context());
-  const CallOptions& wanted = wanted_by(options);
+  // Parameters without a strategy demand the fused kernel, so PLAIT_ALGO has no say.
+  const bool has_params = options.strategy.empty() && !options.params.empty();
+  const CallOptions& wanted = has_params ? options : wanted_by(options);
   const bool has_named = cuda::is_fused_strategy(wanted.strategy);
   cuda::NormTuning tuning;
-  if (options.strategy.empty() || has_named)  // parameters of PLAIT_ALGO are an engine's
-    tuning = cuda::norm_tuning_from(has_named ? wanted.strategy : "", options.params);
+  if (has_params || has_named)  // parameters of PLAIT_ALGO are an engine's
+    tuning = cuda::norm_tuning_from(wanted.strategy, options.params);
   if (norm.rows == 0) return;
   check_memory(norm, buffers);
   if (const std::string why = cuda::why_no_params(norm, tuning, cuda_->full_group()); !why.empty())
@@ -81,8 +83,9 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
   std::string why_not = cuda::why_not_fused(norm, tuning, cuda_->full_group());
   if (why_not.empty() && !group_.reach.why_no_kernels.empty())
     why_not = group_.reach.why_no_kernels;
+  if (why_not.empty() && !wanted.strategy.empty() && !has_named)
+    why_not = text("the strategy is {}", wanted.strategy);
   // PLAIT_ALGO is for all_reduce too, and demands no kernel.
-  const bool has_params = options.strategy.empty() && !options.params.empty();
   const bool is_demanded =
       (has_params || cuda::is_fused_strategy(options.strategy)) && group_.ranks > 1;
   if (!why_not.empty() && is_demanded)
@@ -90,8 +93,6 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
                 text("all_reduce_rms_norm by {}: {}",
                      has_params ? "a kernel with parameters" : tuning.strategy, why_not));
   const bool is_fp8 = norm.output == DataType::fp8e4m3 && group_.ranks > 1;
-  if (!wanted.strategy.empty() && !has_named && why_not.empty())
-    why_not = text("the strategy is {}", wanted.strategy);
   const bool is_fused =
       why_not.empty() && (has_named || has_params || is_fp8 ||
                           cuda::is_faster_fused(norm, cuda_->full_group()));
