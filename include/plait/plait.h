@@ -108,10 +108,10 @@ plaitResult_t plaitCommDevice(plaitComm_t comm, int* device);
  * it together, each with its own device. If one rank cannot, all ranks return that rank's error,
  * and the communicator still serves host memory. plait_invalid_argument if it has a GPU already. */
 plaitResult_t plaitCommAdoptDevice(plaitComm_t comm, int device);
-/* Frees the communicator's GPU memory until plaitCommResume. All ranks call it together. It waits
- * for all work on this rank's GPU, then for the peers. Addresses stay reserved: captured graphs are
- * right again afterwards. Calls on device memory return plait_invalid_argument meanwhile.
- * plait_no_device without a GPU, plait_unsupported over several nodes. */
+/* Frees the communicator's GPU memory until plaitCommResume. All ranks call it together. The call
+ * waits for all work on this rank's GPU, then for the peers. Addresses stay reserved: captured
+ * graphs are right again afterwards. Meanwhile calls on device memory return
+ * plait_invalid_argument. plait_no_device without a GPU, plait_unsupported over several nodes. */
 plaitResult_t plaitCommSuspend(plaitComm_t comm);
 /* Takes the memory again, at the same addresses. All ranks call it together. After
  * plait_out_of_memory on any rank the communicator can only be destroyed. */

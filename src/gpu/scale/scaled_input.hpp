@@ -39,7 +39,7 @@ struct ScaledPieces {
 inline constexpr std::uint64_t kMostScaledBytes = 64ull << 20;
 /// Returns how rank `rank` makes the call. All ranks cut alike.
 ScaledPieces scaled_pieces(const Request& sum, int rank);
-/// Returns the rows of a piece's input that begin `at` elements into the call.
+/// Returns the rows of a piece's input. count: elements of the request's count in the piece.
 ScaledRows rows_of_piece(const Request& sum, std::uint64_t count);
 
 }  // namespace plait::cuda
