@@ -116,6 +116,8 @@ def run(given: SimpleNamespace) -> None:
             lines.append(row)
             if dist.get_rank() == 0:
                 print(json.dumps(row), flush=True)
+            samples.clear()  # NCCL closes a group once no graph holds its calls
+            kept.clear()
     if dist.get_rank() == 0 and given.csv:
         rows.keep(given.csv, lines)
     dist.destroy_process_group()

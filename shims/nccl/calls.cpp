@@ -578,9 +578,13 @@ Result ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence, 
 }
 
 Result ncclRedOpDestroy(int op, Comm comm) {
+  if (call_context.in_native != 0) return forward(native().end_scaled_sum, op, comm);
+  const CommTable::Pin pin = comms().pin(comm);
+  if (!pin) return forward(native().end_scaled_sum, op, comm);
+  // Before NCCL gives the number to another thread's sum.
+  const auto removed = pin->scaled_sums.remove(op);
   const Result result = forward(native().end_scaled_sum, op, comm);
-  if (result != ncclSuccess || call_context.in_native != 0) return result;
-  if (const CommTable::Pin pin = comms().pin(comm)) pin->scaled_sums.remove(op);
+  if (result != ncclSuccess) pin->scaled_sums.put_back(op, removed);
   return result;
 }
 

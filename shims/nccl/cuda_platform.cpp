@@ -158,7 +158,7 @@ class CudaStaging : public ExchangeStaging {
     PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
     buffer_ = buffer_at(input_);
   }
-  bool is_alive() const noexcept override { return buffer_at(input_) == buffer_; }
+  bool is_alive() const noexcept override { return buffer_ != 0 && buffer_at(input_) == buffer_; }
   ~CudaStaging() override {
     const cuda::RelaxedCaptureMode relaxed;
     if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;

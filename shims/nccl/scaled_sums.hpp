@@ -26,9 +26,22 @@ class ScaledSums {
     const std::lock_guard<std::mutex> hold(guard_);
     all_[op] = {type, factor};
   }
-  void remove(int op) {
+  struct ScaledSum {
+    int type;
+    cuda::ScaleFactor factor;
+  };
+  std::optional<ScaledSum> remove(int op) {
     const std::lock_guard<std::mutex> hold(guard_);
-    all_.erase(op);
+    const auto found = all_.find(op);
+    if (found == all_.end()) return std::nullopt;
+    const ScaledSum removed = found->second;
+    all_.erase(found);
+    return removed;
+  }
+  /// Undoes remove().
+  void put_back(int op, const std::optional<ScaledSum>& removed) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    if (removed) all_.emplace(op, *removed);
   }
   /// Returns the factor of a call on elements of `type`; none for an unknown sum or another type,
   /// which NCCL refuses.
@@ -40,10 +53,6 @@ class ScaledSums {
   }
 
  private:
-  struct ScaledSum {
-    int type;
-    cuda::ScaleFactor factor;
-  };
   mutable std::mutex guard_;
   std::map<int, ScaledSum> all_;  // by NCCL's number
 };

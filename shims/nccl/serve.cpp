@@ -34,7 +34,8 @@ std::string why_not(const CommState& state, const CollectiveCall& call, bool lac
   if (request.limits != CallLimits{})
     return "no engine obeys the limits of the call's configuration";
   if (call.factor && state.engine->takes(request))
-    return "its products with the rank's factor take longer than the sum is ahead of NCCL's";
+    return "its products with the rank's factor take longer than the sum is ahead of NCCL's, or "
+           "plait has no memory for the products";
   return state.engine->why_not(request);
 }
 

@@ -175,10 +175,10 @@ TEST_CASE("with PLAIT_BITWISE long calls go in pieces, reduces too") {
 
 TEST_CASE("other calls, long ones and those of threads that need memory are left to NCCL") {
   on_ranks(2, [](GpuCalls& calls) {
-    Request sum = sum_of(Collective::all_reduce, 128 * kMib, 2);
-    require(calls.takes_scaled(sum), "128 MiB");
+    Request sum = sum_of(Collective::all_reduce, 16 * kMib, 2);
+    require(calls.takes_scaled(sum), "16 MiB");
     sum.count += 1;
-    require(!calls.takes_scaled(sum) && calls.takes(sum), "more than 128 MiB");
+    require(!calls.takes_scaled(sum) && calls.takes(sum), "more than 16 MiB");
     require(!calls.takes_scaled(sum_of(Collective::reduce, kMib, 2)), "a reduce");
     require(!calls.takes_scaled(sum_of(Collective::all_gather, kMib, 2)), "an all_gather");
     sum = sum_of(Collective::all_reduce, kMib, 2);

@@ -44,7 +44,8 @@ int GpuCalls::enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor&
     char* const to = output == nullptr ? nullptr : static_cast<char*>(output) + at * element;
     char* const products =
         pieces.in_output ? to : cuda_->memory_of_products(rows.rows * rows.count * element);
-    cuda_->enqueue_products(cuda::scale_args(sum.type, factor, rows, from, products), stream);
+    cuda_->enqueue_products(cuda::scale_args(sum.type, factor, rows, from, products),
+                            sum.limits.most_blocks, stream);
     engine = enqueue_taken(part, products, to, stream);
   }
   return engine;

@@ -70,7 +70,7 @@ std::vector<Timed> least_used(bool beside_nccl) {
 }
 
 // Sizes as powers of two, in order of use.
-const std::vector<int> kFirst{10, 24, 20, 12, 16}, kAround{28, 22, 18, 14, 26, 30},
+const std::vector<int> kFirst{10, 20, 24, 12, 16}, kAround{28, 22, 18, 14, 26, 30},
     kBetween{23, 25, 21, 27, 19, 17, 15, 13, 11, 29};
 
 void add_requests(std::vector<Request>& all, const std::vector<Timed>& timed,

@@ -51,7 +51,7 @@ inline std::uint32_t load(const std::uint32_t& word) {
 }
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
-inline constexpr std::uint32_t kControlVersion = 9;
+inline constexpr std::uint32_t kControlVersion = 10;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
 /// All ranks' control pages as mapped by this rank. Copies refer to the same pages.

@@ -210,7 +210,7 @@ class CudaRank : public EngineRank {
   void run(NormCall& call, const RmsNormBuffers& buffers, Stream stream);
   /// Enqueues the products of a pre-multiplied sum, in front of the sum. Waits for no peer. Needs
   /// the option `factors`.
-  void enqueue_products(const ScaleArgs& args, Stream stream);
+  void enqueue_products(const ScaleArgs& args, unsigned most_blocks, Stream stream);
   /// Returns GPU memory of this rank for products. The memory lives as long as the rank, since
   /// graphs hold the address. A call that is ordered behind earlier calls may use it.
   char* memory_of_products(std::uint64_t bytes);

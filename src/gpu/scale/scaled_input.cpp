@@ -30,9 +30,11 @@ ScaleArgs scale_args(DataType type, const ScaleFactor& factor, const ScaledRows&
           static_cast<std::int32_t>(type)};
 }
 
-unsigned scale_blocks(const ScaleArgs& args, const Group& group) {
+unsigned scale_blocks(const ScaleArgs& args, const Group& group, unsigned most_blocks) {
   const std::uint64_t wanted = (args.row_bytes / 16 + kScaleThreads) / kScaleThreads;
-  return static_cast<unsigned>(std::min<std::uint64_t>(wanted, group.blocks({})));
+  const unsigned most = group.blocks({});
+  return static_cast<unsigned>(
+      std::min<std::uint64_t>(wanted, most_blocks == 0 ? most : std::min(most, most_blocks)));
 }
 
 ScaledPieces scaled_pieces(const Request& sum, int rank) {

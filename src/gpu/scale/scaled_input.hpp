@@ -28,7 +28,7 @@ const Resources& scale_resources();
 ScaleArgs scale_args(DataType type, const ScaleFactor& factor, const ScaledRows& rows,
                      const void* input, void* output);
 /// Returns the blocks of a launch in this group.
-unsigned scale_blocks(const ScaleArgs& args, const Group& group);
+unsigned scale_blocks(const ScaleArgs& args, const Group& group, unsigned most_blocks);
 
 /// A call of a pre-multiplied sum in pieces: each a call of the sum on its own.
 struct ScaledPieces {
