@@ -90,8 +90,8 @@ bool serves_messages(const GpuGroup& group, const GpuCallsOptions& options) {
          cuda::messages_beat_nccl(group.ranks, options.rank.most_blocks);
 }
 
-/// Measured on two H200 (E-0481): behind these sizes the products take longer than the sum is ahead.
-/// Not measured with more ranks.
+/// Measured on two H200 (E-0481): above these sizes the products take longer than the sum is ahead
+/// of NCCL's. Not measured with more ranks.
 std::uint64_t most_scaled_ahead_of_nccl(const Request& sum) {
   constexpr std::uint64_t kMib = 1ull << 20;
   if (sum.collective == Collective::reduce) return 0;

@@ -10,7 +10,8 @@ void CudaRank::enqueue_products(const ScaleArgs& args, unsigned most_blocks, Str
   const Current current(context_);
   ScaleArgs given = args;
   kernels_->launch(kernels_->find("plait_scale"),
-                   {scale_blocks(args, full_group_, most_blocks), kScaleThreads, false}, stream, {&given});
+                   {scale_blocks(args, full_group_, most_blocks), kScaleThreads, false}, stream,
+                   {&given});
 }
 
 /// An allocation may wait for the kernels of the process, as the large arena's may: a rank that is
