@@ -27,11 +27,12 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
 void Communicator::adopt_device(int device) { state_->adopt_device(device); }
 
 void Communicator::suspend() {
-  state_->without_device_calls(CallKind::suspend, [&] { state_->device->suspend(); });
+  const auto finish = [&] { state_->device->finish_work(); };
+  state_->without_device_calls(CallKind::suspend, finish, [&] { state_->device->suspend(); });
 }
 
 void Communicator::resume() {
-  state_->without_device_calls(CallKind::resume, [&] { state_->device->resume(); });
+  state_->without_device_calls(CallKind::resume, [] {}, [&] { state_->device->resume(); });
 }
 
 GpuMemory Communicator::gpu_memory() const { return state_->device->gpu_memory(); }

@@ -103,15 +103,16 @@ void Communicator::State::adopt_device(int ordinal) {
   if (host->peers().aborted()) device->abort();  // abort() came before the side was there
 }
 
-/// Runs `body` on all ranks together, once this rank's GPU has no work and no thread makes a call
-/// on GPU memory.
-void Communicator::State::without_device_calls(CallKind kind, const std::function<void()>& body) {
+/// Runs `before` on this rank, then `body` on all ranks together, while no thread of the ranks
+/// makes a call on GPU memory.
+void Communicator::State::without_device_calls(CallKind kind, const std::function<void()>& before,
+                                               const std::function<void()>& body) {
   CallDescriptor mine = describe(kind, {}, "");
   std::unique_lock<std::mutex> lock;
   const std::optional<Error> wrong = attempt([&] {
     device->require_suspendable();
     lock = host->begin_on_device();
-    device->finish_work();
+    before();
   });
   if (wrong) set_error(mine, *wrong);
   host->in_call(mine, body);

@@ -64,7 +64,8 @@ struct Communicator::State {
   void start();
   void adopt_device(int ordinal);
   void check_adoption(int ordinal) const;
-  void without_device_calls(CallKind kind, const std::function<void()>& body);
+  void without_device_calls(CallKind kind, const std::function<void()>& before,
+                            const std::function<void()>& body);
   void end_device_work();
   void lend_device(PairOf& pair, Rendezvous& both) const;
   std::unique_ptr<Communicator> make_pair(int place);
