@@ -582,9 +582,9 @@ Result ncclRedOpDestroy(int op, Comm comm) {
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin) return forward(native().end_scaled_sum, op, comm);
   // Before NCCL gives the number to another thread's sum.
-  const auto removed = pin->scaled_sums.remove(op);
+  auto removed = pin->scaled_sums.remove(op);
   const Result result = forward(native().end_scaled_sum, op, comm);
-  if (result != ncclSuccess) pin->scaled_sums.put_back(op, removed);
+  if (result != ncclSuccess) pin->scaled_sums.put_back(std::move(removed));
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "comm/transport/nccl/numbers.hpp"
 #include "gpu/scale/scaled_input.hpp"
@@ -30,18 +31,15 @@ class ScaledSums {
     int type;
     cuda::ScaleFactor factor;
   };
-  std::optional<ScaledSum> remove(int op) {
+  using Sums = std::map<int, ScaledSum>;  ///< by NCCL's number
+  Sums::node_type remove(int op) {
     const std::lock_guard<std::mutex> hold(guard_);
-    const auto found = all_.find(op);
-    if (found == all_.end()) return std::nullopt;
-    const ScaledSum removed = found->second;
-    all_.erase(found);
-    return removed;
+    return all_.extract(op);
   }
-  /// Undoes remove().
-  void put_back(int op, const std::optional<ScaledSum>& removed) {
+  /// Undoes remove(); allocates nothing.
+  void put_back(Sums::node_type removed) {
     const std::lock_guard<std::mutex> hold(guard_);
-    if (removed) all_.emplace(op, *removed);
+    all_.insert(std::move(removed));
   }
   /// Returns the factor of a call on elements of `type`; none for an unknown sum or another type,
   /// which NCCL refuses.
@@ -54,7 +52,7 @@ class ScaledSums {
 
  private:
   mutable std::mutex guard_;
-  std::map<int, ScaledSum> all_;  // by NCCL's number
+  Sums all_;
 };
 
 }  // namespace plait::nccl

@@ -173,12 +173,25 @@ TEST_CASE("with PLAIT_BITWISE long calls go in pieces, reduces too") {
       true);
 }
 
+TEST_CASE("all_reduces of more than two ranks are served up to 4 MiB") {
+  on_ranks(4, [](GpuCalls& calls) {
+    Request sum = sum_of(Collective::all_reduce, 4 * kMib, 4);
+    require(calls.takes_scaled(sum), "4 MiB");
+    sum.count += 1;
+    require(!calls.takes_scaled(sum) && calls.takes(sum), "more than 4 MiB");
+  });
+}
+
 TEST_CASE("other calls, long ones and those of threads that need memory are left to NCCL") {
   on_ranks(2, [](GpuCalls& calls) {
     Request sum = sum_of(Collective::all_reduce, 16 * kMib, 2);
     require(calls.takes_scaled(sum), "16 MiB");
     sum.count += 1;
     require(!calls.takes_scaled(sum) && calls.takes(sum), "more than 16 MiB");
+    sum = sum_of(Collective::reduce_scatter, 2 * kMib, 2);  // of output
+    require(calls.takes_scaled(sum), "a reduce_scatter of 4 MiB");
+    sum.count += 1;
+    require(!calls.takes_scaled(sum) && calls.takes(sum), "a reduce_scatter of more than 4 MiB");
     require(!calls.takes_scaled(sum_of(Collective::reduce, kMib, 2)), "a reduce");
     require(!calls.takes_scaled(sum_of(Collective::all_gather, kMib, 2)), "an all_gather");
     sum = sum_of(Collective::all_reduce, kMib, 2);
