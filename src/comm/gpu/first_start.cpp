@@ -30,8 +30,9 @@
 namespace plait {
 namespace {
 
-// Freeing over opening: 328 ms over 230 through host memory, where NCCL frees much (E-0482).
-constexpr double kEndShare = 1.5;
+// Freeing takes at most this share of the time to open and kEndS more: 328 ms after 230 through
+// host memory, where NCCL frees much (E-0482).
+constexpr double kEndShare = 0.6, kEndS = 0.25;
 constexpr double kLeastTimedS = 1;  // of timing, however long the bench takes to open
 constexpr double kProgressS = 1.0;  // until rank 0 says what takes so long
 constexpr double kOtherJobS = 6.0;  // longest wait for the table of a job that measures
@@ -262,7 +263,7 @@ std::string measured(const GpuGroup& group, CallBench& bench, MeasuringSteps& st
   MeasuringTerms terms;
   terms.rank = group.rank;
   terms.when = first.when;
-  terms.budget_s = std::max(first.budget_s - kEndShare * opened_s, opened_s + kLeastTimedS);
+  terms.budget_s = std::max(first.budget_s - kEndS - kEndShare * opened_s, opened_s + kLeastTimedS);
   terms.elapsed_s = elapsed_s;
   terms.progress = [&](std::size_t done, std::size_t all) {
     if (has_told || elapsed_s() < kProgressS) return;

@@ -36,7 +36,7 @@ constexpr double kUnknownS = 0.05;  // expected time of the first request
 constexpr double kNoFaster = 0.92, kNoBandwidth = 0.95;
 // From this size on a larger message has little more bandwidth: on two H200 1 GiB had 1.05 times
 // that of 256 MiB at most, with and without direct access.
-constexpr std::uint64_t kFullFrom = 128ull << 20;
+constexpr std::uint64_t kFullFrom = 256ull << 20;
 constexpr double kFullBandwidth = 1.15;
 constexpr double kOtherType = 0.9;  // NCCL's sums of other types
 
@@ -388,9 +388,16 @@ CallTimes Measurement::nccl_at_least(const Request& request) const {
   if (found == nccl_.end()) return {};
   // Returns the shortest time of `bytes` if `from` bytes take `us`.
   const auto least = [](double us, std::uint64_t from, std::uint64_t bytes) {
-    const double ratio = static_cast<double>(bytes) / static_cast<double>(from);
-    if (bytes < from) return kNoBandwidth * us * ratio;
-    return us * (from < kFullFrom ? kNoFaster : std::max(kNoFaster, ratio / kFullBandwidth));
+    return bytes >= from
+               ? kNoFaster * us
+               : kNoBandwidth * us * static_cast<double>(bytes) / static_cast<double>(from);
+  };
+  // The same from kFullFrom on, where bandwidth hardly grows. Not for the check of growth below.
+  const auto least_of_large = [&least](double us, std::uint64_t from, std::uint64_t bytes) {
+    const double low = least(us, from, bytes);
+    if (from < kFullFrom || bytes < from) return low;
+    return std::max(low,
+                    us * static_cast<double>(bytes) / static_cast<double>(from) / kFullBandwidth);
   };
   CallTimes floor;
   const std::uint64_t bytes = message_bytes(request);
@@ -403,8 +410,8 @@ CallTimes Measurement::nccl_at_least(const Request& request) const {
         one.type == request.type || !reduces(request.collective) ? 1.0 : kOtherType;
     const double eager_us = one.us.eager_us > 0 ? one.us.eager_us : one.us.captured_us;
     floor.captured_us =
-        std::max(floor.captured_us, share * least(one.us.captured_us, one.bytes, bytes));
-    floor.eager_us = std::max(floor.eager_us, share * least(eager_us, one.bytes, bytes));
+        std::max(floor.captured_us, share * least_of_large(one.us.captured_us, one.bytes, bytes));
+    floor.eager_us = std::max(floor.eager_us, share * least_of_large(eager_us, one.bytes, bytes));
   }
   return floor;
 }
