@@ -78,7 +78,7 @@ std::vector<Plan> with_fault(const Plan& plan, const std::string& what) {
 
 }  // namespace
 
-/// Of the places of a fault in a plan a sample takes the first and a share of the others.
+/// A sample takes the first place of a fault in a plan, and a share of the other places.
 TEST_CASE("verify rejects an LL plan with a fault") {
   const Topology topology = cases::wide_machine();
   plait_test::Sample is_next_taken;

@@ -318,8 +318,8 @@ class GpuBench : public CallBench {
     return events_[used_events_++];
   }
 
-  /// have_met: whether the ranks' launches just before were of the same way, so that no first one
-  /// is needed that does not count.
+  /// have_met: whether the ranks' launches just before were of the same way; the launch that does
+  /// not count is left out then.
   Launches launches(const std::function<void()>& launch, bool have_met) {
     Launches made{used_events_, message_bytes(request_) > kLongFrom ? 1 : kTurns};
     if (!have_met) launch();

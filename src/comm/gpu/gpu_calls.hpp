@@ -276,7 +276,7 @@ class GpuCalls {
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
-  /// Of some rank, as ranks that open later agree before a suspend.
+  /// Whether some rank has an arena, as the last vote before a suspend found.
   bool has_arena_to_suspend_ = true;
   OfferKey last_key_;
   Offer* last_offer_ = nullptr;
