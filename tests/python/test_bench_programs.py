@@ -231,7 +231,7 @@ def test_a_first_start_is_held_to_the_shipped_table(tmp_path):
         lines = [json.dumps(one) for one in (point, whole | change)]
         # The program goes through host memory if direct access is disabled, or as a case says.
         said = through_host or '"$([ "$NCCL_P2P_DISABLE" = 1 ] && echo true || echo false)"'
-        lines[1] = lines[1].replace("{", "{\"through_host\": '" + said + "', ", 1)
+        lines[1] = lines[1].replace("{", '{"through_host": \'' + said + "', ", 1)
         program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
         program.chmod(0o700)
         done = bench("first-start", *options, "--build", str(tmp_path), "--csv", str(rows))
