@@ -176,9 +176,8 @@ Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
   }
 }
 
-/// The record of a collective, with the limits of its configuration: NCCL asks for the same ones on
-/// all ranks and does not compare them, and calls within unlike limits wait for each other for
-/// ever.
+/// The record of a collective, with the limits of its configuration. NCCL asks for equal limits on
+/// all ranks and compares none. Calls within unlike limits wait for each other for ever.
 FlightCall flight_collective(const CollectiveCall& made) {
   FlightCall call = flight_call(made.named());
   call.most_blocks = made.request.limits.most_blocks;

@@ -13,8 +13,8 @@ std::optional<std::string> nccl_setting(const std::string& name);
 /// with no number.
 std::optional<std::int64_t> nccl_number(const std::string& value);
 /// Returns whether NCCL uses port `port` of RDMA NIC `nic` with `filter` as NCCL_IB_HCA: NIC names,
-/// each perhaps with ":PORT", separated by commas. A name stands for all NICs whose names begin so,
-/// behind "=" for one NIC. "^" leaves the NICs of the list out.
+/// each perhaps with ":PORT", separated by commas. A name stands for all NICs with this beginning,
+/// behind "=" for one NIC. "^" excludes the NICs of the list.
 bool nccl_uses_nic(const std::string& filter, const std::string& nic, int port);
 /// Returns `name`'s value in the text of a settings file: the first line NAME=value counts.
 std::optional<std::string> nccl_setting_in(const std::string& file, const std::string& name);

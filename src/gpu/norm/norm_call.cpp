@@ -223,7 +223,8 @@ bool is_by_two_shot(const RmsNorm& norm, const NormTuning& tuning, const Group& 
   return sent > (group.ranks == 2 ? kOneShotBytesOfTwo : kOneShotBytes);
 }
 
-/// Returns why the demanded cluster does not hold the rows, and what does; "" = it does.
+/// Returns why the demanded cluster does not hold the rows, and the parameters that do; "" = no
+/// reason.
 std::string why_no_cluster(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   if (!group.runs(kNormClusterKernels)) return group.lacks(kNormClusterKernels);
   if (tuning.strategy == "two_shot")

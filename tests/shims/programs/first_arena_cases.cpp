@@ -128,7 +128,7 @@ std::string first_arena(const TestJob& job, int rank) {
          counted("all_reduce") + ", " + number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// Rank 0 simulates a group of two first calls, of which the second gets the arena.
+/// Rank 0 simulates a group of two first calls. The second call gets the arena.
 std::string first_arena_simulated(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
@@ -183,7 +183,7 @@ std::string first_arena_alone(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// The first call of a communicator of which a rank dies while it opens.
+/// A first call during whose opening a rank dies.
 std::string first_arena_lost(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
