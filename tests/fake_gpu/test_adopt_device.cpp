@@ -7,7 +7,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,20 +15,17 @@
 #include "comm/trace/flight.hpp"
 #include "fake_cuda/fake_gpu.hpp"
 #include "plait/communicator.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 Request all_reduce(int ranks, std::uint64_t count) {
   Request request;

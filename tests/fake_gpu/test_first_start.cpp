@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <stdexcept>
 #include <string>
 
 #include "base/text.hpp"
@@ -20,20 +19,17 @@
 #include "gpu/select/tuning_file.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
 constexpr int kRanks = 2;
 constexpr const char* kKind = "Some GPU, 132 multiprocessors, no NVLink";
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 /// A cache folder that is removed with the object.
 struct CacheFolder {

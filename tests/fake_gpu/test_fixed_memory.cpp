@@ -6,7 +6,6 @@
 #include <chrono>
 #include <functional>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -17,18 +16,15 @@
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait::cuda::CallMode;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 /// A rank of the test.
 struct FixedRank {

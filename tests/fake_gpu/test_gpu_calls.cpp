@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <stdexcept>
 #include <thread>
 
 #include "base/text.hpp"
@@ -15,11 +14,13 @@
 #include "gpu/select/gpu_tables.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait::cuda::CallMode;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
@@ -31,11 +32,6 @@ Request all_reduce(std::uint64_t bytes, int ranks = kRanks) {
   request.ranks = ranks;
   request.count = bytes / bytes_of(request.type);
   return request;
-}
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
 }
 
 GpuCallsOptions drop_in() {

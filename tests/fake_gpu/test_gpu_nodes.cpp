@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <stdexcept>
 #include <thread>
 
 #include "base/error_reason.hpp"
@@ -18,18 +17,16 @@
 #include "gpu/abi/call_args.hpp"
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
 using plait_test::FakeNote;
 using plait_test::Order;
+using plait_test::require;
 
 namespace {
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <stdexcept>
 #include <thread>
 #include <tuple>
 
@@ -18,10 +17,12 @@
 #include "fake_cuda/fake_gpu.hpp"
 #include "gpu/abi/call_args.hpp"
 #include "plait/communicator.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
@@ -104,10 +105,6 @@ class MailTransport : public Transport {
   std::map<int, Box> boxes_;  ///< By sender.
   std::map<std::uint64_t, std::tuple<int, int, void*, std::size_t>> awaited_;
 };
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);

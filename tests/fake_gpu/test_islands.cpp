@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,10 +16,12 @@
 #include "gpu/lanes/plan_memory.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
@@ -29,11 +30,6 @@ constexpr std::uint64_t kMib = 1 << 20;
 constexpr const char* kPairs = "a100-pcie-x4";  // ranks 0 and 1, 2 and 3 have a bridge
 
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 std::string direct_of(int rank) { return rank < 2 ? "1100" : "0011"; }
 int island_of(int rank) { return rank / 2; }

@@ -12,7 +12,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,21 +20,18 @@
 #include "comm/bootstrap/vote.hpp"
 #include "fake_cuda/fake_gpu.hpp"
 #include "plait/communicator.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 bool holds_soon(const std::function<bool()>& holds, double seconds = 5) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);

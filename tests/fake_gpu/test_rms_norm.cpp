@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <map>
-#include <stdexcept>
 #include <string>
 
 #include "base/text.hpp"
@@ -14,19 +13,16 @@
 #include "gpu/ll/ll_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
 constexpr std::uint64_t kMib = 1 << 20;
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 /// Runs `body` with the calls of each rank. why: reason for arenas in host memory. forced: strategy
 /// of PLAIT_ALGO. most_blocks: sm_budget.

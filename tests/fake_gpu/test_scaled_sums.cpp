@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,19 +16,16 @@
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
 constexpr std::uint64_t kMib = 1 << 20;
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 /// Runs `body` with the calls of each rank, as the drop-in makes them; a process each.
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool bitwise = false,
@@ -173,28 +169,30 @@ TEST_CASE("with PLAIT_BITWISE long calls go in pieces, reduces too") {
       true);
 }
 
+namespace {
+
+/// Requires that products of this size are served, and those of an element more are not.
+void require_largest(GpuCalls& calls, Request sum) {
+  require(calls.takes_scaled(sum), text("{} elements", sum.count));
+  sum.count += 1;
+  require(!calls.takes_scaled(sum) && calls.takes(sum), text("{} elements", sum.count));
+}
+
+}  // namespace
+
 TEST_CASE("all_reduces of more than two ranks are served up to 4 MiB") {
   on_ranks(4, [](GpuCalls& calls) {
-    Request sum = sum_of(Collective::all_reduce, 4 * kMib, 4);
-    require(calls.takes_scaled(sum), "4 MiB");
-    sum.count += 1;
-    require(!calls.takes_scaled(sum) && calls.takes(sum), "more than 4 MiB");
+    require_largest(calls, sum_of(Collective::all_reduce, 4 * kMib, 4));
   });
 }
 
 TEST_CASE("other calls, long ones and those of threads that need memory are left to NCCL") {
   on_ranks(2, [](GpuCalls& calls) {
-    Request sum = sum_of(Collective::all_reduce, 16 * kMib, 2);
-    require(calls.takes_scaled(sum), "16 MiB");
-    sum.count += 1;
-    require(!calls.takes_scaled(sum) && calls.takes(sum), "more than 16 MiB");
-    sum = sum_of(Collective::reduce_scatter, 2 * kMib, 2);  // of output
-    require(calls.takes_scaled(sum), "a reduce_scatter of 4 MiB");
-    sum.count += 1;
-    require(!calls.takes_scaled(sum) && calls.takes(sum), "a reduce_scatter of more than 4 MiB");
+    require_largest(calls, sum_of(Collective::all_reduce, 16 * kMib, 2));
+    require_largest(calls, sum_of(Collective::reduce_scatter, 2 * kMib, 2));  // 4 MiB of input
     require(!calls.takes_scaled(sum_of(Collective::reduce, kMib, 2)), "a reduce");
     require(!calls.takes_scaled(sum_of(Collective::all_gather, kMib, 2)), "an all_gather");
-    sum = sum_of(Collective::all_reduce, kMib, 2);
+    Request sum = sum_of(Collective::all_reduce, kMib, 2);
     sum.op = ReduceOp::max;
     require(!calls.takes_scaled(sum), "a maximum");
     require(!calls.takes_scaled(sum_of(Collective::all_reduce, 0, 2)), "nothing");

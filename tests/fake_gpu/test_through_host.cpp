@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <functional>
-#include <stdexcept>
 #include <string>
 
 #include "base/text.hpp"
@@ -18,19 +17,16 @@
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::require;
 
 namespace {
 
 constexpr std::uint64_t kMib = 1 << 20;
-
-/// Fails the test by an exception, because doctest's output does not reach the parent process.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 /// Runs `body` with the calls of each rank. Only the last rank has a reason for host memory.
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body,
