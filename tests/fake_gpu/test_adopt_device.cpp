@@ -64,8 +64,10 @@ void require_error(ErrorCode code, const std::string& words, const std::function
           found->what());
 }
 
-/// Runs `body` on a communicator without a GPU in each of `ranks` processes.
-int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>& body) {
+/// Runs `body` on a communicator without a GPU in each of `ranks` processes. meanwhile: as of the
+/// communicator's options.
+int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>& body,
+             const std::function<bool()>& meanwhile = nullptr) {
   fake_cuda().gpu = {};
   const std::string id = unique_id();
   bench::Board* const board = bench::make_board(ranks);
@@ -76,6 +78,7 @@ int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>&
     options.ranks = ranks;
     options.unique_id = id;
     options.arrive_s = 30;
+    options.meanwhile = meanwhile;
     {
       const std::unique_ptr<Communicator> comm = Communicator::create(options);
       require(comm->device() == kNoDevice, "the communicator was made with a GPU");
@@ -119,7 +122,9 @@ TEST_CASE("a suspended communicator has no GPU memory, serves host memory, and r
               const GpuMemory held = comm.gpu_memory();
               const std::size_t taken = fake_cuda().memory.bytes;
               require(held.suspendable > 8'000'000, "all memory stays");
+              const int waits = fake_cuda().waits_for_all;
               comm.suspend();
+              require(fake_cuda().waits_for_all > waits, "a suspend beside work of the GPU");
               comm.suspend();   // again
               board.barrier();  // memory goes once no rank maps it
               require(fake_cuda().memory.bytes == taken - held.suspendable,
@@ -129,7 +134,10 @@ TEST_CASE("a suspended communicator has no GPU memory, serves host memory, and r
                             [&] { sum_on_gpus(comm); });
               sum_on_host(comm);
               board.barrier();
+              const int waits_so_far = fake_cuda().waits_for_all;
               comm.resume();
+              require(fake_cuda().waits_for_all == waits_so_far,
+                      "a resume waits for the GPU's other work");
               require(fake_cuda().memory.bytes == taken, "not as before");
             }
             sum_on_gpus(comm);
@@ -151,6 +159,45 @@ TEST_CASE(
           require(fake_cuda().memory.bytes == held, "memory went");
           sum_on_gpus(comm);
           sum_on_host(comm);
+        }) == 0);
+}
+
+TEST_CASE("calls of other threads during a suspend or a resume get errors that name the step") {
+  std::atomic<bool> waits{false};
+  const auto body = [&](Communicator& comm, bench::Board& board) {
+    fake_cuda().gpu.maps_memory = true;
+    comm.adopt_device(0);
+    // Rank 0 waits in the step for rank 1, which comes once rank 0's other thread has called.
+    const auto other_gets = [&](const std::string& words, const std::function<void()>& step) {
+      std::string failed;
+      waits.store(false);
+      std::thread other([&] {
+        const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (comm.rank() == 0 && !waits.load() && std::chrono::steady_clock::now() < late)
+          std::this_thread::yield();
+        const auto caught = attempt([&] {
+          if (comm.rank() == 0)
+            require_error(ErrorCode::invalid_argument, words, [&] {
+              comm.enqueue(all_reduce(2, 8), kMemory, kOther, nullptr);
+            });
+        });
+        failed = caught ? caught->what() : "";
+        board.barrier();
+      });
+      if (comm.rank() == 1) other.join();
+      const auto wrong = attempt(step);
+      if (comm.rank() == 0) other.join();
+      require(!wrong && failed.empty(), wrong ? wrong->what() : failed);
+    };
+    other_gets("another thread suspends this communicator", [&] { comm.suspend(); });
+    other_gets("another thread resumes this communicator", [&] { comm.resume(); });
+    board.barrier();
+    sum_on_gpus(comm);
+    sum_on_host(comm);
+  };
+  CHECK(on_ranks(2, body, [&] {
+          waits.store(true);
+          return false;
         }) == 0);
 }
 

@@ -19,7 +19,7 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
       given.counts.empty() ? std::nullopt : std::optional(normal(given));
   const Request& request = blocks ? *blocks : given;
   with_prefix(state_->about, [&] {
-    const std::unique_lock<std::mutex> lock = state_->host->begin_on_device();
+    const std::unique_lock<std::mutex> lock = state_->host->begin_on_device(CallKind::collective);
     state_->device->enqueue(request, input, output, stream, options);
   });
 }

@@ -27,7 +27,7 @@ void Communicator::all_reduce_rms_norm(const RmsNorm& norm, const RmsNormBuffers
 void Communicator::enqueue_all_reduce_rms_norm(const RmsNorm& norm, const RmsNormBuffers& buffers,
                                                void* stream, const CallOptions& options) {
   with_prefix(state_->about, [&] {
-    const std::unique_lock<std::mutex> lock = state_->host->begin_on_device();
+    const std::unique_lock<std::mutex> lock = state_->host->begin_on_device(CallKind::collective);
     state_->device->require();
     check_norm(norm, buffers);
     state_->device->enqueue(norm, buffers, stream, options);

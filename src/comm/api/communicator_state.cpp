@@ -111,7 +111,7 @@ void Communicator::State::without_device_calls(CallKind kind, const std::functio
   std::unique_lock<std::mutex> lock;
   const std::optional<Error> wrong = attempt([&] {
     device->require_suspendable();
-    lock = host->begin_on_device();
+    lock = host->begin_on_device(kind);
     before();
   });
   if (wrong) set_error(mine, *wrong);

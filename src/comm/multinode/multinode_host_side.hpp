@@ -27,7 +27,7 @@ class MultinodeHostSide : public HostSide {
   Deadline deadline_after(double seconds);
 
   /// Calls on GPU memory use the transport too.
-  std::unique_lock<std::mutex> begin_on_device() override { return begin(); }
+  std::unique_lock<std::mutex> begin_on_device(CallKind) override { return begin(); }
   std::vector<std::string> exchange(const std::string& mine) override;
   std::string transport() const override;
   /// A multi-node strategy names no engine inside a node: calls in the node choose freely.

@@ -26,6 +26,16 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
   return size;
 }
 
+/// Returns the error of a call while another thread makes a call of this kind.
+const char* why_busy(CallKind other) {
+  if (other == CallKind::suspend)
+    return "another thread suspends this communicator: resume it before the next call on GPU memory";
+  if (other == CallKind::resume)
+    return "another thread resumes this communicator: make the next call on GPU memory once "
+           "resume() has returned";
+  return "two threads call one communicator at once; use one for each";
+}
+
 }  // namespace
 
 HostSide::HostSide(const CommunicatorOptions& options, Joined joined, std::vector<int> devices)
@@ -112,15 +122,14 @@ void HostSide::raise_abort() const noexcept {
   joined_.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }
 
-std::unique_lock<std::mutex> HostSide::begin(std::mutex& calling) {
+std::unique_lock<std::mutex> HostSide::begin(CallLock& calling, CallKind kind) {
   if (forks_so_far() != forks_)
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
-  std::unique_lock lock(calling, std::try_to_lock);
-  if (!lock.owns_lock())
-    throw Error(ErrorCode::invalid_argument,
-                "two threads call one communicator at once; use one for each");
+  std::unique_lock lock(calling.guard, std::try_to_lock);
+  if (!lock.owns_lock()) throw Error(ErrorCode::invalid_argument, why_busy(calling.kind.load()));
   if (const auto earlier = failed()) throw Error(*earlier);
+  calling.kind.store(kind);
   caller_.store(std::this_thread::get_id());
   return lock;
 }

@@ -59,9 +59,12 @@ class HostSide {
   }
 
   /// Checks before every call: same process, a single thread at a time, no earlier failure.
-  std::unique_lock<std::mutex> begin() { return begin(calling_); }
-  /// The same before a call on GPU memory: another thread may call on host memory meanwhile.
-  virtual std::unique_lock<std::mutex> begin_on_device() { return begin(device_calling_); }
+  std::unique_lock<std::mutex> begin() { return begin(calling_, CallKind::collective); }
+  /// The same before a call on GPU memory: another thread may call on host memory meanwhile. Until
+  /// the lock's end, errors of other threads' calls on GPU memory name a suspend or a resume.
+  virtual std::unique_lock<std::mutex> begin_on_device(CallKind kind) {
+    return begin(device_calling_, kind);
+  }
   using Body = std::function<void()>;
   /// Publishes the call, and runs `body` once all ranks make the same call.
   void in_call(const CallDescriptor& mine, const Body& body, const OwnCounts* counts = nullptr);
@@ -116,7 +119,12 @@ class HostSide {
   std::uint32_t call_ = 0;                    ///< number of the current or last call
 
  private:
-  std::unique_lock<std::mutex> begin(std::mutex& calling);
+  /// Held by the thread that makes a call.
+  struct CallLock {
+    std::mutex guard;
+    std::atomic<CallKind> kind{CallKind::collective};  ///< of the last holder's call
+  };
+  std::unique_lock<std::mutex> begin(CallLock& calling, CallKind kind);
   void ensure_arenas(const ArenaSizes& wanted);
 
   Arenas arenas_;
@@ -124,7 +132,7 @@ class HostSide {
   int parity_ = 0;
   const pid_t owner_ = getpid();
   const std::uint32_t forks_ = forks_so_far();
-  std::mutex calling_, device_calling_;
+  CallLock calling_, device_calling_;
   std::atomic<std::thread::id> caller_{std::this_thread::get_id()};  ///< thread of the last call
   std::mutex guard_;                                                 ///< guards failure_
   std::optional<Error> failure_;
