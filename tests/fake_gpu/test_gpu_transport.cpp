@@ -233,6 +233,31 @@ TEST_CASE("ranks of two nodes adopt GPUs later; without NCCL they go on in host 
         }) == 0);
 }
 
+TEST_CASE("communicators over nodes refuse to suspend on all ranks, and keep memory and calls") {
+  CHECK(run(4, [](Communicator& comm, bench::Board& board) {
+          const std::size_t held = fake_cuda().memory.bytes;
+          require(held > 0 && comm.gpu_memory().suspendable == 0, "memory that a suspend frees");
+          for (const bool suspends : {true, false}) {
+            const auto caught = attempt([&] { suspends ? comm.suspend() : comm.resume(); });
+            require(caught && caught->code() == ErrorCode::unsupported &&
+                        std::string(caught->what()).find("over several nodes stays") !=
+                            std::string::npos,
+                    caught ? caught->what() : "no error");
+          }
+          // A rank alone that asks for the suspend does not leave the rest waiting.
+          const auto alone = attempt([&] { comm.rank() == 0 ? comm.suspend() : comm.barrier(); });
+          require(alone.has_value(), "a suspend of one rank");
+          require(fake_cuda().memory.bytes == held, "memory went");
+          Request request = request_of(Collective::all_reduce, 1 << 20);
+          request.ranks = 4;
+          fake_cuda().notes.clear();
+          comm.enqueue(request, kMemory, kOther, nullptr);
+          comm.check();
+          require(noted("nccl") > 0, "no call over nodes");
+          board.barrier();
+        }) == 0);
+}
+
 TEST_CASE("only NCCL sends and receives between GPUs of two nodes") {
   CHECK(run(2, [](Communicator& comm, bench::Board&) {
           Communicator& pair = comm.pair(1 - comm.rank());
