@@ -99,7 +99,9 @@ class CudaEngine : public CommEngine {
     const int engine = alone()->enqueue_taken(request, input, output, stream);
     return engine < 0 ? kByPlait : kByEngine + engine;
   }
-  bool takes_scaled(const LimitedRequest& sum) const override { return alone()->takes_scaled(sum); }
+  const char* why_not_scaled(const LimitedRequest& sum) const override {
+    return alone()->why_not_scaled(sum);
+  }
   int enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor& factor, const void* input,
                      void* output, Stream stream) override {
     const int engine = alone()->enqueue_scaled(sum, factor, input, output, stream);

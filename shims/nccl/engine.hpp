@@ -52,10 +52,13 @@ class CommEngine {
   virtual bool should_begin_arena() const noexcept { return false; }
   /// Starts the allocation of the first arena in a thread.
   virtual void begin_arena() {}
-  /// Returns whether the engine serves `sum` with each rank's input multiplied by the rank's own
-  /// factor before. As takes(); the factors may differ between ranks.
-  virtual bool takes_scaled(const LimitedRequest&) const { return false; }
-  /// enqueue() of a call with takes_scaled().
+  /// Returns the reason for which the engine does not serve `sum` with each rank's input multiplied
+  /// by the rank's own factor before; null = served. As takes(); the factors may differ between
+  /// ranks.
+  virtual const char* why_not_scaled(const LimitedRequest&) const {
+    return "between nodes NCCL alone multiplies by factors";
+  }
+  /// enqueue() of a call without a why_not_scaled().
   virtual int enqueue_scaled(const LimitedRequest&, const cuda::ScaleFactor&, const void*, void*,
                              Stream) {
     throw Error(ErrorCode::unsupported, "this engine multiplies by no factor");

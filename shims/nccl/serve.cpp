@@ -33,9 +33,7 @@ std::string why_not(const CommState& state, const CollectiveCall& call, bool lac
   if (lacks_arena) return "its arena is not allocated on all ranks yet";
   if (request.limits != CallLimits{})
     return "no engine obeys the limits of the call's configuration";
-  if (call.factor && state.engine->takes(request))
-    return "its products with the rank's factor take longer than the sum is ahead of NCCL's, or "
-           "plait has no memory for the products";
+  if (call.factor && state.engine->takes(request)) return state.engine->why_not_scaled(request);
   return state.engine->why_not(request);
 }
 
@@ -128,7 +126,8 @@ bool takes(CommState& state, const CollectiveCall& call) {
       state.phase.load(std::memory_order_acquire) == AttachPhase::attached && request.count != 0 &&
       (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
       message_bytes(request) >= state.min_bytes &&
-      (call.factor ? state.engine->takes_scaled(request) : state.engine->takes(request));
+      (call.factor ? state.engine->why_not_scaled(request) == nullptr
+                   : state.engine->takes(request));
   const bool taken = wanted && reserve_arena(state, call);
   if (log_enabled(LogLevel::explain)) explain(state, call, taken, wanted && !taken);
   return taken;

@@ -178,6 +178,13 @@ void require_largest(GpuCalls& calls, Request sum) {
   require(!calls.takes_scaled(sum) && calls.takes(sum), text("{} elements", sum.count));
 }
 
+/// Requires that the sum is refused for a reason with these words.
+void require_refused(GpuCalls& calls, const Request& sum, const std::string& words) {
+  const char* const why = calls.why_not_scaled(sum);
+  require(why != nullptr && std::string(why).find(words) != std::string::npos,
+          why == nullptr ? "served: " + words : why);
+}
+
 }  // namespace
 
 TEST_CASE("all_reduces of more than two ranks are served up to 4 MiB") {
@@ -190,19 +197,19 @@ TEST_CASE("other calls, long ones and those of threads that need memory are left
   on_ranks(2, [](GpuCalls& calls) {
     require_largest(calls, sum_of(Collective::all_reduce, 16 * kMib, 2));
     require_largest(calls, sum_of(Collective::reduce_scatter, 2 * kMib, 2));  // 4 MiB of input
-    require(!calls.takes_scaled(sum_of(Collective::reduce, kMib, 2)), "a reduce");
-    require(!calls.takes_scaled(sum_of(Collective::all_gather, kMib, 2)), "an all_gather");
+    require_refused(calls, sum_of(Collective::reduce, kMib, 2), "longer than the sum is ahead");
+    require_refused(calls, sum_of(Collective::all_gather, kMib, 2), "only sums");
     Request sum = sum_of(Collective::all_reduce, kMib, 2);
     sum.op = ReduceOp::max;
-    require(!calls.takes_scaled(sum), "a maximum");
-    require(!calls.takes_scaled(sum_of(Collective::all_reduce, 0, 2)), "nothing");
+    require_refused(calls, sum, "only sums");
+    require_refused(calls, sum_of(Collective::all_reduce, 0, 2), "at least one element");
   });
   on_ranks(
       2,
       [](GpuCalls& calls) {
         require(calls.takes_scaled(sum_of(Collective::all_reduce, kMib, 2)), "an all_reduce");
-        require(!calls.takes_scaled(sum_of(Collective::reduce_scatter, kMib, 2)),
-                "a reduce_scatter of threads");
+        require_refused(calls, sum_of(Collective::reduce_scatter, kMib, 2),
+                        "ranks of one process");
       },
       false, false);
 }

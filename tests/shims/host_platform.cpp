@@ -239,7 +239,11 @@ class HostEngine : public CommEngine {
                 limits.most_blocks == 0 ? "" : text(", at most {} blocks", limits.most_blocks),
                 limits.engines_move ? ", by copy engines" : "");
   }
-  bool takes_scaled(const LimitedRequest& sum) const override { return takes(sum); }
+  /// STANDIN_NO_FACTORS=1: sums are served, and with factors they are not.
+  const char* why_not_scaled(const LimitedRequest& sum) const override {
+    if (std::getenv("STANDIN_NO_FACTORS") != nullptr) return "the test's engine takes no factor";
+    return takes(sum) ? nullptr : "the test's engine does not take the sum";
+  }
   int enqueue(const LimitedRequest& request, const void* input, void* output,
               Stream stream) override {
     return enqueue_call(request, {}, input, output, stream);

@@ -164,9 +164,17 @@ def test_premultiplied_sums_with_a_factor_a_rank_are_served(run_case, ranks, mod
 
 
 def test_premultiplied_sums_over_nodes_are_nccls(run_case):
-    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
+    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1", "PLAIT_DEBUG": "EXPLAIN"}
     for row in run_case("factors", 4, env=env):
         assert row["served"] == 0 and row["passed"] == row["calls"] + 1
+    assert "premul_sum over 4 ranks: NCCL (between nodes NCCL alone" in run_case.stderr
+
+
+def test_explain_says_why_a_premultiplied_sum_is_nccls(run_case):
+    env = {"STANDIN_NO_FACTORS": "1", "PLAIT_DEBUG": "EXPLAIN"}
+    for row in run_case("factors", 2, env=env):
+        assert row["served"] == 0 and row["passed"] == row["calls"] + 1
+    assert "premul_sum over 2 ranks: NCCL (the test's engine takes no factor)" in run_case.stderr
 
 
 def test_a_premultiplied_sum_that_has_ended_is_nccls(run_case):

@@ -124,7 +124,9 @@ class GpuCalls {
   /// takes() and enqueue_taken() of a pre-multiplied sum: each rank's input is multiplied by the
   /// rank's own factor, rounded to the type, and the products are summed as `sum`, a request of
   /// ReduceOp::sum. Arenas are those of `sum`.
-  bool takes_scaled(const LimitedRequest& sum);
+  bool takes_scaled(const LimitedRequest& sum) { return why_not_scaled(sum) == nullptr; }
+  /// Returns the reason, for logs; null = served.
+  const char* why_not_scaled(const LimitedRequest& sum);
   int enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor& factor, const void* input,
                      void* output, cuda::Stream stream);
 

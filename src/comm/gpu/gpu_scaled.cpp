@@ -11,22 +11,27 @@ namespace plait {
 /// Memory for products is allocated at first need. With several ranks in a process the allocation
 /// could wait for a kernel that waits for this process, as the large arena's could. Several pieces
 /// would be several calls to the large arena's count.
-bool GpuCalls::takes_scaled(const LimitedRequest& sum) {
+const char* GpuCalls::why_not_scaled(const LimitedRequest& sum) {
   const cuda::Group& group = cuda_->full_group();
-  if (!reduces(sum.collective) || sum.op != ReduceOp::sum || sum.count == 0) return false;
-  if (!group.runs(cuda::kScaleKernels)) return false;
-  if (sum.collective != Collective::all_reduce && !group_.in_processes) return false;
+  if (!reduces(sum.collective) || sum.op != ReduceOp::sum || sum.count == 0)
+    return "only sums of at least one element take factors";
+  if (!group.runs(cuda::kScaleKernels)) return "no kernel for factors is loaded";
+  if (sum.collective != Collective::all_reduce && !group_.in_processes)
+    return "its products need memory, which ranks of one process cannot get during calls";
   if (options_.beats_nccl && !group.through_host &&
       input_bytes(sum, group_.rank) > most_scaled_ahead_of_nccl(sum))
-    return false;
+    return "its products with the rank's factor take longer than the sum is ahead of NCCL's";
   const std::uint64_t piece = cuda::scaled_pieces(sum, group_.rank).piece;
-  if (piece < sum.count && cuda_->has_lazy_arena()) return false;
+  if (piece < sum.count && cuda_->has_lazy_arena())
+    return "its products do not fit into the memory for products";
   const auto takes_piece = [&](std::uint64_t count) {
     LimitedRequest part = sum;
     part.count = count;
     return takes(part);
   };
-  return takes_piece(piece) && (sum.count % piece == 0 || takes_piece(sum.count % piece));
+  if (!takes_piece(piece) || (sum.count % piece != 0 && !takes_piece(sum.count % piece)))
+    return "no engine serves the sum of the products";
+  return nullptr;
 }
 
 int GpuCalls::enqueue_scaled(const LimitedRequest& sum, const cuda::ScaleFactor& factor,
