@@ -29,7 +29,8 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
 /// Returns the error of a call while another thread makes a call of this kind.
 const char* why_busy(CallKind other) {
   if (other == CallKind::suspend)
-    return "another thread suspends this communicator: resume it before the next call on GPU memory";
+    return "another thread suspends this communicator: call resume() before the next call on GPU "
+           "memory";
   if (other == CallKind::resume)
     return "another thread resumes this communicator: make the next call on GPU memory once "
            "resume() has returned";
