@@ -128,22 +128,32 @@ class ChunkPlan {
 
 }  // namespace
 
-/// Four chunks a block at least, so that a chunk comes up while the next goes down. Chunks of 8 KiB
-/// are the fastest of long messages: the fences of shorter chunks cost more. Source: E-0475.
+/// Long parts have few blocks, so that stores leave room to loads on the link, and four chunks a
+/// block at least, so that a chunk comes up while the next goes down. Chunks of 8 KiB are the
+/// fastest there: the fences of shorter chunks cost more. Short parts have many blocks, and the
+/// shortest chunks if both ranks send. Source: E-0475.
 ChunkCut cut_chunks(const Request& request, const ChunkWish& wish) {
   constexpr std::uint64_t kChunksOfBlock = 4, kLeastUnits = 128, kMostUnits = 512;
-  const std::uint64_t units = divided(direct_shape(request, 0).part_bytes, kUnit);
+  constexpr std::uint64_t kShortPart = 3 << 20;
+  constexpr unsigned kLongBlocks = 64;
+  const std::uint64_t part_bytes = direct_shape(request, 0).part_bytes;
+  const std::uint64_t units = divided(part_bytes, kUnit);
   const auto peers = static_cast<std::uint64_t>(std::max(1, request.ranks - 1));
   const std::uint64_t room = wish.half_bytes / kUnit / peers;
   if (room == 0) return {};
+  const bool is_short = part_bytes <= kShortPart;
   ChunkCut cut;
   cut.pieces = std::max<std::uint64_t>(1, divided(units, room));
   cut.units = divided(units, cut.pieces);
-  const std::uint64_t blocks = std::max(1u, wish.most_blocks);
+  std::uint64_t blocks = std::max(1u, wish.most_blocks);
+  if (wish.fewer_if_long && !is_short) blocks = std::min<std::uint64_t>(blocks, kLongBlocks);
+  const bool is_one_way = has_root(request.collective);
   cut.chunk_units = wish.chunk_units;
   if (cut.chunk_units == 0)
     cut.chunk_units = static_cast<std::uint32_t>(
-        std::clamp(cut.units / (blocks * kChunksOfBlock), kLeastUnits, kMostUnits));
+        is_short && !is_one_way
+            ? kLeastUnits
+            : std::clamp(cut.units / (blocks * kChunksOfBlock), kLeastUnits, kMostUnits));
   cut.blocks = static_cast<unsigned>(
       std::clamp<std::uint64_t>(divided(cut.units, cut.chunk_units), 1, blocks));
   return cut;

@@ -12,6 +12,7 @@ namespace plait::cuda {
 /// Limits of a cut. The same on all ranks.
 struct ChunkWish {
   unsigned most_blocks = 1;
+  bool fewer_if_long = false;     ///< blocks are chosen by size, up to most_blocks
   std::uint32_t chunk_units = 0;  ///< 0 = chosen by size
   std::uint64_t half_bytes = 0;
 };

@@ -12,14 +12,10 @@ namespace {
 
 /// Most pieces: each adds a launch and a round trip through host memory.
 constexpr std::uint64_t kMostChunkPieces = 16;
-/// Few enough that stores leave room to loads on the link: unpaced, 32 blocks move 40 GB/s in each
-/// direction and 132 move 30 (E-0474).
-constexpr unsigned kUsualChunkBlocks = 64;
-
 ChunkWish wish_of(const Tuning& tuning, const Group& group) {
   ChunkWish wish;
-  const unsigned most = tuning.blocks != 0 ? kChunkBlocks : kUsualChunkBlocks;
-  wish.most_blocks = std::min(group.blocks(tuning), most);
+  wish.most_blocks = std::min(group.blocks(tuning), kChunkBlocks);
+  wish.fewer_if_long = tuning.blocks == 0;
   wish.chunk_units = static_cast<std::uint32_t>(tuning.chunk_units);
   wish.half_bytes = group.sizes[kChunkMemory];
   return wish;
