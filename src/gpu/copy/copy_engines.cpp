@@ -22,6 +22,9 @@ class ExchangeReady : public PreparedCall {
         blocks_(blocks_alongside_copies(rank.group(), tuning)),
         group_(rank.group()),
         is_chosen_(tuning.host_permille < 0),
+        host_cut_(group_.through_host
+                      ? host_exchange_cut(request, shape_.part_bytes, group_, tuning)
+                      : HostCut{}),
         tuning_(tuning) {
     rank.fill_call(call_, request);
   }
@@ -30,11 +33,10 @@ class ExchangeReady : public PreparedCall {
   void enqueue(const CallBuffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
-    if (group_.through_host) {
-      const HostCut cut = host_exchange_cut(shape_.part_bytes, group_, tuning_);
-      return HostExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_)
+    if (group_.through_host)
+      return HostExchange(rank_.queue(), rank_.engine_path(), host_cut_, shape_, call, type_,
+                          blocks_)
           .enqueue(rank_.fork(), stream);
-    }
     const bool corrected = is_chosen_ && may_share(group_) && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
     if (is_chosen_)
@@ -60,7 +62,8 @@ class ExchangeReady : public PreparedCall {
   const DirectShape shape_;
   const unsigned blocks_;
   const Group& group_;
-  const bool is_chosen_;  // the share through host memory, call by call
+  const bool is_chosen_;    // the share through host memory, call by call
+  const HostCut host_cut_;  // of ranks without a link
   Tuning tuning_;
   CallArgs call_{};
 };

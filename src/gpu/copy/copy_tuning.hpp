@@ -18,7 +18,10 @@ std::uint64_t wished_piece_bytes(const Tuning& tuning);
 bool may_share(const Group& group);
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 /// Returns the cut of an exchange without a link. part_bytes: not 0.
-HostCut host_exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
+HostCut host_exchange_cut(const Request& request, std::uint64_t part_bytes, const Group& group,
+                          const Tuning& tuning);
+/// Returns the cut of a message that CPU cores sum without a link. bytes: not 0.
+HostCut host_cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning);
 RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning);
 /// Returns the cut of an all_reduce of which CPU cores reduce a part.

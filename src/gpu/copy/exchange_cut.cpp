@@ -114,14 +114,11 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   return cut;
 }
 
-/// An eighth of the message, since nothing comes up while the first chunk goes down.
-HostCut cut_through_host(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint64_t wish) {
-  constexpr std::uint64_t kLeastChunk = 512 << 10, kEighths = 8;
+HostCut cut_through_host(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint64_t chunk_bytes) {
   HostCut cut;
   cut.bytes = bytes;
   const std::uint64_t most = std::min(kMostChunkBytes, down(ring_bytes / kChunkSlots));
-  const std::uint64_t chosen = std::clamp(up(bytes / kEighths), kLeastChunk, kMostChunkBytes);
-  cut.chunk_bytes = std::clamp(down(wish != 0 ? wish : chosen), kGrain, std::max(kGrain, most));
+  cut.chunk_bytes = std::clamp(down(chunk_bytes), kGrain, std::max(kGrain, most));
   cut.chunks = static_cast<std::uint32_t>((bytes + cut.chunk_bytes - 1) / cut.chunk_bytes);
   return cut;
 }

@@ -66,8 +66,8 @@ struct ExchangeCut : HostCut {
 /// bytes: of the message, not 0.
 ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room);
 /// The whole message in chunks through host memory, for ranks without a link. ring_bytes: host
-/// memory of a rank, at least kChunkSlots grains of 4096 bytes. wish: most bytes of a chunk; 0 =
-/// chosen.
-HostCut cut_through_host(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint64_t wish);
+/// memory of a rank, at least kChunkSlots grains of 4096 bytes. chunk_bytes: of a chunk, as far as
+/// the memory has room.
+HostCut cut_through_host(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint64_t chunk_bytes);
 
 }  // namespace plait::cuda

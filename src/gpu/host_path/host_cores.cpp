@@ -3,10 +3,9 @@
 // engines whose GPUs reduce carry 2(n-1)/n of an all_reduce each way, and n-1 times a reduce's
 // message up to the root. Chunks, flags and cores are those of a part by cores
 // (host_reduction.hpp). Source: the collaborative all-reduce.
-#include "gpu/engine/engine.hpp"
-
 #include "gpu/copy/copy_plans.hpp"
 #include "gpu/copy/copy_tuning.hpp"
+#include "gpu/engine/engine.hpp"
 #include "gpu/host_path/host_reduction.hpp"
 
 namespace plait::cuda {
@@ -19,7 +18,7 @@ class CoresReady : public PreparedCall {
         type_(request.type),
         takers_(request.collective == Collective::reduce ? 1u << request.root
                                                          : (1u << request.ranks) - 1),
-        cut_(host_exchange_cut(request.count * bytes_of(request.type), rank.group(), tuning)) {
+        cut_(host_cores_cut(request.count * bytes_of(request.type), rank.group(), tuning)) {
     rank.fill_call(call_, request);
   }
   void enqueue(const CallBuffers& buffers, Stream stream) override {
