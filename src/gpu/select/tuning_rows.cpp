@@ -18,6 +18,10 @@ constexpr std::uint64_t kSmallest = 1 << 10;    // smaller messages take the row
 constexpr std::uint64_t kLargest = 1ull << 30;  // larger messages take the row of this size
 constexpr std::uint64_t kFarApart = 4;          // sizes at a larger ratio are no neighbours
 constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+// From this size on NCCL's larger messages have at most this times the bandwidth (E-0482). A lead
+// as large holds for all larger messages.
+constexpr std::uint64_t kFullFrom = 256ull << 20;
+constexpr double kFullBandwidth = 1.15;
 
 /// 251658240 -> "240M", 8191 -> "8191".
 std::string size_text(std::uint64_t bytes) {
@@ -34,9 +38,16 @@ bool are_neighbours(const MeasuredCall& smaller, const MeasuredCall& larger) {
   return larger.bytes <= kFarApart * smaller.bytes;
 }
 
+/// Returns whether the largest size that was timed says what is the fastest beyond.
+bool says_all_beyond(const MeasuredCall& largest) {
+  if (largest.bytes * 2 > kLargest) return true;
+  return largest.bytes >= kFullFrom && (beats_nccl(largest.us, largest.nccl_us) != true ||
+                                        largest.us * kFullBandwidth <= largest.nccl_us);
+}
+
 /// Last size in bytes that takes the row of `here`. next: the next larger size; null = none.
 std::uint64_t upto(const MeasuredCall& here, const MeasuredCall* next) {
-  if (next == nullptr && here.bytes * 2 > kLargest) return kNoLimit;
+  if (next == nullptr && says_all_beyond(here)) return kNoLimit;
   if (next == nullptr || !are_neighbours(here, *next)) return here.bytes * 2;
   if (next->engine.empty()) return here.bytes;
   const std::optional<bool> ahead = beats_nccl(here.us, here.nccl_us);

@@ -79,6 +79,15 @@ TEST_CASE("sizes far apart leave a gap, and the largest of all has no end") {
   CHECK(row_at(made, 4096 * kMib) == "copy_exchange");
 }
 
+TEST_CASE("from 256 MiB on the largest size has no end if its lead allows for NCCL's bandwidth") {
+  for (const auto& [size_mib, us, beyond] :
+       {std::tuple(256, 86.0, "tiled ahead"), std::tuple(256, 88.0, ""),
+        std::tuple(256, 110.0, "tiled"), std::tuple(128, 50.0, "")}) {
+    const auto bytes = static_cast<std::uint64_t>(size_mib) * kMib;
+    CHECK(row_at(table({call(bytes, "tiled", us, 100)}), 1024 * kMib) == beyond);
+  }
+}
+
 TEST_CASE("between two sizes NCCL counts as ahead if it was at either") {
   const TuningTable made = table({call(kKib, "two_shot", 3, 5), call(4 * kKib, "two_shot", 4, 4.02),
                                   call(16 * kKib, "two_shot", 5, 6)});
