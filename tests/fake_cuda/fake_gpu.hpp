@@ -141,6 +141,7 @@ struct FakeCuda {
   /// Time of a launch in ns, by kernel, which streams and graphs add up; null = 0.
   std::function<double(const std::string&)> launch_ns;
   std::vector<std::string> kernels;  ///< By handle - 1.
+  std::atomic<int> graph_launches{0};
   FakeNccl nccl;
   FakeStill still;
   std::atomic<bool> holds_queries{false};  ///< Holds cuEventQuery.

@@ -155,6 +155,7 @@ void emulate_graphs(Api& api) {
     return kSuccess;
   };
   api.graph_launch = [](GraphExec exec, Stream stream) {
+    ++fake_cuda().graph_launches;
     double ns = 0;
     {
       const std::lock_guard<std::mutex> hold(graphs().guard);
@@ -185,8 +186,8 @@ void emulate_kernels(Api& api) {
   api.launch = [](const LaunchConfig* config, Function function, void** args, void**) {
     if (blocks_of(static_cast<int>(config->block_x), config->shared_bytes) == 0)
       return kOutOfResources;
-    FakeLaunch launch{
-        kernel_of(function), config->grid_x, config->block_x, config->shared_bytes, false, 1};
+    FakeLaunch launch{kernel_of(function),  config->grid_x, config->block_x,
+                      config->shared_bytes, false,          1};
     for (unsigned i = 0; i < config->attribute_count; ++i) {
       const LaunchAttribute& attribute = config->attributes[i];
       if (attribute.id == kProgrammaticSerialization) launch.is_programmatic = true;

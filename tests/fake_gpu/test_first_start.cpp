@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/gpu/bench_launches.hpp"
 #include "comm/gpu/first_start.hpp"
 #include "comm/gpu/gpu_bench.hpp"
 #include "comm/gpu/measurement.hpp"
@@ -134,7 +135,7 @@ TEST_CASE("a bench times each way by its kernels, and frees everything") {
     for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{4} << 20}) {
       const std::vector<CallWay> ways = bench->ways(all_reduce(bytes));
       require(ways.size() >= 3, "few ways");
-      const std::vector<bool> ready = bench->prepare(all_reduce(bytes), ways, true);
+      const std::vector<bool> ready = bench->prepare(all_reduce(bytes), ways, true, 0);
       exchange("prepared");
       const std::vector<CallTimes> times = bench->run(ready);
       require(times.size() == ways.size() + 1, "a time each");
@@ -150,6 +151,33 @@ TEST_CASE("a bench times each way by its kernels, and frees everything") {
       }
       require(has_ll, "no two_shot");
     }
+    bench->close();
+  });
+}
+
+TEST_CASE("a bench warms an idle GPU up, and launches long calls twice in graphs and twice alone") {
+  on_ranks([](int rank, const cuda::Exchange& exchange) {
+    const GpuGroup group = group_of(rank);
+    const std::unique_ptr<CallBench> bench = gpu_bench(group, options_of(), {});
+    bench->open(exchange);
+    Request request = all_reduce(std::uint64_t{1} << 20);
+    const std::vector<CallWay> ways{{cuda::engine_named("two_shot", request), {}},
+                                    {cuda::engine_named("two_shot", request), {}}};
+    // Kernels enqueued one by one, and launches of graphs.
+    const auto launches_of = [&](double call_us) {
+      const std::vector<bool> ready = bench->prepare(request, ways, true, call_us);
+      exchange("prepared");
+      fake_cuda().launches.clear();
+      fake_cuda().graph_launches = 0;
+      const std::vector<CallTimes> times = bench->run(ready);
+      require(are_near(times[0].captured_us, 2.0) && are_near(times[1].eager_us, 2.0), "times");
+      return std::pair(fake_cuda().launches.size(), fake_cuda().graph_launches.load());
+    };
+    const BenchLaunches made = bench_launches(60);
+    require(made.calls == 2 && made.first_warms == 3, "of a call of 60 us");
+    require(launches_of(60) == std::pair(std::size_t{2 * 2 * (1 + 3)}, (3 + 3) + (1 + 3)),
+            "of short calls");
+    require(launches_of(5000) == std::pair(std::size_t{2 * 2}, 2 * 2), "of long calls");
     bench->close();
   });
 }
@@ -176,7 +204,7 @@ TEST_CASE("beside a library the bench times sends and receives, on any path") {
         require(ways.back().by_messages, "no messages");
         require((ways.size() == 1) == (collective == Collective::send_recv), "other ways");
         fake_cuda().launches.clear();
-        const std::vector<bool> ready = bench->prepare(request, ways, true);
+        const std::vector<bool> ready = bench->prepare(request, ways, true, 0);
         exchange("prepared");
         require(ready.back(), "not ready");
         require(fake_cuda().launches.back().kernel == "plait_messages", "another kernel");
@@ -229,7 +257,7 @@ TEST_CASE("while the program captures, the bench stays on streams of its own") {
       bench->open(exchange);
       fake_cuda().notes.clear();
       const Request request = all_reduce(4096);
-      const std::vector<bool> ready = bench->prepare(request, bench->ways(request), true);
+      const std::vector<bool> ready = bench->prepare(request, bench->ways(request), true, 0);
       exchange("prepared");
       static_cast<void>(bench->run(ready));
       for (const plait_test::FakeNote& note : fake_cuda().notes.all())

@@ -55,7 +55,7 @@ class HostBench : public CallBench {
     return found;
   }
   std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways,
-                            bool beside_nccl) override {
+                            bool beside_nccl, double) override {
     request_ = request;
     beside_nccl_ = beside_nccl;
     if (beside_nccl && request.collective == Collective::all_gather &&

@@ -12,6 +12,7 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/what_runs.hpp"
+#include "comm/gpu/bench_launches.hpp"
 #include "comm/gpu/measurement.hpp"
 #include "driver/cuda/api.hpp"
 #include "gpu/select/gpu_tables.hpp"
@@ -25,14 +26,6 @@ constexpr std::uint64_t kMemoryShare = 8;         // buffers take at most this p
 constexpr std::uint64_t kEagerFrom = 1 << 20;     // smaller calls are bound by the host
 constexpr std::uint64_t kCopyEnginesFrom = 4 << 20;  // smaller copies are bound by the driver
 constexpr double kDeadlineS = 5.0;                   // calls that take longer never end
-constexpr std::uint64_t kLongFrom = 64ull << 20;     // calls long enough to be timed once
-constexpr int kTurns = 3;                            // timed launches of a way; the median counts
-
-/// Calls of a launch: several of a small message, so that the launch itself does not count.
-int calls_of(std::uint64_t bytes) {
-  if (bytes <= 1 << 20) return 10;
-  return bytes <= 16 << 20 ? 4 : 1;
-}
 
 /// A graph that is ready to launch; null = none.
 class Graph {
@@ -147,11 +140,12 @@ class GpuBench : public CallBench {
   }
 
   std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways,
-                            bool beside_nccl) override {
+                            bool beside_nccl, double call_us) override {
     const cuda::Current current(calls_->rank().context());
     Stopwatch watch;
     drop_prepared();
     request_ = request;
+    launches_ = bench_launches(call_us);
     watch.lap("free the graphs before");
     if (beside_nccl && beside_ != nullptr && beside_->takes(request)) {
       nccl_.eager = [this] { beside_->enqueue(request_, input(), output(), stream_); };
@@ -303,9 +297,8 @@ class GpuBench : public CallBench {
   }
 
   Graph graph_of(const std::function<void()>& call) {
-    const int calls = calls_of(message_bytes(request_));
     return captured(stream_, [&] {
-      for (int i = 0; i < calls; ++i) call();
+      for (int i = 0; i < launches_.calls; ++i) call();
     });
   }
 
@@ -318,11 +311,10 @@ class GpuBench : public CallBench {
     return events_[used_events_++];
   }
 
-  /// have_met: whether the ranks' launches just before were of the same way; the launch that does
-  /// not count is left out then.
-  Launches launches(const std::function<void()>& launch, bool have_met) {
-    Launches made{used_events_, message_bytes(request_) > kLongFrom ? 1 : kTurns};
-    if (!have_met) launch();
+  /// Enqueues `warms` launches that do not count, then `turns` timed ones between events.
+  Launches launches(const std::function<void()>& launch, int warms, int turns) {
+    Launches made{used_events_, turns};
+    for (int warm = 0; warm < warms; ++warm) launch();
     PLAIT_CUDA_CALL(event_record, next_event(), stream_);
     for (int turn = 0; turn < made.count; ++turn) {
       launch();
@@ -331,29 +323,33 @@ class GpuBench : public CallBench {
     return made;
   }
 
-  Timing enqueue(const Prepared& ready) {
+  /// warms: launches of the graph that do not count.
+  Timing enqueue(const Prepared& ready, int warms, int turns) {
     Timing made;
-    made.captured = launches([&] { ready.graph.launch(stream_); }, false);
-    const int calls = calls_of(message_bytes(request_));
+    made.captured = launches([&] { ready.graph.launch(stream_); }, warms, turns);
     if (message_bytes(request_) >= kEagerFrom)
       made.eager = launches(
           [&] {
-            for (int i = 0; i < calls; ++i) ready.eager();
+            for (int i = 0; i < launches_.calls; ++i) ready.eager();
           },
-          message_bytes(request_) > kLongFrom);
+          launches_.warms, turns);
     return made;
   }
 
   std::vector<Timing> enqueue_all(const std::vector<bool>& ready) {
     used_events_ = 0;
     std::vector<Timing> timings;
-    for (std::size_t i = 0; i < prepared_.size(); ++i)
-      timings.push_back(ready[i] ? enqueue(prepared_[i]) : Timing{});
-    timings.push_back(nccl_.eager != nullptr ? enqueue(nccl_) : Timing{});
+    int warms = launches_.first_warms;
+    const auto add = [&](const Prepared& prepared, bool is_ready, int turns) {
+      timings.push_back(is_ready ? enqueue(prepared, warms, turns) : Timing{});
+      if (is_ready) warms = launches_.warms;
+    };
+    for (std::size_t i = 0; i < prepared_.size(); ++i) add(prepared_[i], ready[i], launches_.turns);
+    add(nccl_, nccl_.eager != nullptr, launches_.nccl_turns);
     return timings;
   }
 
-  /// us a call: the median of the launches; 0 without launches.
+  /// us a call: the median of the launches, or the least; 0 without launches.
   double us_of(const Launches& launches) const {
     if (launches.count == 0) return 0;
     std::vector<double> us;
@@ -361,10 +357,10 @@ class GpuBench : public CallBench {
       const std::size_t at = launches.first + static_cast<std::size_t>(turn);
       float ms = 0;
       PLAIT_CUDA_CALL(event_elapsed, &ms, events_[at], events_[at + 1]);
-      us.push_back(1e3 * static_cast<double>(ms) / calls_of(message_bytes(request_)));
+      us.push_back(1e3 * static_cast<double>(ms) / launches_.calls);
     }
     std::sort(us.begin(), us.end());
-    return us[us.size() / 2];
+    return launches_.least ? us.front() : us[us.size() / 2];
   }
 
   /// Waits for the calls. Throws Error(timeout) if they do not end.
@@ -405,6 +401,7 @@ class GpuBench : public CallBench {
   cuda::DevicePointer input_ = 0, output_ = 0;
   std::uint64_t most_bytes_ = kMostBytes;
   Request request_;
+  BenchLaunches launches_;
   std::vector<Prepared> prepared_;
   Prepared nccl_;
   std::vector<cuda::Event> events_;

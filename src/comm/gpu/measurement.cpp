@@ -2,7 +2,8 @@
 // the times. Calls run on the GPUs between the two exchanges alone, so preparing and freeing may
 // wait for the GPU. NCCL's calls take the longest to prepare. If NCCL's times at other sizes show
 // that plait is ahead, plait alone is timed: a larger message of NCCL takes at least as long as a
-// smaller message, and a smaller message has at most the bandwidth of a larger message.
+// smaller message, and a smaller message has at most the bandwidth of a larger message. If plait
+// turns out not to be ahead, NCCL alone is timed next, and plait's times stay.
 #include "comm/gpu/measurement.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/gpu/bench_launches.hpp"
 #include "gpu/arena/arena.hpp"
 
 namespace plait {
@@ -39,6 +41,11 @@ constexpr double kNoFaster = 0.92, kNoBandwidth = 0.95;
 constexpr std::uint64_t kFullFrom = 256ull << 20;
 constexpr double kFullBandwidth = 1.15;
 constexpr double kOtherType = 0.9;  // NCCL's sums of other types
+// From this size on a call's time grows about as the message does. Below, a larger message counts
+// as moved by a fast link: a call that is expected to be too short is timed too often, not too
+// seldom.
+constexpr std::uint64_t kStreamFrom = 1 << 20;
+constexpr double kFastBytesPerUs = 100e3;
 
 struct Timed {
   Collective collective;
@@ -70,8 +77,8 @@ std::vector<Timed> least_used(bool beside_nccl) {
 }
 
 // Sizes as powers of two, in order of use.
-const std::vector<int> kFirst{10, 20, 24, 12, 16}, kAround{28, 22, 18, 14, 26, 30},
-    kBetween{23, 25, 21, 27, 19, 17, 15, 13, 11, 29};
+const std::vector<int> kFirst{10, 20, 24, 12, 16}, kAround{28, 22, 18, 14, 26},
+    kBetween{23, 25, 21, 27, 19, 17, 15, 13, 11}, kLast{30, 29};
 
 void add_requests(std::vector<Request>& all, const std::vector<Timed>& timed,
                   const std::vector<int>& sizes, int ranks) {
@@ -106,6 +113,24 @@ std::optional<std::size_t> fastest(const std::vector<double>& values) {
       std::find_if(values.begin(), values.end(),
                    [&](double value) { return value * kNoise <= least; }) -
       values.begin());
+}
+
+/// Returns the value at `bytes` on the line through the nearest sizes; none above the largest size.
+std::optional<double> on_line(const std::map<std::uint64_t, double>& by_bytes,
+                              std::uint64_t bytes) {
+  const auto above = by_bytes.lower_bound(bytes);
+  if (above == by_bytes.end()) return std::nullopt;
+  if (above == by_bytes.begin() || above->first == bytes) return above->second;
+  const auto below = std::prev(above);
+  return below->second + (above->second - below->second) *
+                             static_cast<double>(bytes - below->first) /
+                             static_cast<double>(above->first - below->first);
+}
+
+/// Returns the value of the largest size, times the ratio of the sizes.
+double beyond(const std::map<std::uint64_t, double>& by_bytes, std::uint64_t bytes) {
+  const auto& [most_bytes, most] = *by_bytes.rbegin();
+  return most * static_cast<double>(bytes) / static_cast<double>(most_bytes);
 }
 
 std::string pack_times(const std::vector<CallTimes>& times, std::size_t next) {
@@ -160,8 +185,11 @@ std::vector<Request> requests_by_use(int ranks, bool beside_nccl) {
   add_requests(all, next_used(beside_nccl), kAround, ranks);
   add_requests(all, most_used(), kBetween, ranks);
   add_requests(all, next_used(beside_nccl), kBetween, ranks);
+  add_requests(all, most_used(), kLast, ranks);
+  add_requests(all, next_used(beside_nccl), kLast, ranks);
   add_requests(all, least, kFirst, ranks);
   add_requests(all, least, kAround, ranks);
+  add_requests(all, least, {kLast.front()}, ranks);
   return all;
 }
 
@@ -238,11 +266,12 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
   return std::move(found_);
 }
 
-/// Times plait alone if NCCL's times at other sizes may decide, and beside NCCL if they do not.
+/// Times plait alone if NCCL's times at other sizes may decide. If they do not, times NCCL too.
 void Measurement::time_request(const Request& request, const std::function<std::size_t()>& next) {
   const CallTimes floor = nccl_at_least(request);
+  TimedRequest made;
   if (floor.captured_us > 0 && may_be_ahead(request, floor)) {
-    const TimedRequest made = timed(request, false, next);
+    made = timed(request, true, false, next);
     std::vector<cuda::MeasuredCall> calls = calls_of(request, made, floor);
     for (cuda::MeasuredCall& call : calls) call.is_nccl_inferred = true;
     const auto is_ahead = [](const cuda::MeasuredCall& call) {
@@ -252,22 +281,26 @@ void Measurement::time_request(const Request& request, const std::function<std::
       ++alone_;
       return keep(request, made, calls);
     }
+    made.times.back() = timed(request, false, true, next).times.back();
+  } else {
+    made = timed(request, true, true, next);
   }
-  const TimedRequest made = timed(request, true, next);
   const CallTimes& nccl = made.times.back();
   if (nccl.captured_us > 0)
     nccl_[request.collective].push_back({request.type, message_bytes(request), nccl});
   keep(request, made, calls_of(request, made, nccl));
 }
 
-Measurement::TimedRequest Measurement::timed(const Request& request, bool beside_nccl,
+/// Times plait's likely ways if `by_plait`, and NCCL's call behind them if `beside_nccl`.
+Measurement::TimedRequest Measurement::timed(const Request& request, bool by_plait,
+                                             bool beside_nccl,
                                              const std::function<std::size_t()>& next) {
   const double began_s = terms_.elapsed_s();
   std::vector<CallWay> ways;
   std::vector<bool> ready;
   const auto unready = attempt([&] {
-    ways = likely(request);
-    ready = bench_.prepare(request, ways, beside_nccl);
+    if (by_plait) ways = likely(request);
+    ready = bench_.prepare(request, ways, beside_nccl, expected_us(request));
   });
   const double prepared_s = terms_.elapsed_s();
   std::string bits;
@@ -284,7 +317,8 @@ Measurement::TimedRequest Measurement::timed(const Request& request, bool beside
     connect_s_ = std::max(connect_s_, ready_s - began_s);
   else
     ready_s_.push_back(ready_s - began_s);
-  runs[message_bytes(request)] = ended_s - ready_s;
+  double& run_s = runs[message_bytes(request)];
+  run_s = (by_plait ? 0 : run_s) + ended_s - ready_s;
   if (terms_.rank == 0)
     log(LogLevel::explain, 0,
         text("timed {} ways of {} of {} bytes {}: {} us to prepare, {} us until all ranks had, "
@@ -422,21 +456,28 @@ bool Measurement::may_be_ahead(const Request& request, const CallTimes& nccl) co
   const auto found = own_us_.find(request.collective);
   if (found == own_us_.end()) return false;
   const std::uint64_t bytes = message_bytes(request);
-  const auto above = found->second.lower_bound(bytes);
-  const bool has_below = above != found->second.begin();
-  double us = 0;
-  if (above == found->second.end()) {
-    if (!has_below) return false;
-    const auto& [most_bytes, most_us] = *std::prev(above);
-    if (bytes > kClose * most_bytes) return false;
-    us = most_us * static_cast<double>(bytes) / static_cast<double>(most_bytes);
-  } else if (us = above->second; has_below && above->first != bytes) {
-    const auto below = std::prev(above);
-    us = below->second + (above->second - below->second) *
-                             static_cast<double>(bytes - below->first) /
-                             static_cast<double>(above->first - below->first);
-  }
-  return cuda::beats_nccl(us, nccl.captured_us) == true;
+  std::optional<double> us = on_line(found->second, bytes);
+  if (!us && bytes <= kClose * found->second.rbegin()->first) us = beyond(found->second, bytes);
+  return us && cuda::beats_nccl(*us, nccl.captured_us) == true;
+}
+
+/// Returns about what plait's call takes, from the nearest sizes; 0 = unknown. The same on all
+/// ranks. Below kStreamFrom, where latency counts, other collectives' larger sizes say more than
+/// the collective's smaller sizes.
+double Measurement::expected_us(const Request& request) const {
+  const std::uint64_t bytes = message_bytes(request);
+  double others_us = 0;
+  for (const auto& [collective, by_bytes] : own_us_)
+    if (const auto us = on_line(by_bytes, bytes)) {
+      if (collective == request.collective) return *us;
+      others_us = std::max(others_us, *us);
+    }
+  const auto same = own_us_.find(request.collective);
+  if (same != own_us_.end() && same->second.rbegin()->first >= kStreamFrom)
+    return beyond(same->second, bytes);
+  if (others_us > 0 || same == own_us_.end()) return others_us;
+  const auto& [most_bytes, most_us] = *same->second.rbegin();
+  return most_us + static_cast<double>(bytes - most_bytes) / kFastBytesPerUs;
 }
 
 /// Returns the index of the next request that can end in time; the number of requests if no request
@@ -453,10 +494,15 @@ std::size_t Measurement::next_of(const std::vector<Request>& requests, std::size
 /// NCCL's ranks.
 double Measurement::expected_s(const Request& request) const {
   const std::uint64_t bytes = message_bytes(request);
-  const auto scaled = [bytes](const std::map<std::uint64_t, double>& runs) {
+  const double call_us = expected_us(request);
+  const double all_us = bench_launches(call_us).all_us(call_us);
+  const auto scaled = [&](Collective collective, const std::map<std::uint64_t, double>& runs) {
     auto near = runs.lower_bound(bytes);
     if (near == runs.end()) near = std::prev(near);
-    const double ratio = static_cast<double>(bytes) / static_cast<double>(near->first);
+    double ratio = static_cast<double>(bytes) / static_cast<double>(near->first);
+    if (const auto us = own_us_.find(collective); us != own_us_.end() && all_us > 0)
+      if (const auto known = us->second.find(near->first); known != us->second.end())
+        ratio = all_us / bench_launches(known->second).all_us(known->second);
     return near->second * std::max(1.0, ratio);
   };
   if (run_s_.empty()) return kUnknownS;
@@ -465,10 +511,10 @@ double Measurement::expected_s(const Request& request) const {
     if (ready.empty()) ready.push_back(connect_s_);
     const auto middle = ready.begin() + static_cast<std::ptrdiff_t>(ready.size() / 2);
     std::nth_element(ready.begin(), middle, ready.end());
-    return *middle + scaled(same->second);
+    return *middle + scaled(same->first, same->second);
   }
   double most = 0;
-  for (const auto& [collective, runs] : run_s_) most = std::max(most, scaled(runs));
+  for (const auto& [collective, runs] : run_s_) most = std::max(most, scaled(collective, runs));
   return connect_s_ + most;
 }
 

@@ -86,7 +86,7 @@ class Measurement {
 
   std::vector<CallWay> likely(const Request& request) const;
   void time_request(const Request& request, const std::function<std::size_t()>& next);
-  TimedRequest timed(const Request& request, bool beside_nccl,
+  TimedRequest timed(const Request& request, bool by_plait, bool beside_nccl,
                      const std::function<std::size_t()>& next);
   std::vector<cuda::MeasuredCall> calls_of(const Request& request, const TimedRequest& made,
                                            const CallTimes& nccl) const;
@@ -96,6 +96,7 @@ class Measurement {
                               const CallTimes& nccl) const;
   CallTimes nccl_at_least(const Request& request) const;
   bool may_be_ahead(const Request& request, const CallTimes& nccl) const;
+  double expected_us(const Request& request) const;
   std::size_t next_of(const std::vector<Request>& requests, std::size_t from) const;
   double expected_s(const Request& request) const;
 

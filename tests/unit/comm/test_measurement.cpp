@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "comm/gpu/bench_launches.hpp"
 #include "comm/gpu/first_start.hpp"
 #include "comm/gpu/measurement.hpp"
 #include "comm/gpu/tuning_machine.hpp"
@@ -70,9 +71,10 @@ class MadeUpBench : public CallBench {
     return all;
   }
   std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways,
-                            bool beside_nccl) override {
+                            bool beside_nccl, double call_us) override {
     asked.push_back(request);
     beside.push_back(beside_nccl);
+    told_us.push_back(call_us);
     if (beside_nccl && connected_.insert(request.collective).second) clock_s_ += said_.connect_s;
     tried.push_back({});
     ways_ = ways;
@@ -95,6 +97,7 @@ class MadeUpBench : public CallBench {
   }
   std::vector<Request> asked;
   std::vector<bool> beside;  ///< NCCL was asked for too
+  std::vector<double> told_us;
   std::vector<std::set<std::string>> tried;
 
  private:
@@ -112,6 +115,7 @@ struct Outcome {
   std::vector<cuda::MeasuredCall> calls;
   std::vector<Request> asked;
   std::vector<bool> beside;
+  std::vector<double> told_us;
   std::vector<std::set<std::string>> tried;
   std::optional<MeasuringFailed> failed;
   std::size_t left_out = 0, timed_alone = 0;
@@ -142,6 +146,7 @@ std::vector<Outcome> measured(const std::vector<MadeUp>& ranks, std::vector<Requ
       all[rank].timed_alone = measurement.timed_alone();
       all[rank].asked = bench.asked;
       all[rank].beside = bench.beside;
+      all[rank].told_us = bench.told_us;
       all[rank].tried = bench.tried;
     });
   for (std::thread& thread : threads) thread.join();
@@ -335,6 +340,16 @@ TEST_CASE("calls that look ahead and are not are timed again beside NCCL") {
   }
   CHECK(dips > 5);
   CHECK(all[0].calls.size() <= all[0].asked.size());
+  // Plait's ways are timed once: behind plait alone comes NCCL alone.
+  std::size_t again = 0;
+  for (std::size_t i = 1; i < all[0].asked.size(); ++i) {
+    if (!are_same({all[0].asked[i - 1]}, {all[0].asked[i]})) continue;
+    ++again;
+    CHECK(!all[0].beside[i - 1]);
+    CHECK(all[0].beside[i]);
+    CHECK(all[0].tried[i].empty());
+  }
+  CHECK(again > 5);
 }
 
 TEST_CASE("if NCCL's times do not grow with the size, NCCL is timed at each size") {
@@ -347,6 +362,35 @@ TEST_CASE("if NCCL's times do not grow with the size, NCCL is timed at each size
   const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
   for (const cuda::MeasuredCall& call : all[0].calls)
     if (call.type == DataType::bf16 && call.bytes >= 1 << 20) CHECK(!call.is_nccl_inferred);
+}
+
+TEST_CASE("short calls are timed often, and long calls twice") {
+  CHECK(bench_launches(4).calls == 10);
+  CHECK(bench_launches(0).calls == 10);  // unknown
+  CHECK(bench_launches(30).calls == 4);
+  for (const double us : {4.0, 30.0, 300.0}) {
+    const BenchLaunches made = bench_launches(us);
+    CHECK(made.warms == 1);
+    CHECK(made.turns == 3);
+    CHECK(made.calls * us * made.first_warms >= 290);  // an idle GPU reaches its speed
+    CHECK(!made.least);
+  }
+  const BenchLaunches made = bench_launches(5000);
+  CHECK(made.all_us(5000) == 10000);
+  CHECK(made.least);  // the first launch may count for less
+}
+
+TEST_CASE("the bench hears about how long a call takes, on all ranks alike") {
+  MadeUp said = growing(2.5, 1.6);
+  said.most_bytes = 1 << 30;
+  const std::vector<Outcome> all = measured({said, said}, requests_by_use(2, true));
+  CHECK(all[0].told_us == all[1].told_us);
+  CHECK(all[0].told_us.front() == 0);  // nothing was timed
+  for (std::size_t i = 30; i < all[0].asked.size(); ++i) {
+    const double us = said.by_size("tiled", message_bytes(all[0].asked[i])).captured_us;
+    CHECK(all[0].told_us[i] > us / 4);
+    CHECK(all[0].told_us[i] < 4 * us);
+  }
 }
 
 TEST_CASE("ways that fall far behind are not tried at sizes near") {
