@@ -23,6 +23,7 @@
 #include "gpu/chunk/chunk_plan.hpp"
 #include "gpu/chunk/direct_chunks.cuh"
 #include "gpu/engine/kernel_types.hpp"
+#include "gpu/select/engine_cases.hpp"
 #include "plait/topology.hpp"
 #include "plan/direct_shape.hpp"
 #include "plan/sum_order.hpp"
@@ -38,7 +39,7 @@ constexpr std::uint32_t kCalls = 0u - 3;  // calls wrap around
 using Buffer = std::vector<ulonglong2>;   // aligned
 
 struct FewChunkThreads {
-  static constexpr unsigned kMostRanks = 8, kPush = 3, kTake = 9;
+  static constexpr unsigned kMostRanks = kMaxCudaRanks, kPush = 3, kTake = 17;
 };
 
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
@@ -172,9 +173,13 @@ void run_calls(std::vector<ChunkCall>& calls, ChunkGpus& gpus, double wait_s) {
   for (std::thread& rank : ranks) rank.join();
 }
 
+Topology machine_of(int ranks) {
+  return ranks <= 8 ? load_topology("hgx-h200") : linked_machine(ranks);
+}
+
 void fill(ChunkCall& call, std::uint64_t seed) {
   const Inputs inputs = random_inputs(call.request, seed);
-  const Plan direct = propose_one(load_topology("hgx-h200"), call.request, "direct");
+  const Plan direct = propose_one(machine_of(call.request.ranks), call.request, "direct");
   const Plan plan = in_order(direct, call.order).value();
   call.expected = ReferenceExecutor(plan).run(inputs);
   for (std::size_t rank = 0; rank < inputs.bytes.size(); ++rank) {
@@ -195,7 +200,7 @@ ChunkGpus gpus_of(int ranks, std::uint64_t half_bytes) {
 std::uint64_t half_of(int ranks) { return static_cast<std::uint64_t>(ranks - 1) * 8192; }
 
 std::vector<ChunkCall> random_calls(int ranks, std::mt19937& random) {
-  const Topology topology = load_topology("hgx-h200");
+  const Topology topology = machine_of(ranks);
   std::vector<ChunkCall> calls(6);
   for (ChunkCall& call : calls) {
     Request& request = call.request;
@@ -333,8 +338,8 @@ const conformance::Traced kChunks{"direct_chunks", trace_chunks};
 }  // namespace
 
 TEST_CASE("plans of direct_chunks are proved, and the kernel does what they say") {
-  const Topology topology = load_topology("hgx-h200");
-  for (const int ranks : {2, 3, 4, 8})
+  for (const int ranks : {2, 3, 4, 8, 16}) {
+    const Topology topology = machine_of(ranks);
     for (const Collective collective : conformance::all_collectives())
       for (const std::uint64_t count : {1u, 1009u, 5000u}) {
         if (ranks > 4 && count > 1009) continue;
@@ -356,6 +361,7 @@ TEST_CASE("plans of direct_chunks are proved, and the kernel does what they say"
               ReferenceExecutor(propose_one(topology, request, "direct")).run(inputs));
         CHECK(fault_of(request, wish, plan) == "");
       }
+  }
 }
 
 TEST_CASE("direct_chunks in the slots of other chunks does not match its plan") {
@@ -379,7 +385,7 @@ TEST_CASE("direct_chunks in the slots of other chunks does not match its plan") 
 }
 
 TEST_CASE("direct_chunks gives the reference's bits on host threads") {
-  for (const int ranks : {2, 3, 4, 6, 8})
+  for (const int ranks : {2, 3, 4, 6, 8, 16})
     for (int seed = 1; seed <= rounds(ranks > 4 ? 2 : 6); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<ChunkCall> calls = random_calls(ranks, random);

@@ -16,12 +16,13 @@ constexpr std::uint64_t kMib = 1ull << 20;
 std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   if (!group.through_host || group.ranks < 2) return {};
   const auto peers = static_cast<std::uint64_t>(group.ranks - 1);
+  const std::uint64_t least = group.ranks <= 8 ? kMib : kMib / 4;  // of a peer, in a piece
   const std::uint64_t half = peers * (group.ranks == 2 ? 8 : 4) * kMib;
   // Two ranks with the usual budget get all of it, pairs and small budgets what is left.
   const bool is_usual = group.ranks == 2 && !wish.moves_only && wish.budget_bytes >= 64 * kMib;
   return {{.part = &kChunkMemory,
            .is_small_tier = !wish.two_tiers,
-           .least = is_usual ? half : peers * kMib,
+           .least = is_usual ? half : peers * least,
            .good = half,
            .best = half,
            .step = peers * kMib / 4,

@@ -223,16 +223,17 @@ TEST_CASE(
         "1 MB");
 }
 
-TEST_CASE("without links the usual memory has chunks for up to eight ranks, and packets beside") {
+TEST_CASE("without links the usual memory has chunks for up to 16 ranks, and packets beside") {
   for (const bool overlap_compute : {false, true})
-    for (const int ranks : {2, 3, 4, 5, 6, 7, 8}) {
+    for (const int ranks : {2, 3, 4, 5, 6, 7, 8, 9, 12, 16}) {
       const std::vector<std::string> models(static_cast<std::size_t>(ranks), "NVIDIA L40S");
       const Group group = usual_group(ranks, overlap_compute, 0, 0, models, true);
       CAPTURE(ranks);
       CAPTURE(overlap_compute);
       CHECK(group.why_no_part(kChunkMemory) == "");
       // A call has half of the chunks, a part for each peer.
-      CHECK(group.sizes[kChunkMemory] / static_cast<unsigned>(ranks - 1) >= kMib);
+      CHECK(group.sizes[kChunkMemory] / static_cast<unsigned>(ranks - 1) >=
+            (ranks <= 8 ? kMib : kMib / 4));
       CHECK(group.sizes[kSentinelPackets] >= 4 * kMib);
       Request request;
       request.collective = Collective::all_gather;
