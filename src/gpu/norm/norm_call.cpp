@@ -15,15 +15,15 @@
 namespace plait::cuda {
 namespace {
 
-/// Most bytes that a rank sends in a one_shot. Two ranks send as much in a two_shot, one step later
-/// (E-0471); more ranks were not timed.
+/// Most bytes that a rank sends in a one_shot. Two ranks send as many bytes in a two_shot, with a
+/// step more (E-0471). Calls of more ranks were not timed.
 constexpr std::uint64_t kOneShotBytes = 768 << 10, kOneShotBytesOfTwo = 3 << 20;
 /// Limits of the fused kernel: messages above kFusedBytes take an all_reduce and the norm. Messages
-/// of two ranks between kFewRows rows and kFusedFrom bytes do too, since a block has one row
-/// (E-0471).
+/// of two ranks of more than kFewRows rows and less than kFusedFrom bytes take both too, since a
+/// block has a single row (E-0471).
 constexpr std::uint64_t kFewRows = 4, kFusedFrom = 3 << 19, kFusedBytes = 32 << 20;
-/// Limits of sum_norm_cluster for two ranks: most rows that eight blocks hold each, of rows that
-/// fit in a block and of longer rows; most rows of a block each (E-0511).
+/// Most rows of sum_norm_cluster for two ranks: of rows that fit in a block, by eight blocks a row;
+/// of longer rows, by eight blocks a row; of rows by a block a row (E-0511).
 constexpr std::uint64_t kShortRowsOfCluster = 16, kLongRowsOfCluster = 64, kRowsOfBlock = 128;
 constexpr unsigned kMostCluster = 8;
 
@@ -134,8 +134,8 @@ void set_cluster_config(NormLaunch& launch, const RmsNorm& norm, const NormTunin
       cluster * static_cast<unsigned>(std::min<std::uint64_t>(rows, std::max(1u, most / cluster)));
 }
 
-/// Fills in blocks and threads for `rows` rows of a launch. Two blocks share half an SM if they
-/// fit, so that one loads while the other waits.
+/// Fills in blocks and threads for `rows` rows of a launch. Two blocks share an SM where both fit
+/// in half of the SM, so that a block loads while the other block waits.
 void set_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tuning,
                 const Group& group, std::uint64_t rows) {
   launch.config.threads = threads_of(norm, launch.units);
@@ -231,9 +231,10 @@ std::string why_no_cluster(const RmsNorm& norm, const NormTuning& tuning, const 
     return "clusters of blocks are for one_shot, found two_shot, which serves cluster=1 and units "
            "of 2, 4 or 8";
   if (tuning.units > 1)
-    return text("a thread of a cluster of {} holds 1 unit, found units={}; wanted cluster=1 or "
-                "units=1",
-                tuning.cluster, tuning.units);
+    return text(
+        "a thread of a cluster of {} holds 1 unit, found units={}; wanted cluster=1 or "
+        "units=1",
+        tuning.cluster, tuning.units);
   if (tuning.ahead > 0)
     return text("a cluster sends no row ahead, found ahead={}; wanted ahead=0 or cluster=1",
                 tuning.ahead);
@@ -261,9 +262,10 @@ std::string why_no_cluster(const RmsNorm& norm, const NormTuning& tuning, const 
 std::string why_no_params(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   const bool is_tree = sums_in_tree(norm, group);
   if (is_tree && (wants_cluster(tuning) || tuning.units == 2))
-    return text("sums in the order {} want cluster=1 and units of 4 or 8, found cluster={}, "
-                "units={}",
-                name_of(group.sum_order), tuning.cluster, tuning.units);
+    return text(
+        "sums in the order {} want cluster=1 and units of 4 or 8, found cluster={}, "
+        "units={}",
+        name_of(group.sum_order), tuning.cluster, tuning.units);
   if (group.ranks > 1 && wants_cluster(tuning)) return why_no_cluster(norm, tuning, group);
   if (tuning.units <= 1 || holds_row(norm, tuning.units)) return "";
   return text("rows of {} elements want at least {} units a thread, found units={}", norm.hidden,
@@ -328,9 +330,8 @@ NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& ra
   launch_ = alone ? norm_launch_alone(norm, tuning, group) : norm_launch(norm, tuning, group);
   const std::string sums =
       sums_in_tree(norm, group) ? tree_kernel(launch_.kernel) : sum_kernel(launch_.kernel);
-  kernel_ = rank.kernels().find(alone
-                                    ? kernel_name("norm_alone", norm.type, 0, launch_.units)
-                                    : kernel_name(sums, norm.type, group.ranks, launch_.units));
+  kernel_ = rank.kernels().find(alone ? kernel_name("norm_alone", norm.type, 0, launch_.units)
+                                      : kernel_name(sums, norm.type, group.ranks, launch_.units));
   rank.fill_call(args_, all_reduce_of(norm, group.ranks));
   for (int peer = 0; !alone && peer < group.ranks; ++peer)
     args_.inbox[peer] = rank.at(kSentinelPackets, peer);

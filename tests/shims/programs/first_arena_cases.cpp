@@ -13,7 +13,7 @@ namespace program {
 namespace {
 
 constexpr std::size_t kSmall = 1000, kLarge = 300'000;
-constexpr std::uint64_t kOfStandin = 1000;  // bytes that the stand-in itself can suspend
+constexpr std::uint64_t kOfStandin = 1000;  // bytes that the stand-in's own suspend frees
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -70,7 +70,7 @@ std::uint64_t wrong_once(const TestRank& r, Comm comm, std::size_t count, int tu
   return call.wrong();
 }
 
-/// The communicator's first call is captured, and replayed.
+/// Captures the communicator's first call, and replays the graph.
 std::uint64_t wrong_captured(const TestRank& r, Comm comm) {
   NumberedCall call(r, kSmall, 3);
   standin_capture_begin(r.stream);
@@ -101,8 +101,8 @@ std::uint64_t wrong_message(const TestRank& r, Comm comm) {
 
 }  // namespace
 
-/// Communicators whose first call is small, large, captured, or in a group that one rank simulates
-/// before.
+/// Runs communicators whose first call is small, large, captured, or in a group that a rank has
+/// simulated.
 std::string first_arena(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
@@ -110,7 +110,7 @@ std::string first_arena(const TestJob& job, int rank) {
   std::vector<std::unique_ptr<Child>> children;
   for (int i = 0; i < 5; ++i) children.push_back(std::make_unique<Child>(r));
   const std::uint64_t made_early = arenas() - before, early = suspendable(children[0]->comm);
-  wrong += wrong_sum(r, r.comm, r.ranks);  // no rank goes on before all have counted
+  wrong += wrong_sum(r, r.comm, r.ranks);  // no rank goes on before all ranks have counted the call
   wrong += wrong_once(r, children[0]->comm, kSmall, 1);
   const std::uint64_t first = arenas() - before;
   wrong += wrong_once(r, children[1]->comm, kLarge, 2);
@@ -140,7 +140,7 @@ std::string first_arena_simulated(const TestJob& job, int rank) {
     dropped.enqueue(child.comm, r.stream);
     for (int i = 0; i < 500 && arenas() - before < static_cast<std::uint64_t>(r.ranks); ++i)
       sleep_ms(10);
-    sleep_ms(100);  // a rank shows its arena behind the count
+    sleep_ms(100);  // a rank publishes its arena after the counter has risen
     dropped.enqueue(child.comm, r.stream);
     MUST(nccl().ncclGroupSimulateEnd(nullptr));
   }
@@ -149,8 +149,8 @@ std::string first_arena_simulated(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// All ranks suspend before a first call. Rank 0 resumes and calls at once; the others resume in a
-/// group, behind the opening that their watch threads make.
+/// All ranks suspend before a first call. Rank 0 resumes and calls at once. The watch threads of
+/// the other ranks open, and the other ranks then resume in a group.
 std::string first_arena_suspended(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
@@ -167,7 +167,8 @@ std::string first_arena_suspended(const TestJob& job, int rank) {
          ", " + number("late", suspendable(child.comm)) + ", " + counted("all_reduce");
 }
 
-/// Rank 0 calls long before the others, and goes on at once: their watch threads open.
+/// Rank 0 calls long before the other ranks, and goes on at once: the other ranks' watch threads
+/// open.
 std::string first_arena_alone(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
@@ -183,7 +184,7 @@ std::string first_arena_alone(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// A first call during whose opening a rank dies.
+/// Makes a first call. A rank dies while the ranks open.
 std::string first_arena_lost(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
