@@ -15,12 +15,12 @@
 #include "comm/trace/flight.hpp"
 #include "fake_cuda/fake_gpu.hpp"
 #include "plait/communicator.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -44,8 +44,7 @@ void sum_on_host(Communicator& comm) {
 
 std::size_t kernels_noted() {
   std::size_t found = 0;
-  for (const plait_test::FakeNote& note : fake_cuda().notes.all())
-    found += note.what.rfind("plait_", 0) == 0;
+  for (const FakeNote& note : fake_cuda().notes.all()) found += note.what.rfind("plait_", 0) == 0;
   return found;
 }
 
@@ -53,7 +52,8 @@ void sum_on_gpus(Communicator& comm) {
   const std::size_t before = kernels_noted();
   comm.enqueue(all_reduce(comm.ranks(), 1 << 10), kMemory, kOther, nullptr);
   comm.check();
-  require(comm.ranks() == 1 || kernels_noted() > before, "no kernel ran");  // one rank copies
+  // A single rank copies.
+  require(comm.ranks() == 1 || kernels_noted() > before, "no kernel ran");
 }
 
 /// Requires that `work` throws an error of this code whose text holds `words`.
@@ -70,11 +70,10 @@ int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>&
              const std::function<bool()>& meanwhile = nullptr) {
   fake_cuda().gpu = {};
   const std::string id = unique_id();
-  bench::Board* const board = bench::make_board(ranks);
-  return bench::run_ranks(board, true, [&](int rank) {
-    fake_cuda().gpu.number = static_cast<char>(rank);
+  return run_on_ranks(ranks, [&](const RankProcess& mine) {
+    fake_cuda().gpu.number = static_cast<char>(mine.rank);
     CommunicatorOptions options;
-    options.rank = rank;
+    options.rank = mine.rank;
     options.ranks = ranks;
     options.unique_id = id;
     options.arrive_s = 30;
@@ -82,8 +81,8 @@ int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>&
     {
       const std::unique_ptr<Communicator> comm = Communicator::create(options);
       require(comm->device() == kNoDevice, "the communicator was made with a GPU");
-      body(*comm, *board);
-      board->barrier();
+      body(*comm, mine.board);
+      mine.board.barrier();
     }
     require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
   });
@@ -126,9 +125,9 @@ TEST_CASE("a suspended communicator has no GPU memory, serves host memory, and r
               comm.suspend();
               require(fake_cuda().waits_for_all > waits, "a suspend beside work of the GPU");
               comm.suspend();   // again
-              board.barrier();  // memory goes once no rank maps it
+              board.barrier();  // the memory is freed once no rank maps the memory
               require(fake_cuda().memory.bytes == taken - held.suspendable,
-                      "suspended, and memory is there");
+                      "a suspended communicator kept memory");
               require(comm.gpu_memory().suspendable == held.suspendable, "forgotten bytes");
               require_error(ErrorCode::invalid_argument, "is suspended: resume the communicator",
                             [&] { sum_on_gpus(comm); });
@@ -167,7 +166,8 @@ TEST_CASE("calls of other threads during a suspend or a resume get errors that n
   const auto body = [&](Communicator& comm, bench::Board& board) {
     fake_cuda().gpu.maps_memory = true;
     comm.adopt_device(0);
-    // Rank 0 waits in the step for rank 1, which comes once rank 0's other thread has called.
+    // Rank 0 waits in the step for rank 1. Rank 1 begins the step behind the call of rank 0's other
+    // thread.
     const auto other_gets = [&](const std::string& words, const std::function<void()>& step) {
       std::string failed;
       waits.store(false);
@@ -177,9 +177,8 @@ TEST_CASE("calls of other threads during a suspend or a resume get errors that n
           std::this_thread::yield();
         const auto caught = attempt([&] {
           if (comm.rank() == 0)
-            require_error(ErrorCode::invalid_argument, words, [&] {
-              comm.enqueue(all_reduce(2, 8), kMemory, kOther, nullptr);
-            });
+            require_error(ErrorCode::invalid_argument, words,
+                          [&] { comm.enqueue(all_reduce(2, 8), kMemory, kOther, nullptr); });
         });
         failed = caught ? caught->what() : "";
         board.barrier();
@@ -219,7 +218,7 @@ TEST_CASE("a large call that is refused while suspended counts on no rank") {
           comm.resume();
           const std::size_t resumed = fake_cuda().memory.bytes;
           require(resumed > suspended, "no memory after the resume");
-          for (int turn = 0; turn < 2; ++turn) {  // the second uses the large arena
+          for (int turn = 0; turn < 2; ++turn) {  // the second turn uses the large arena
             comm.enqueue(large, kMemory, kOther, nullptr);
             board.barrier();
           }

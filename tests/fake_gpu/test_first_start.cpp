@@ -20,12 +20,12 @@
 #include "gpu/select/tuning_file.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -74,9 +74,7 @@ GpuGroup group_of(int rank) {
 }
 
 GpuCallsOptions options_of() {
-  GpuCallsOptions options;
-  options.rank.proves_paths = false;  // No kernel runs here.
-  options.checks = load_topology("l40s-x4");
+  GpuCallsOptions options = options_without_kernels("l40s-x4");
   options.rank.memory.plans = true;
   return options;
 }
@@ -91,15 +89,14 @@ void choose_times() {
 using Body = std::function<void(int rank, const cuda::Exchange& exchange)>;
 
 void on_ranks(const Body& body) {
-  bench::Board* const board = bench::make_board(kRanks);
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
+  CHECK(run_on_ranks(kRanks, [&](const RankProcess& mine) {
           choose_times();
           const auto bytes = fake_cuda().memory.bytes;  // of earlier tests of this program
           const int streams = fake_cuda().streams;
-          body(rank, [&](const std::string& mine) { return board->exchange(rank, mine); });
+          body(mine.rank, mine.exchange);
           require(fake_cuda().memory.bytes == bytes, "memory of the GPU was kept");
           require(fake_cuda().streams == streams, "a stream was kept");
-          board->barrier();
+          mine.board.barrier();
         }) == 0);
 }
 
@@ -260,7 +257,7 @@ TEST_CASE("while the program captures, the bench stays on streams of its own") {
       const std::vector<bool> ready = bench->prepare(request, bench->ways(request), true, 0);
       exchange("prepared");
       static_cast<void>(bench->run(ready));
-      for (const plait_test::FakeNote& note : fake_cuda().notes.all())
+      for (const FakeNote& note : fake_cuda().notes.all())
         require(note.stream != nullptr, "work on a stream of the program: " + note.what);
       bench->close();
     }

@@ -16,13 +16,13 @@
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait::cuda::CallMode;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -74,29 +74,16 @@ void on_ranks(
     const std::function<bool(int rank)>& has = [](int) { return true; },
     const std::function<void(int rank)>& before = [](int) {}, double trim_s = 0,
     bool opens_at_first_call = false, double first_wait_s = 60) {
-  bench::Board* const board = bench::make_board(ranks);
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
-          const cuda::Exchange exchange = [&](const std::string& mine) {
-            return board->exchange(rank, mine);
-          };
-          fake_cuda().gpu.maps_memory = has(rank);
-          {
-            GpuCallsOptions options;
-            options.rank.proves_paths = false;  // No kernel runs here.
-            options.rank.large_arena_wait_s = 60;
-            options.rank.trim_s = trim_s;
-            options.rank.first_arena_wait_s = first_wait_s;
-            options.opens_at_first_call = opens_at_first_call;
-            options.checks = load_topology("hgx-h200");
-            before(rank);
-            GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, ""), options, exchange);
-            body({board, calls});
-            board->barrier();
-            calls.rank().unmap_peers();
-            board->barrier();
-          }
-          require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
-          require(fake_cuda().opened == 0, "a peer's memory stayed open");
+  CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
+          fake_cuda().gpu.maps_memory = has(mine.rank);
+          GpuCallsOptions options = options_without_kernels();
+          options.rank.large_arena_wait_s = 60;
+          options.rank.trim_s = trim_s;
+          options.rank.first_arena_wait_s = first_wait_s;
+          options.opens_at_first_call = opens_at_first_call;
+          before(mine.rank);
+          with_calls(mine, h200_group(mine.rank, ranks, mine.exchange, ""), options,
+                     [&](GpuCalls& calls) { body({&mine.board, calls}); });
         }) == 0);
 }
 
@@ -166,8 +153,8 @@ TEST_CASE("a second communicator of a process launches no probe and makes no str
             options.rank.proves_paths = false;  // No kernel runs here.
             options.opens_at_first_call = i == 1;
             options.checks = load_topology("hgx-h200");
-            all.push_back(std::make_unique<GpuCalls>(plait_test::h200_group(rank, 2, exchange, ""),
-                                                     options, exchange));
+            all.push_back(
+                std::make_unique<GpuCalls>(h200_group(rank, 2, exchange, ""), options, exchange));
             require(fake_cuda().launches.empty() == (i == 1), "probes of a communicator");
           }
           require(all[1]->rank().memory().of(MemoryPart::streams) == 0, "a stream before a call");

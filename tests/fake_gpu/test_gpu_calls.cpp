@@ -14,13 +14,12 @@
 #include "gpu/select/gpu_tables.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
-#include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait::cuda::CallMode;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -72,16 +71,9 @@ void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
               const std::function<void(GpuCalls&)>& body, int ranks = kRanks,
               const Machine& machine = {}) {
   fake_cuda().gpu = machine.gpu;
-  bench::Board* const board = bench::make_board(ranks);
   options.rank.memory.plans |= !masks.empty();
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
-          {
-            GpuCalls calls(group_of(rank, ranks, masks, machine), options,
-                           [&](const std::string& mine) { return board->exchange(rank, mine); });
-            body(calls);
-            board->barrier();
-          }
-          require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
+  CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
+          with_calls(mine, group_of(mine.rank, ranks, masks, machine), options, body);
         }) == 0);
 }
 
@@ -294,9 +286,9 @@ TEST_CASE("the first call of a plan does not wait for the GPU, even in a capture
       require(gpu.launches.size() == 1, "no launch");
     };
     const auto waits = [&] {
-      const std::vector<plait_test::FakeNote> notes = gpu.notes.all();
+      const std::vector<FakeNote> notes = gpu.notes.all();
       return std::count_if(notes.begin(), notes.end(),
-                           [](const plait_test::FakeNote& note) { return note.what == "wait"; });
+                           [](const FakeNote& note) { return note.what == "wait"; });
     };
     gpu.busy_looks = 2;  // The plan's tables are in flight for the first two queries.
     call(kMib);

@@ -21,11 +21,11 @@
 #include "gpu/p2p/messages.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
-#include "tests/gpu/ranks.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
-using plait_test::fake_cuda;
+using namespace plait_test;
 
 namespace {
 
@@ -88,25 +88,20 @@ class PlayedKernels {
 using Body = std::function<void(CudaRank&, PlayedKernels&, bench::Board&)>;
 
 void on_ranks(int ranks, double wait_s, const Body& body) {
-  bench::Board* const board = bench::make_board(ranks);
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
-          const Exchange exchange = [&](const std::string& mine) {
-            return board->exchange(rank, mine);
-          };
-          GpuGroup group = plait_test::h200_group(rank, ranks, exchange,
-                                                  rank == 0 ? "the driver grants none" : "");
-          GpuCallsOptions options;
-          options.rank.proves_paths = false;  // No kernel runs here but those of messages.
-          options.checks = group.topology;
+  CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
+          GpuCallsOptions options = options_without_kernels();  // but those of messages
           options.rank.messages = true;
           options.rank.most_blocks = 4;  // A thread each for few blocks.
           options.rank.wait_s = wait_s;
           PlayedKernels played;
-          GpuCalls calls(std::move(group), options, exchange);
-          must(calls.rank().full_group().through_host, "arenas are not in host memory");
-          must(calls.rank().takes_messages(), "no room for messages");
-          body(calls.rank(), played, *board);
-          board->barrier();
+          const std::string why = mine.rank == 0 ? "the driver grants none" : "";
+          with_calls(mine, h200_group(mine.rank, ranks, mine.exchange, why), options,
+                     [&](GpuCalls& calls) {
+                       must(calls.rank().full_group().through_host,
+                            "arenas are not in host memory");
+                       must(calls.rank().takes_messages(), "no room for messages");
+                       body(calls.rank(), played, mine.board);
+                     });
         }) == 0);
 }
 

@@ -16,12 +16,12 @@
 #include "gpu/lanes/plan_memory.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -47,31 +47,22 @@ using Body = std::function<void(GpuCalls& calls, int makes)>;
 
 /// Makes each rank's calls as communicators do; `spoil` breaks a rank's driver.
 void on_pairs(const std::function<void(int rank)>& spoil, const Body& body) {
-  bench::Board* const board = bench::make_board(kRanks);
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
-          const cuda::Exchange exchange = [&](const std::string& mine) {
-            return board->exchange(rank, mine);
-          };
-          if (spoil) spoil(rank);
+  CHECK(run_on_ranks(kRanks, [&](const RankProcess& mine) {
+          if (spoil) spoil(mine.rank);
           GpuGroup group;
-          group.rank = rank;
+          group.rank = mine.rank;
           group.ranks = kRanks;
           group.ordinals.assign(kRanks, 0);
           group.kind = "NVIDIA A100 80GB PCIe";
           group.in_processes = true;
           group.topology = load_topology(kPairs);
           int makes = 0;
-          make_with_arenas(group, exchange, Env(), "the driver grants none", direct_of(rank),
-                           [&](GpuGroup agreed) {
+          make_with_arenas(group, mine.exchange, Env(), "the driver grants none",
+                           direct_of(mine.rank), [&](GpuGroup agreed) {
                              ++makes;
-                             GpuCalls calls(std::move(agreed), options_of(), exchange);
-                             body(calls, makes);
-                             board->barrier();
-                             calls.rank().unmap_peers();
-                             board->barrier();
+                             with_calls(mine, std::move(agreed), options_of(),
+                                        [&](GpuCalls& calls) { body(calls, makes); });
                            });
-          require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
-          require(fake_cuda().opened == 0, "memory of a peer is mapped still");
         }) == 0);
 }
 

@@ -20,12 +20,12 @@
 #include "comm/bootstrap/vote.hpp"
 #include "fake_cuda/fake_gpu.hpp"
 #include "plait/communicator.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -80,18 +80,17 @@ int on_ranks(int ranks, const std::vector<std::pair<const char*, const char*>>& 
              const std::function<void(int rank)>& spoil, const Body& body) {
   fake_cuda().gpu = {};
   const std::string id = unique_id();
-  bench::Board* const board = bench::make_board(ranks);
-  return bench::run_ranks(board, true, [&](int rank) {
+  return run_on_ranks(ranks, [&](const RankProcess& mine) {
     for (const auto& [name, value] : env) ::setenv(name, value, 1);
-    fake_cuda().gpu.number = static_cast<char>(rank);
-    if (spoil) spoil(rank);
+    fake_cuda().gpu.number = static_cast<char>(mine.rank);
+    if (spoil) spoil(mine.rank);
     CommunicatorOptions options;
-    options.rank = rank;
+    options.rank = mine.rank;
     options.ranks = ranks;
     options.unique_id = id;
     options.arrive_s = 30;
     options.device = 0;
-    body(options, *board);
+    body(options, mine.board);
     require(holds_soon([] { return fake_cuda().memory.bytes == 0; }), "memory of the GPU was kept");
     require(holds_soon([] { return mappings() == 0; }), text("{} mappings were kept", mappings()));
   });

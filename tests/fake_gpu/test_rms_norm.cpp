@@ -13,12 +13,11 @@
 #include "gpu/ll/ll_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
-#include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -29,23 +28,15 @@ constexpr std::uint64_t kMib = 1 << 20;
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool has_lazy_arena = true,
               const std::string& why = "", const std::string& forced = "",
               SumOrder order = SumOrder::rank_order, unsigned most_blocks = 0) {
-  bench::Board* const board = bench::make_board(ranks);
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
-          const cuda::Exchange exchange = [&](const std::string& mine) {
-            return board->exchange(rank, mine);
-          };
-          GpuCallsOptions options;
-          options.rank.proves_paths = false;  // No kernel runs here.
+  CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
+          GpuCallsOptions options = options_without_kernels();
           options.rank.large_arena_wait_s = 30;
           options.has_lazy_arena = has_lazy_arena;
-          options.checks = load_topology("hgx-h200");
           options.rank.memory.plans = true;
           options.rank.most_blocks = most_blocks;
           options.sum_order = order;
           options.forced.strategy = forced;
-          GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, why), options, exchange);
-          body(calls);
-          board->barrier();
+          with_calls(mine, h200_group(mine.rank, ranks, mine.exchange, why), options, body);
         }) == 0);
 }
 

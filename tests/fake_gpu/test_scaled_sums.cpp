@@ -16,12 +16,11 @@
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
-#include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -30,14 +29,10 @@ constexpr std::uint64_t kMib = 1 << 20;
 /// Runs `body` with the calls of each rank, as the drop-in makes them; a process each.
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool bitwise = false,
               bool in_processes = true) {
-  bench::Board* const board = bench::make_board(ranks);
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
-          const cuda::Exchange exchange = [&](const std::string& mine) {
-            return board->exchange(rank, mine);
-          };
+  CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
           Env env;
           env.bitwise = bitwise;
-          GpuGroup group = plait_test::h200_group(rank, ranks, exchange, "");
+          GpuGroup group = h200_group(mine.rank, ranks, mine.exchange, "");
           group.kind = cuda::default_table().gpus().kind();  // which is measured
           GpuCallsOptions options =
               drop_in_options_on(group, drop_in_options(env, {.in_processes = in_processes}));
@@ -45,9 +40,7 @@ void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body, bool bitwis
           options.rank.proves_paths = false;  // No kernel runs here.
           options.rank.large_arena_wait_s = 30;
           group.in_processes = in_processes;
-          GpuCalls calls(std::move(group), options, exchange);
-          body(calls);
-          board->barrier();
+          with_calls(mine, std::move(group), options, body);
         }) == 0);
 }
 
@@ -208,8 +201,7 @@ TEST_CASE("other calls, long ones and those of threads that need memory are left
       2,
       [](GpuCalls& calls) {
         require(calls.takes_scaled(sum_of(Collective::all_reduce, kMib, 2)), "an all_reduce");
-        require_refused(calls, sum_of(Collective::reduce_scatter, kMib, 2),
-                        "ranks of one process");
+        require_refused(calls, sum_of(Collective::reduce_scatter, kMib, 2), "ranks of one process");
       },
       false, false);
 }

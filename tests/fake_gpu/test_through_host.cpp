@@ -17,12 +17,11 @@
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
+#include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
-#include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait_test::fake_cuda;
-using plait_test::require;
+using namespace plait_test;
 
 namespace {
 
@@ -31,22 +30,11 @@ constexpr std::uint64_t kMib = 1 << 20;
 /// Runs `body` with the calls of each rank. Only the last rank has a reason for host memory.
 void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body,
               std::uint64_t budget_bytes = 64 * kMib) {
-  bench::Board* const board = bench::make_board(ranks);
-  CHECK(bench::run_ranks(board, true, [&](int rank) {
-          const cuda::Exchange exchange = [&](const std::string& mine) {
-            return board->exchange(rank, mine);
-          };
-          {
-            GpuCallsOptions options;
-            options.rank.proves_paths = false;  // No kernel runs here.
-            options.checks = load_topology("hgx-h200");
-            options.rank.memory = {.budget_bytes = budget_bytes, .plans = true};
-            const std::string why = rank == ranks - 1 ? "the driver grants none" : "";
-            GpuCalls calls(plait_test::h200_group(rank, ranks, exchange, why), options, exchange);
-            body(calls);
-            board->barrier();
-          }
-          require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
+  CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
+          GpuCallsOptions options = options_without_kernels();
+          options.rank.memory = {.budget_bytes = budget_bytes, .plans = true};
+          const std::string why = mine.rank == ranks - 1 ? "the driver grants none" : "";
+          with_calls(mine, h200_group(mine.rank, ranks, mine.exchange, why), options, body);
         }) == 0);
 }
 
