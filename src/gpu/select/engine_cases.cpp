@@ -106,8 +106,13 @@ EngineCase case_of(const Engine& engine, const Request& request, const CaseSetti
   return made;
 }
 
-/// Adds pairs of calls that share the slots of a tiny arena. Tiled calls have a single block,
-/// because further blocks repeat the same steps in separate slots.
+bool has_tiny_pieces(const Engine& engine) {
+  return &engine == &tiled_engine() || &engine == &ll_chain_engine();
+}
+
+/// Adds pairs of calls that share the slots of a tiny arena. Engines with tiny pieces have short
+/// calls. Tiled calls have a single block, because further blocks repeat the same steps in separate
+/// slots.
 void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
   setting.group.most_whole_sm_blocks = 1;
   std::vector<EngineCase> calls;
@@ -116,7 +121,7 @@ void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
       const bool is_tiled = engine == &tiled_engine();
       for (const Request& request :
            requests_of(*engine, collective, setting.group.ranks,
-                       is_tiled ? setting.elements[1] : setting.elements.back()))
+                       has_tiny_pieces(*engine) ? setting.elements[1] : setting.elements.back()))
         for (const Tuning& tuning : is_tiled ? std::vector<Tuning>(1) : corners(*engine, request))
           if (why_not(*engine, request, tuning, setting.group).empty() && tuning.cuts < 0)
             calls.push_back(case_of(*engine, request, setting, tuning));
@@ -181,8 +186,8 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
     const std::vector<std::string> of = engines_of(param);
     const bool takes = std::find(of.begin(), of.end(), name) != of.end();
     // With the smallest pieces, a large message has very many, which show no more than the few of a
-    // small message.
-    const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;
+    // small message. The smallest piece of tiles and chains is 16 bytes.
+    const std::uint64_t kManyPieces = has_tiny_pieces(engine) ? 64 << 10 : 8 << 20;
     const bool is_long =
         param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;
     if (!takes || is_spread(param.name) || is_long) continue;
