@@ -2,19 +2,9 @@
 // the hardware may read, and arrives no sooner than the thread has waited.
 #pragma once
 #include <cstring>
-#include <deque>
 #include <vector>
 
 #include "gpu/device/memory.cuh"
-
-namespace plait_test {
-struct BulkPiece {
-  char* dst;
-  std::vector<char> bytes;
-};
-/// Bulk stores of this thread in flight.
-inline thread_local std::deque<BulkPiece> bulk_stores;
-}  // namespace plait_test
 
 namespace plait::cuda {
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "conformance/host_threads.hpp"
 #include "conformance/trace.hpp"
 #include "plait/plan.hpp"
 
@@ -63,25 +65,6 @@ class SteppingClock {
   std::thread steps_;
 };
 
-/// A named barrier of some threads of a block.
-class ThreadBarrier {
- public:
-  explicit ThreadBarrier(unsigned threads) : all_(threads) {}
-  void arrive_and_wait() { all_.arrive_and_wait(); }
-  bool any(bool mine) {
-    if (mine) found_.store(true);
-    arrive_and_wait();
-    const bool found = found_.load();
-    arrive_and_wait();
-    found_.store(false);
-    arrive_and_wait();
-    return found;
-  }
-
- private:
-  std::barrier<> all_;
-  std::atomic<bool> found_{false};
-};
 inline thread_local ThreadBarrier* block_barrier = nullptr;
 inline thread_local ThreadBarrier* warp_barrier = nullptr;  ///< of the thread's 32 lanes
 inline thread_local std::vector<std::unique_ptr<ThreadBarrier>>* team_barriers =
@@ -212,6 +195,24 @@ class LateStores {
 };
 inline thread_local LateStores* late_stores = nullptr;  ///< null: stores land at once
 
+/// A bulk store of this thread that has not landed (bulk_on_host.hpp).
+struct BulkPiece {
+  char* dst;
+  std::vector<char> bytes;
+};
+inline thread_local std::deque<BulkPiece> bulk_stores;
+
+/// Takes from this thread what a kernel has left.
+inline void end_kernel_thread() {
+  trace = nullptr;
+  looks = nullptr;
+  stream_failed = nullptr;
+  late_clears = nullptr;
+  late_stores = nullptr;
+  cluster_arrival.reset();
+  bulk_stores.clear();
+}
+
 template <class Type>
 void store_data(Type* at, Type value) {
   if (late_stores != nullptr && late_stores->covers(at))
@@ -258,20 +259,19 @@ void launch(const Grid& grid, const Body& body) {
         clusters.push_back(std::make_unique<EmulatedCluster>(grid.threads * grid.cluster));
       clusters.back()->shared.push_back(&blocks.back()->shared);
     }
-    std::vector<std::thread> threads;
-    for (std::size_t at = 0; first < end; ++first, ++at)
-      for (unsigned thread = 0; thread < grid.threads; ++thread)
-        threads.emplace_back([&grid, &body, &one = *blocks[at],
-                              &its_cluster = *clusters[at / grid.cluster], block = first, thread] {
-          threadIdx.x = thread, blockDim.x = grid.threads;
-          blockIdx.x = block, gridDim.x = grid.blocks;
-          block_barrier = &one.barrier, team_barriers = &one.teams, block_shared = &one.shared;
-          warp_barrier = one.warps[thread / 32].get();
-          cluster = &its_cluster;
-          stream_failed = grid.stream_failed;
-          body();
-        });
-    for (std::thread& thread : threads) thread.join();
+    HostThreads::run((end - first) * grid.threads, [&](unsigned number) {
+      const unsigned at = number / grid.threads, thread = number % grid.threads;
+      EmulatedBlock& one = *blocks[at];
+      threadIdx.x = thread, blockDim.x = grid.threads;
+      blockIdx.x = first + at, gridDim.x = grid.blocks;
+      block_barrier = &one.barrier, team_barriers = &one.teams, block_shared = &one.shared;
+      warp_barrier = one.warps[thread / 32].get();
+      cluster = clusters[at / grid.cluster].get();
+      stream_failed = grid.stream_failed;
+      body();
+      end_kernel_thread();
+    });
+    first = end;
   }
 }
 }  // namespace plait_test

@@ -312,7 +312,7 @@ class LlEmulation {
       while (static_cast<int>(rank) != run_.late && paces_[rank]->looks - from[rank] < kLooks &&
              paces_[rank]->ended < (piece + 1) * run_.blocks * run_.threads &&
              std::chrono::steady_clock::now() < until)
-        std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 
   /// Loads and stores of a thread meanwhile.

@@ -66,11 +66,14 @@ inline void let_others_run();
 inline void await_bytes(ByteCounter* counter, unsigned use, unsigned bytes) {
   while (std::atomic_ref(*counter).load() < (use + 1ull) * bytes) let_others_run();
 }
-/// A polling thread yields, since threads outnumber cores.
+/// A polling thread yields or sleeps at every 16th look, since threads outnumber cores.
 inline void let_others_run() {
   thread_local unsigned looks = 0;
-  if (++looks % 16 == 0) std::this_thread::yield();
-  if (looks % 1024 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  if (++looks % 16 != 0) return;
+  if (looks % 32 != 0)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 /// Aborts on a misaligned address or size, since a GPU would end the process.
 inline void must_be_multiple(std::uintptr_t value, std::size_t bytes) {
