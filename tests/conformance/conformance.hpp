@@ -131,6 +131,7 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
                       EngineTally& tally) {
   constexpr std::uint64_t kMostTraced = 1009;  // takes a host's threads a second
   constexpr int kMostRanksOfAllTunings = 4;
+  constexpr std::uint64_t kMostOpsInJson = 1000;
   const std::string why = why_not(run.engine, run.request, run.tuning, run.group);
   if (!why.empty()) {
     ++tally.refused;
@@ -144,10 +145,12 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   ++tally.proved;
   if (std::find(done.begin(), done.end(), key) != done.end()) return;
   done.push_back(key);
-  CHECK(first_finding(verify(plan)) == "");
+  const Report proof = verify(plan);
+  CHECK(first_finding(proof) == "");
   CHECK(first_finding(verify_in_a_row({&plan, &plan})) == "");
   CHECK(plan.sum_order == SumOrder::rank_order);
-  if (!kIsSanitized) CHECK(plan_from_json(to_json(plan)) == plan);  // test_plan covers JSON then
+  // Longer plans have no other kinds of ops. Under a sanitizer test_plan alone covers JSON.
+  if (!kIsSanitized && proof.ops <= kMostOpsInJson) CHECK(plan_from_json(to_json(plan)) == plan);
   const Inputs inputs = random_inputs(run.request, run.request.count);
   const Plan direct = propose_one(topology, run.request, "direct");
   CHECK(ReferenceExecutor(plan).run(inputs) == ReferenceExecutor(direct).run(inputs));
