@@ -33,7 +33,7 @@ struct KernelCosts {
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
   double message_lines_ns, message_tiles_ns, message_both_ns;
   double message_blocks_ns;
-  double gather_gb_per_s, gather_all_gb_per_s, gather_ns, gather_chunk_ns;
+  double gather_gb_per_s, gather_all_gb_per_s, gather_ns, gather_chunk_ns, exchange_gb_per_s;
   double in_step_to_three, in_step_to_seven;
   double drift_bytes, piece_ns, shift_share;
   double ring_ns, ring_step_ns, ring_take_gb_per_s;
@@ -87,6 +87,7 @@ KernelCosts costs_of(const Topology& topology) {
   get("host_gather_all_gb_per_s", costs.gather_all_gb_per_s);
   get("host_gather_ns", costs.gather_ns);
   get("host_gather_chunk_ns", costs.gather_chunk_ns);
+  get("host_exchange_gb_per_s", costs.exchange_gb_per_s);
   get("in_step_to_three_share", costs.in_step_to_three);
   get("in_step_to_seven_share", costs.in_step_to_seven);
   get("tile_drift_bytes", costs.drift_bytes);
@@ -405,7 +406,8 @@ class Price {
   }
 
   double tiles_ns() const {
-    if (plan_.params.contains("host_permille")) return with_host_part_ns();
+    if (plan_.params.contains("host_permille"))
+      return plan_.request.ranks == 2 ? with_exchanged_part_ns() : with_host_part_ns();
     return tiles_ns_of(plan_.request.collective, parts_);
   }
   double tiles_ns_of(Collective collective, const PeerParts& parts) const {
@@ -430,6 +432,17 @@ class Price {
     const double link = tile_link_ns(made, std::max(made.out, made.in), spread, peers);
     return first +
            overlapped(costs_.tile_norm, {link, sums, steps * made.turns * costs_.tile_step_ns});
+  }
+
+  // A call of two ranks whose end goes through host memory, chunk by chunk: nothing comes up while
+  // the first chunk goes down.
+  double with_exchanged_part_ns() const {
+    const double part = parts_.bytes * param("host_permille", 0) / 1000.0;
+    PeerParts rest = parts_;
+    rest.bytes -= part;
+    const double launch_ns = costs_.graph_ns + costs_.eager_ns;
+    const double host_ns = (part + param("chunk_bytes", 1)) / costs_.exchange_gb_per_s;
+    return launch_ns + std::max(tiles_ns_of(plan_.request.collective, rest), host_ns);
   }
 
   // An all_reduce with a part of its results through host memory: reduce_scatters of that part, an

@@ -33,10 +33,14 @@ class ExchangeReady : public PreparedCall {
   void enqueue(const CallBuffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
-    if (group_.through_host)
-      return HostExchange(rank_.queue(), rank_.engine_path(), host_cut_, shape_, call, type_,
-                          blocks_)
-          .enqueue(rank_.fork(), stream);
+    if (group_.through_host) {
+      const EnginePath& path = rank_.engine_path();
+      HostExchange whole(rank_.queue(), path, path.staging, host_cut_, shape_, call, type_,
+                         blocks_);
+      whole.fork(rank_.fork(), stream);
+      whole.enqueue();
+      return whole.join(stream);
+    }
     const bool corrected = is_chosen_ && may_share(group_) && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
     if (is_chosen_)

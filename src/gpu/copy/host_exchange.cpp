@@ -21,15 +21,15 @@ char* HostExchange::place(std::uint32_t chunk) const {
   return static_cast<char*>(call_.output) + stride + cut_.chunk_from(chunk);
 }
 
-/// Copies data that stays on this rank. Returns true if there was any to copy.
-bool HostExchange::keep(Event fork) {
+/// Copies data that stays on this rank, if any.
+void HostExchange::keep() {
   char* const to = static_cast<char*>(call_.output) + shape_.own_to;
   const char* const from = static_cast<const char*>(call_.input) + shape_.own_from;
-  if (shape_.own_bytes == 0 || to == from) return false;
-  follow(stream(kKeep), fork);
+  keeps_ = shape_.own_bytes != 0 && to != from;
+  if (!keeps_) return;
+  follow(stream(kKeep), fork_);
   copy(stream(kKeep), to, from, shape_.own_bytes);
   record(event(kIsKept, 0), stream(kKeep));
-  return true;
 }
 
 void HostExchange::bring_down(std::uint32_t chunk) {
@@ -46,6 +46,7 @@ void HostExchange::barrier(std::uint32_t chunk) {
   if (takes_ && chunk >= kBehind) follow(stream(kBarrier), event(kIsUp, chunk - kBehind));
   launch(stream(kBarrier),
          barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  if (chunk == 0 && marks_ != nullptr) record(marks_->begin, stream(kBarrier));
   record(event(kPassed, chunk), stream(kBarrier));
 }
 
@@ -72,20 +73,31 @@ void HostExchange::reduce_chunk(std::uint32_t chunk) {
   record(event(kIsReduced, chunk), stream(kReduce));
 }
 
-void HostExchange::enqueue(Event fork, Stream stream_of_call) {
+void HostExchange::fork(Event fork, Stream stream_of_call) {
+  fork_ = fork;
   record(fork, stream_of_call);
-  const bool keeps = keep(fork);
-  follow(stream(sends_ ? kDown : kBarrier), fork);
+}
+
+void HostExchange::enqueue() {
+  keep();
+  follow(stream(sends_ ? kDown : kBarrier), fork_);
   for (std::uint32_t chunk = 0; chunk < cut_.chunks; ++chunk) {
     if (sends_) bring_down(chunk);
     barrier(chunk);
     if (takes_) bring_up(chunk);
     if (takes_ && reduces_) reduce_chunk(chunk);
   }
+}
+
+/// Ends the call: the peer has emptied the ring then, so the next call may use the ring.
+void HostExchange::join(Stream stream_of_call) {
+  if (marks_ != nullptr) {
+    record(marks_->link, stream_of_call);
+    record(marks_->host, stream(!takes_ ? kBarrier : reduces_ ? kReduce : kUp));
+  }
   const std::uint32_t last = cut_.chunks - 1;
-  if (keeps) follow(stream_of_call, event(kIsKept, 0));
+  if (keeps_) follow(stream_of_call, event(kIsKept, 0));
   follow(stream_of_call, event(!takes_ ? kPassed : reduces_ ? kIsReduced : kIsUp, last));
-  // The peer has emptied the ring when the call ends, so the next call may use the ring.
   launch_end(stream_of_call,
              barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, cut_.chunks),
              {{&EngineFlags::chunks, cut_.chunks}});

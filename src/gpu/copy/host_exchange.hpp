@@ -1,12 +1,15 @@
-// A large collective of two ranks whose GPUs do not address each other, by copy engines in a single
-// hop. A copy engine brings chunks of the data for the peer down into the sender's ring in host
-// memory, and the peer's copy engine brings the chunks up. Both directions go on at once, twice as
-// fast as a kernel that reads host memory while copies write host memory. Kernels reduce what has
-// come up. pair_exchange.hpp has the same over a link.
+// A large collective of two ranks through host memory, by copy engines in a single hop: a whole call
+// of GPUs that do not address each other, or a part beside a kernel that uses the link
+// (host_path/exchanged_part.hpp). A copy engine brings chunks of the data for the peer down into the
+// sender's ring in host memory, and the peer's copy engine brings the chunks up. Both directions go
+// on at once, twice as fast as a kernel that reads host memory while copies write host memory.
+// Kernels reduce what has come up. pair_exchange.hpp has the same over a link.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "gpu/abi/tile_cut.hpp"
+#include "gpu/consensus/agreed_share.hpp"
 #include "gpu/copy/engine_call.hpp"
 #include "gpu/copy/exchange_cut.hpp"
 #include "gpu/engine/group.hpp"
@@ -20,21 +23,28 @@ std::string why_no_host_exchange(const Group& group);
 /// signals before it waits. Hence no rank waits for ever, whatever streams share a hardware queue.
 class HostExchange : private EngineCall {
  public:
-  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies.
-  HostExchange(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
-               const DirectShape& shape, const CallArgs& call, DataType type, unsigned blocks)
+  /// staging: by rank, GPU memory of kChunkSlots chunks, this rank's used. `cut`: of
+  /// shape.part_bytes. blocks: of reductions beside copies. marks: times to record; null = none.
+  HostExchange(EngineQueue& queue, const EnginePath& path, const std::vector<char*>& staging,
+               const HostCut& cut, const DirectShape& shape, const CallArgs& call, DataType type,
+               unsigned blocks, const PathMarks* marks = nullptr)
       : EngineCall(queue, path, call, type),
+        staging_(staging),
         cut_(cut),
         shape_(shape),
         call_(call),
         blocks_(blocks),
+        marks_(marks),
         sends_(sends(shape, 2, call.rank, 1 - call.rank)),
         takes_(sends(shape, 2, 1 - call.rank, call.rank)),
         reduces_(shape.handling != kPlaceParts) {}
 
-  /// Enqueues the call behind the work on `stream`; later work on `stream` runs after all of the
-  /// call.
-  void enqueue(Event fork, Stream stream);
+  /// Marks the point of `stream` at which the exchange may begin. `fork`: an event that nothing else
+  /// uses before enqueue().
+  void fork(Event fork, Stream stream);
+  void enqueue();
+  /// Makes later work on `stream` wait for the whole exchange.
+  void join(Stream stream);
 
  private:
   enum HostExchangeStream : std::size_t { kDown, kBarrier, kUp, kReduce, kKeep, kHostStreamsUsed };
@@ -54,21 +64,25 @@ class HostExchange : private EngineCall {
     return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
   }
   char* staged(std::uint32_t chunk) const {
-    return path_.staging[static_cast<std::size_t>(call_.rank)] + cut_.slot_at(chunk);
+    return staging_[static_cast<std::size_t>(call_.rank)] + cut_.slot_at(chunk);
   }
   /// Returns where the peer's chunk belongs.
   char* place(std::uint32_t chunk) const;
-  bool keep(Event fork);
+  void keep();
   void bring_down(std::uint32_t chunk);
   void barrier(std::uint32_t chunk);
   void bring_up(std::uint32_t chunk);
   void reduce_chunk(std::uint32_t chunk);
 
+  const std::vector<char*>& staging_;
   const HostCut& cut_;
   const DirectShape& shape_;
   const CallArgs& call_;
   const unsigned blocks_;
+  const PathMarks* const marks_;
   const bool sends_, takes_, reduces_;
+  Event fork_ = nullptr;
+  bool keeps_ = false;
 };
 
 }  // namespace plait::cuda

@@ -1,5 +1,6 @@
-// Splits a call between an engine and host memory: results brought by copy engines (HostGather), or
-// a part that CPU cores reduce (HostReductionCall).
+// Splits a call between an engine and host memory: results brought by copy engines (HostGather), a
+// part that two ranks exchange (exchanged_part.hpp), or a part that CPU cores reduce
+// (HostReductionCall).
 #include "gpu/host_path/with_host_part.hpp"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "base/text.hpp"
 #include "gpu/copy/copy_tuning.hpp"
 #include "gpu/copy/planned_engine.hpp"
+#include "gpu/host_path/exchanged_part.hpp"
 #include "gpu/host_path/host_gather.hpp"
 #include "gpu/host_path/host_reduction.hpp"
 #include "gpu/tile/tile_plan.hpp"
@@ -25,7 +27,7 @@ constexpr std::uint32_t kOfResults = 2;
 bool exchanges_it(const Engine& engine) { return &engine == &copy_exchange_engine(); }
 
 bool can_gather(const Engine& engine, const Request& request, const Group& group) {
-  return request.collective == Collective::all_reduce && request.ranks > 1 && !group.through_host &&
+  return request.collective == Collective::all_reduce && request.ranks > 2 && !group.through_host &&
          group.host_bytes != 0 && has_copy_engines(group) && !exchanges_it(engine) &&
          tiled_engine().why_not(request, {}, group).empty();
 }
@@ -33,8 +35,8 @@ bool can_gather(const Engine& engine, const Request& request, const Group& group
 /// copy_rotation loses more beside a host part than host memory carries (E-0126).
 bool may_correct(const Engine& engine, const Request& request, const Tuning& tuning,
                  const Group& group) {
-  return tuning.host_permille < 0 && &engine == &tiled_engine() && request.ranks > 2 &&
-         group.in_processes && can_gather(engine, request, group);
+  return tuning.host_permille < 0 && &engine == &tiled_engine() && group.in_processes &&
+         can_gather(engine, request, group);
 }
 
 /// LL kernels have no reduce-scatter of any size.
@@ -135,12 +137,50 @@ bool gathers(const Engine& engine, const Tuning& tuning) {
   return tuning.host_permille > 0 && !exchanges_it(engine);
 }
 
+/// True if the call has a part of a given size that two ranks exchange.
+bool exchanges_part(const Engine& engine, const Request& request, const Tuning& tuning,
+                    const Group& group) {
+  return tuning.host_cpu_permille <= 0 && gathers(engine, tuning) &&
+         can_exchange_part(engine, request, group);
+}
+
+/// The parts of a call that do not go over links; at most one of them is not empty.
+struct HostParts {
+  HostCut cores;       ///< reduced by CPU cores
+  HostCut exchanged;   ///< exchanged by two ranks
+  GatherCut gathered;  ///< results of more ranks
+  bool none() const {
+    return cores.chunks == 0 && exchanged.chunks == 0 && gathered.chunks == 0;
+  }
+};
+
+HostParts parts_of(const Engine& engine, const Request& request, const Tuning& tuning,
+                   const Group& group) {
+  HostParts parts;
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  if (bytes == 0) return parts;
+  const auto permille = static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
+  const bool sums = request.collective == Collective::all_reduce;
+  if (sums) parts.cores = cores_cut(bytes, group, tuning);
+  if (parts.cores.chunks != 0) return parts;
+  if (exchanges_part(engine, request, tuning, group))
+    parts.exchanged = exchanged_part(request, group, permille);
+  else if (sums && gathers(engine, tuning))
+    parts.gathered = cut_gather(bytes, group.host_bytes, permille, request.ranks);
+  return parts;
+}
+
 /// Adds the stripes of the plan: the part over links and the part through host memory.
-void add_stripes(PlanBook& book, const HostCut& cores, const GatherCut& gather) {
+void add_stripes(PlanBook& book, const HostParts& parts) {
   const std::uint64_t bytes = book.request().count * bytes_of(book.request().type);
-  const std::uint64_t host = cores.chunks != 0 ? bytes - cores.host_from : gather.bytes;
-  book.stripe("nvlink", cores.chunks != 0 ? 0 : host, bytes - host);
-  book.stripe(cores.chunks != 0 ? "host+cpu" : "host", cores.chunks != 0 ? bytes - host : 0, host);
+  if (parts.gathered.chunks != 0) {
+    book.stripe("nvlink", parts.gathered.bytes, bytes - parts.gathered.bytes);
+    return book.stripe("host", 0, parts.gathered.bytes);
+  }
+  const bool by_cores = parts.cores.chunks != 0;
+  const std::uint64_t from = by_cores ? parts.cores.host_from : parts.exchanged.host_from;
+  book.stripe("nvlink", 0, from);
+  book.stripe(by_cores ? "host+cpu" : "host", from, bytes - from);
 }
 
 }  // namespace
@@ -158,9 +198,11 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
     if (!group.has_host_reducer || !group.runs(kCopyKernels))
       return "CPU cores can take no part: no host memory is shared with them";
   }
-  if (tuning.host_permille > 0 && !exchanges_it(engine) && !can_gather(engine, request, group))
-    return "host_permille is not supported: a part through host memory needs an all_reduce, host "
-           "memory that all ranks map, copy engines and slots of tiled";
+  if (tuning.host_permille > 0 && !exchanges_it(engine) && !can_gather(engine, request, group) &&
+      !can_exchange_part(engine, request, group))
+    return "host_permille is not supported: a part through host memory needs host memory that all "
+           "ranks map, copy engines, and of two ranks an all_reduce, broadcast, reduce, send_recv "
+           "or copy, of more an all_reduce and slots of tiled";
   return "";
 }
 
@@ -173,14 +215,8 @@ namespace {
 
 Plan plan_in_rank_order(const Engine& engine, const Topology& topology, const Request& request,
                         const Tuning& tuning, const Group& group, const QueueOf& through) {
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  const bool is_split = request.collective == Collective::all_reduce && bytes != 0;
-  const HostCut cores = is_split ? cores_cut(bytes, group, tuning) : HostCut{};
-  GatherCut gather;
-  if (is_split && cores.chunks == 0 && gathers(engine, tuning))
-    gather = cut_gather(bytes, group.host_bytes, static_cast<std::uint32_t>(tuning.host_permille),
-                        request.ranks);
-  if (cores.chunks == 0 && gather.chunks == 0)
+  const HostParts parts = parts_of(engine, request, tuning, group);
+  if (parts.none())
     return through ? plan_of_copies(engine, topology, request, tuning, group, through)
                    : engine.plan(topology, request, tuning, group);
   Tuning alone = tuning;
@@ -191,17 +227,20 @@ Plan plan_in_rank_order(const Engine& engine, const Topology& topology, const Re
   const PlannedEngine planned(book, topology, engine), tiles(book, topology, tiled_engine());
   const Engine& rest = is_kernel ? planned : engine;
   const Engine& scatters = &scatters_for(engine) == &engine ? rest : tiles;
-  const auto prepare = [&](EngineRank& rank) {
+  const auto prepare = [&](EngineRank& rank) -> std::unique_ptr<PreparedCall> {
+    if (parts.exchanged.chunks != 0)
+      return prepare_with_exchanged_part(rest, request, tuning, rank);
     return std::make_unique<WithHostPart>(rest, scatters, request, tuning, rank);
   };
   write_down(book, group, prepare, through);
-  add_stripes(book, cores, gather);
+  add_stripes(book, parts);
   Plan made = book.plan(engine.info().name, cut_params(tuning));
-  if (gather.chunks != 0 && is_kernel) {  // the price is that of the kernel with such a share
-                                          // beside it
+  if (parts.cores.chunks == 0 && is_kernel) {  // the price is that of the kernel with such a share
+                                               // beside it
     made.kernel = whole.kernel;
     made.params.insert(whole.params.begin(), whole.params.end());
-    made.params["chunk_bytes"] = static_cast<std::int64_t>(gather.chunk_bytes);
+    made.params["chunk_bytes"] = static_cast<std::int64_t>(
+        std::max(parts.gathered.chunk_bytes, parts.exchanged.chunk_bytes));
   }
   return made;
 }
@@ -221,6 +260,9 @@ Plan plan_through(const Engine& engine, const Topology& topology, const Request&
 
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
                                                      const Tuning& tuning, EngineRank& rank) {
+  if (exchanges_part(engine, request, tuning, rank.group()) ||
+      may_choose_exchanged_part(engine, request, tuning, rank.group()))
+    return prepare_with_exchanged_part(engine, request, tuning, rank);
   if (tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
       may_correct(engine, request, tuning, rank.group()))
     return std::make_unique<WithHostPart>(engine, scatters_for(engine), request, tuning, rank);
