@@ -220,7 +220,9 @@ inline std::vector<CopyCall> calls_of(const Topology& topology, const Group& gro
     else if (share != 0 && (ranks == 2 || request.collective == Collective::all_reduce))
       tuning.host_permille = static_cast<int>(random() % 1001);
     request = checked(request, topology);
-    const auto able = emulated_engines(topology, request, tuning, group);
+    auto able = emulated_engines(topology, request, tuning, group);
+    if (able.empty())  // tiled does not take the request, so no part of it is gathered
+      able = emulated_engines(topology, request, tuning = {}, group);
     const Engine& engine = *able.at(random() % able.size());
     calls.push_back(call_of(topology, engine, request, tuning, seed + i));
   }
