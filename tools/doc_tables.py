@@ -304,6 +304,7 @@ COPY_CALLS = {  # names in engine_mutants.def; test_engine_mutants.cpp makes the
     "chain": "`copy_ring`, broadcast",
     "exchange": "`copy_exchange`, all_reduce with a part through host memory",
     "hosted": "`copy_exchange` without a link, all_reduce",
+    "beside": "`tiled`, reduce of two ranks with a part through host memory",
     "gather": "`copy_rotation`, all_reduce with a part through host memory",
     "cores": "`copy_rotation`, all_reduce with a part by CPU cores",
     "summed": "`host_cores`, all_reduce",

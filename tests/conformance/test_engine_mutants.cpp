@@ -49,6 +49,7 @@ enum MutantCall {
   gather,
   cores,
   hosted,
+  beside,
   summed,
   rooted,
   scattered,
@@ -103,7 +104,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
   if (call == scattered) return plan_of_scatter_ring(topology, through);
 #endif
   Request request;
-  request.ranks = call == exchange || call == hosted ? 2 : 4;
+  request.ranks = call == exchange || call == hosted || call == beside ? 2 : 4;
   request.root = request.ranks - 1;
   request.count = call == gather   ? 400000
                   : call == places ? 20000
@@ -112,7 +113,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
                                    : 100000;
   request.collective = call == ring                      ? Collective::all_gather
                        : call == places                  ? Collective::all_to_all
-                       : call == rooted                  ? Collective::reduce
+                       : call == rooted || call == beside ? Collective::reduce
                        : call == passes || call == chain ? Collective::broadcast
                                                          : Collective::all_reduce;
   if (ring_of == RingOf::uneven_parts) request.counts = {110000, 7, 45001, 110000};
@@ -124,12 +125,13 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
                       45001, 110000, 3, 20000, 110000, 0, 110000, 110000};
   request = checked(request, topology);
   Tuning tuning;
-  if (call == exchange || call == gather) tuning.host_permille = 300;
+  if (call == exchange || call == gather || call == beside) tuning.host_permille = 300;
   if (call == batched) tuning.batch = 1;
   if (call == cores) tuning.host_cpu_permille = 300;
   const bool by_cores = call == summed || call == rooted, in_host = by_cores || call == hosted;
   const char* const engine = by_cores                        ? "host_cores"
                              : call == ring || call == chain ? "copy_ring"
+                             : call == beside                ? "tiled"
                                                              : "rotation";
   return plan_through(*engine_named(engine, request), topology, request, tuning,
                       in_host ? host_group(request.ranks) : tiny_group(request.ranks), through);
