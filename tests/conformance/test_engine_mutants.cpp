@@ -111,11 +111,11 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
                   : call == ring   ? 110000  // the last slot lies among the engines' own
                   : call == chain  ? 220000
                                    : 100000;
-  request.collective = call == ring                      ? Collective::all_gather
-                       : call == places                  ? Collective::all_to_all
+  request.collective = call == ring                       ? Collective::all_gather
+                       : call == places                   ? Collective::all_to_all
                        : call == rooted || call == beside ? Collective::reduce
-                       : call == passes || call == chain ? Collective::broadcast
-                                                         : Collective::all_reduce;
+                       : call == passes || call == chain  ? Collective::broadcast
+                                                          : Collective::all_reduce;
   if (ring_of == RingOf::uneven_parts) request.counts = {110000, 7, 45001, 110000};
   if (ring_of == RingOf::sends) request.collective = Collective::send_recv, request.count = 330000;
   if (ring_of == RingOf::turns || ring_of == RingOf::uneven_turns)

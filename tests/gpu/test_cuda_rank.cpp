@@ -296,8 +296,11 @@ TEST_CASE("kernels whose arenas lie in host memory give the reference's bits") {
 /// could be queued before work that another rank waits for.
 bool takes_share(const GpuFixture& gpu, const std::string& kernel, const Request& request) {
   if (gpu.shares_gpu || gpu.cuda->full_group().through_host) return false;
-  return request.collective == Collective::all_reduce ||
-         (kernel == "rotation" && request.ranks == 2);
+  const Collective what = request.collective;
+  const bool in_one_piece = what == Collective::broadcast || what == Collective::reduce ||
+                            what == Collective::send_recv || what == Collective::copy;
+  return what == Collective::all_reduce ||
+         (request.ranks == 2 && (in_one_piece || kernel == "rotation"));
 }
 
 /// Runs a plan eagerly and three times from a graph; returns bytes that differ from the reference.

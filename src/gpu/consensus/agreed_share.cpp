@@ -12,6 +12,7 @@ static_assert(AgreedNumber::kRanks >= kMaxCudaRanks);
 /// Host shares of calls from a size on, HGX H200 (E-0059, E-0128); sizes in rising order.
 struct ShareRow {
   int ranks;
+  LinkCarrier carrier;
   std::uint64_t least_bytes;
   double link_bytes_per_ns;  // Message bytes per ns.
   double around_ns;          // Before the first copy and after the last copy.
@@ -19,19 +20,20 @@ struct ShareRow {
   double fork_ns;
 };
 constexpr ShareRow kShareRows[] = {
-    {2, kLeastSharedBytes, 375.0, 45000.0, kBestHostPermille / 1000.0, 8000.0},
-    {4, 120ull << 20, 229.0, 20000.0, 0.0775, 25000.0},
-    {4, 192ull << 20, 229.0, 20000.0, 0.0900, 25000.0},
-    {4, 1536ull << 20, 229.0, 20000.0, 0.1025, 25000.0},
+    {2, LinkCarrier::copy_engines, kLeastSharedBytes, 375.0, 45000.0, kBestHostPermille / 1000.0,
+     8000.0},
+    {4, LinkCarrier::kernel, 120ull << 20, 229.0, 20000.0, 0.0775, 25000.0},
+    {4, LinkCarrier::kernel, 192ull << 20, 229.0, 20000.0, 0.0900, 25000.0},
+    {4, LinkCarrier::kernel, 1536ull << 20, 229.0, 20000.0, 0.1025, 25000.0},
 };
 
 }  // namespace
 
-SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
+SharedSize AgreedShare::size_of(LinkCarrier carrier, std::uint64_t bytes) const {
   const int row_ranks = ranks_ == 3 ? 4 : ranks_;
   SharedSize size;
   for (const ShareRow& one : kShareRows)
-    if (one.ranks == row_ranks && bytes >= one.least_bytes)
+    if (one.ranks == row_ranks && one.carrier == carrier && bytes >= one.least_bytes)
       size = {one.best_share, static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns,
               one.fork_ns};
   return size;
@@ -71,11 +73,11 @@ void AgreedShare::learn() {
   sample_.reset();
 }
 
-std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes,
+std::uint32_t AgreedShare::next(LinkCarrier carrier, std::uint64_t bytes, std::uint64_t chunk_bytes,
                                 std::uint32_t voters) {
   level_ = 0;
   votes_ = (voters >> rank_ & 1) != 0;
-  size_ = size_of(bytes);
+  size_ = size_of(carrier, bytes);
   if (!agreed_ || size_.host_share <= 0.0) return 0;
   learn();
   const int proposal = votes_ ? share_.choose(size_, !sample_) : HostShare::kLevels;

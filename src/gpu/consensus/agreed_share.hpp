@@ -15,6 +15,9 @@ struct PathMarks {
   Event begin = nullptr, link = nullptr, host = nullptr;
 };
 
+/// What moves the rest of the message over the link.
+enum class LinkCarrier { copy_engines, kernel };
+
 class AgreedShare {
  public:
   /// Opens in the current context. page: null = nothing goes through host memory.
@@ -25,7 +28,7 @@ class AgreedShare {
   /// chunks of at least `chunk_bytes`. Called for all calls in order, but not in captures: a graph
   /// would keep the share whatever the load on PCIe. voters: ranks (bits) that see both paths end,
   /// and therefore learn and decide.
-  std::uint32_t next(std::uint64_t bytes, std::uint64_t chunk_bytes,
+  std::uint32_t next(LinkCarrier carrier, std::uint64_t bytes, std::uint64_t chunk_bytes,
                      std::uint32_t voters = AgreedNumber::kAll);
   /// Events to record for that call, with `share_bytes` through host memory; null = none.
   const PathMarks* timed(std::uint64_t bytes, std::uint64_t share_bytes);
@@ -33,7 +36,7 @@ class AgreedShare {
  private:
   void learn();
 
-  SharedSize size_of(std::uint64_t bytes) const;
+  SharedSize size_of(LinkCarrier carrier, std::uint64_t bytes) const;
 
   int rank_ = 0;
   int ranks_ = 0;

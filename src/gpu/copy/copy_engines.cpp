@@ -45,8 +45,8 @@ class ExchangeReady : public PreparedCall {
     AgreedShare& share = rank_.agreed_share();
     if (is_chosen_)
       tuning_.host_permille =
-          corrected ? static_cast<int>(
-                          share.next(shape_.part_bytes, group_.host_bytes / kChunkSlots, takers()))
+          corrected ? static_cast<int>(share.next(LinkCarrier::copy_engines, shape_.part_bytes,
+                                                  group_.host_bytes / kChunkSlots, takers()))
                     : 0;
     const ExchangeCut cut = exchange_cut(shape_.part_bytes, group_, tuning_);
     PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_,

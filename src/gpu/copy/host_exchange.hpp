@@ -1,9 +1,9 @@
-// A large collective of two ranks through host memory, by copy engines in a single hop: a whole call
-// of GPUs that do not address each other, or a part beside a kernel that uses the link
-// (host_path/exchanged_part.hpp). A copy engine brings chunks of the data for the peer down into the
-// sender's ring in host memory, and the peer's copy engine brings the chunks up. Both directions go
-// on at once, twice as fast as a kernel that reads host memory while copies write host memory.
-// Kernels reduce what has come up. pair_exchange.hpp has the same over a link.
+// A large collective of two ranks through host memory, by copy engines in a single hop: the whole
+// call of GPUs that do not address each other, or a part beside a kernel that uses the link
+// (host_path/exchanged_part.hpp). A copy engine brings chunks of the data for the peer down into
+// the sender's ring in host memory, and the peer's copy engine brings the chunks up. Both
+// directions go on at once, twice as fast as a kernel that reads host memory while copies write
+// host memory. Kernels reduce what has come up. pair_exchange.hpp has the same over a link.
 #pragma once
 #include <string>
 #include <vector>
@@ -39,8 +39,8 @@ class HostExchange : private EngineCall {
         takes_(sends(shape, 2, 1 - call.rank, call.rank)),
         reduces_(shape.handling != kPlaceParts) {}
 
-  /// Marks the point of `stream` at which the exchange may begin. `fork`: an event that nothing else
-  /// uses before enqueue().
+  /// Marks the point of `stream` at which the exchange may begin. `fork`: an event that nothing
+  /// else uses before enqueue().
   void fork(Event fork, Stream stream);
   void enqueue();
   /// Makes later work on `stream` wait for the whole exchange.

@@ -14,8 +14,8 @@ namespace {
 
 /// A part is cut into this many chunks: nothing comes up while the first chunk goes down.
 constexpr std::uint64_t kPartChunks = 8;
-constexpr std::uint64_t kLeastPartChunk = 512ull << 10;
-constexpr std::uint64_t kMostPartChunk = 2ull << 20;  // rings of both ranks stay in the host's cache
+constexpr std::uint64_t kLeastPartChunk = 64ull << 10;
+constexpr std::uint64_t kMostPartChunk = 2ull << 20;  // both rings stay in the host's cache
 
 /// Collectives whose blocks lie in one piece: the end of the message is a call of its own.
 bool is_in_one_piece(Collective collective) {
@@ -60,7 +60,7 @@ class WithExchangedPart : public PreparedCall {
     AgreedShare& share = rank_.agreed_share();
     const std::uint64_t bytes = bytes_of_message(request_);
     const std::uint32_t permille =
-        corrected ? share.next(bytes, kLeastPartChunk, takers()) : permille_;
+        corrected ? share.next(LinkCarrier::kernel, bytes, kLeastPartChunk, takers()) : permille_;
     const HostCut cut = exchanged_part(request_, rank_.group(), permille);
     if (cut.chunks == 0) return whole_->enqueue(buffers, stream);
     const std::uint64_t part_bytes = bytes - cut.host_from;
@@ -100,16 +100,16 @@ class WithExchangedPart : public PreparedCall {
 
 bool can_exchange_part(const Engine& engine, const Request& request, const Group& group) {
   return request.ranks == 2 && is_in_one_piece(request.collective) && !group.through_host &&
-         group.host_bytes != 0 && &engine != &copy_exchange_engine() &&
-         why_no_copies(group).empty() && inbox_bytes(group) != 0;
+         group.host_bytes != 0 && &engine != &copy_exchange_engine() && has_copy_engines(group) &&
+         inbox_bytes(group) != 0;
 }
 
 bool may_choose_exchanged_part(const Engine& engine, const Request& request, const Tuning& tuning,
                                const Group& group) {
   const bool is_one_way =
       request.collective == Collective::broadcast || request.collective == Collective::reduce;
-  return tuning.host_permille < 0 && &engine == &tiled_engine() && is_one_way &&
-         can_exchange_part(engine, request, group);
+  return tuning.host_permille < 0 && tuning.host_cpu_permille <= 0 && &engine == &tiled_engine() &&
+         is_one_way && group.in_processes && can_exchange_part(engine, request, group);
 }
 
 HostCut exchanged_part(const Request& request, const Group& group, std::uint32_t permille) {

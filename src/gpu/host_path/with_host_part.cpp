@@ -73,8 +73,9 @@ class WithHostPart : public PreparedCall {
     const bool corrected = cores_.chunks == 0 && may_correct_ && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
     const std::uint32_t permille = cores_.chunks != 0 ? 0
-                                   : corrected        ? kOfResults * share.next(bytes_, 0)
-                                                      : static_cast<std::uint32_t>(permille_);
+                                   : corrected
+                                       ? kOfResults * share.next(LinkCarrier::kernel, bytes_, 0)
+                                       : static_cast<std::uint32_t>(permille_);
     const GatherCut gather =
         cut_gather(bytes_, rank_.engine_path().ring_bytes, permille, request_.ranks);
     if (cores_.chunks == 0 && gather.chunks == 0) return whole_->enqueue(buffers, stream);
@@ -149,9 +150,7 @@ struct HostParts {
   HostCut cores;       ///< reduced by CPU cores
   HostCut exchanged;   ///< exchanged by two ranks
   GatherCut gathered;  ///< results of more ranks
-  bool none() const {
-    return cores.chunks == 0 && exchanged.chunks == 0 && gathered.chunks == 0;
-  }
+  bool none() const { return cores.chunks == 0 && exchanged.chunks == 0 && gathered.chunks == 0; }
 };
 
 HostParts parts_of(const Engine& engine, const Request& request, const Tuning& tuning,
