@@ -284,6 +284,9 @@ def run(
     only: Annotated[str, Option(help="Steps by commas.")] = "",
     machine: Annotated[str, Option(help="In file names; default: h200xGPUS.")] = "",
     one_gpu: Annotated[bool, Option("--one-gpu", help="What one GPU can run.")] = False,
+    large: Annotated[
+        bool, Option("--large", help="Large messages, shares and rotations; a tuning file.")
+    ] = False,
     dry: Dry = False,
 ) -> None:
     """Run all measurements of schedules on the GPUs of a machine."""
@@ -506,6 +509,7 @@ def predictions(
     write: Write = False,
     compare: Annotated[Path | None, Option(metavar="FOLDER", help="Of a run.")] = None,
     gpus: Gpus = 8,
+    large: Annotated[bool, Option("--large", help="Write those of `run --large`.")] = False,
 ) -> None:
     """Write the simulator's predictions for a run, or compare them with one."""
 

@@ -1,9 +1,11 @@
-"""Runs all measurements of schedules on the GPUs of a machine, within a time budget.
+"""Runs all measurements of schedules on the GPUs of a machine, within a time budget; with --large
+those of large messages: engines, shares through host memory, and a rotation by copy engines.
 
 Steps run in order of importance, each with a share of the time; time left over goes to later steps.
 A step that hangs is killed with all its processes, and the run goes on. Rows reach OUT when they
 are measured, so an interrupted run loses nothing. The tables come at the end, and `python -m bench
-tables OUT` prints those of an interrupted run. NVLink multicast stays off.
+tables OUT` prints those of an interrupted run. A run of large messages leaves a tuning file of the
+machine in OUT too. NVLink multicast stays off.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from types import SimpleNamespace
 from bench.lib import rows
 from bench.lib.jobs import BENCH, QUIET, run_job, torchrun
 from bench.programs import predictions, tables
-from bench.programs.items import MEMORY_BYTES
+from bench.programs.items import LARGER_BYTES, MEMORY_BYTES
 from plait import gpu
 
 BUDGET_S = 520.0  # nine minutes, less the start of Python and the tables
@@ -28,6 +30,8 @@ TABLES_S = 20.0
 TREE = {"NCCL_ALGO": "allreduce:tree", "NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"}
 RING = {"NCCL_ALGO": "allreduce:ring", "NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"}
 SLOTS = {"PLAIT_DEVICE_MEMORY": str(MEMORY_BYTES)}
+LARGER = {"PLAIT_DEVICE_MEMORY": str(LARGER_BYTES)}
+ROTATION_MIB, ROTATION_PIECES = "1024", "16,24,32"  # of a rank's buffer, of a piece
 START_S = 22.0  # a job's start and end: contexts, communicators
 LATE_S = 8.0  # grace of a job that should have ended, then it is killed
 
@@ -64,8 +68,29 @@ def links_step(given: SimpleNamespace) -> RunStep:
     return RunStep("links", 0.13, tuple(command))
 
 
+def rotation_step(given: SimpleNamespace) -> RunStep:
+    csv = given.out / f"gpu_rotation_{given.machine}.csv"
+    command = [str(given.build / "bench_links"), "--gpus", str(given.gpus)]
+    command += ["--mib", ROTATION_MIB, "--rotation", ROTATION_PIECES]
+    return RunStep("rotation", 0.06, (*command, "--budget-s", "{budget}", "--csv", str(csv)))
+
+
+def large_steps(given: SimpleNamespace) -> list[RunStep]:
+    """Returns the steps of a run of large messages, in order of importance."""
+    alone = [] if given.one_gpu else [rotation_step(given)]
+    return [
+        ranks_step("large", 0.42, given, {}),
+        ranks_step("shares", 0.20, given, {}),
+        ranks_step("shares_640m", 0.20, given, LARGER),
+        *alone,
+        links_step(given),
+    ]
+
+
 def steps(given: SimpleNamespace) -> list[RunStep]:
     """Returns the steps in order of importance. Symmetric memory needs two GPUs."""
+    if given.large:
+        return large_steps(given)
     return [
         ranks_step("table", 0.28, given, {}),
         *([] if given.one_gpu else [symmetric_step(given)]),
@@ -145,8 +170,10 @@ def run(given: SimpleNamespace) -> int:
         run.all()
         if given.dry:
             print("## rows made up from predictions, to try the tables with", flush=True)
-            predictions.make_up(given.out, given.gpus, given.machine)
+            predictions.make_up(given.out, given.gpus, given.machine, given.large)
         report = tables.report(given.out, given.gpus)
+        if given.large:
+            report += "\n" + tables.write_tuned(given.out, given.gpus, given.machine)
         print(report)
         with (given.out / "gpu_run.log").open("a") as log:
             log.write(report + "\n")

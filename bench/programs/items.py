@@ -39,6 +39,7 @@ TUNED = {
 # H200) gives copy engines slots, as large as these engines want. Communicators of other sections
 # have the usual memory, so that their rows may become rows of tuning tables.
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
+LARGER_BYTES = 640 * MIB  # memory of the section "shares_640m": inboxes of 128 MiB for two ranks
 LARGER = {"tiled": ({"order": 2, "shift": 1},)}  # schedules of larger tiles
 WITH_SLOTS = ("tiled", "copy_exchange", "copy_rotation", "copy_ring", "scatter_ring")
 # Shares of an all_reduce's results through host memory, in thousandths; of use in eager calls.
@@ -54,6 +55,17 @@ TUNED_OF_OTHERS = {
     "copy_ring": ({"tile_units": MIB // 2},),
 }
 STRATEGIES = ("fold", "phases", "ring", "direct")
+# Variants of a run of large messages, by collective and by ranks: 2, or more.
+LARGE_OF_TWO = ("two_shot", "direct_ll", "tiled", "copy_exchange")
+LARGE_OF_MORE = (
+    *("two_shot", "ll_chain", "direct_ll", "tiled", "tiled:order=2,shift=1"),
+    *("tiled:order=2,shift=1,send_gb_per_s=350", "copy_ring", "scatter_ring"),
+)
+DIRECT_LL_UPTO = 64 * MIB  # never the fastest beyond
+# Shares of a message of two ranks through host memory, and of results of more, in thousandths.
+SHARES_OF_TWO = {"copy_exchange": (50, 70, 90), "tiled": (40, 60, 80)}
+SHARES_OF_MORE = (60, 90, 135, 180)
+ONE_PIECE = ("all_reduce", "broadcast", "reduce", "send_recv")  # two ranks' tiles take a share
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,44 @@ def schedules(ranks: int, most: int) -> Iterator[RunItem]:
             yield RunItem("schedules", "all_reduce", "fp32", size, "tiled", tuple(params.items()))
 
 
+def large_sizes(most: int) -> list[int]:
+    """Returns sizes of large messages, the most important first."""
+    wanted = (GIB, 256 * MIB, 64 * MIB, 16 * MIB, 4 * GIB, 128 * MIB, 512 * MIB, 32 * MIB)
+    return [size for size in wanted if size <= most]
+
+
+def large(ranks: int, most: int) -> Iterator[RunItem]:
+    """Yields large messages of each collective by plait's choice and by each engine in turn."""
+    variants = LARGE_OF_TWO if ranks == 2 else LARGE_OF_MORE
+    for size in large_sizes(most):
+        for collective in ("all_reduce", *OTHERS):
+            yield RunItem("large", collective, "fp32", size)
+            for variant in variants:
+                name, params = engines.parted(variant)
+                is_slow = name == "direct_ll" and size > DIRECT_LL_UPTO
+                if name not in engines.names(collective) or is_slow:
+                    continue
+                yield RunItem("large", collective, "fp32", size, name, tuple(params.items()))
+
+
+def shares(section: str, ranks: int, most: int) -> Iterator[RunItem]:
+    """Yields large calls with shares through host memory, beside plait's choice."""
+
+    def shared(collective: str, size: int, name: str, params: dict[str, int]) -> RunItem:
+        return RunItem(section, collective, "fp32", size, name, tuple(params.items()))
+
+    for size in (size for size in (GIB, 256 * MIB, 4 * GIB, 64 * MIB) if size <= most):
+        for collective in ONE_PIECE if ranks == 2 else ONE_PIECE[:1]:
+            yield RunItem(section, collective, "fp32", size)
+            for name, permilles in SHARES_OF_TWO.items() if ranks == 2 else ():
+                for permille in permilles:
+                    yield shared(collective, size, name, {"host_permille": permille})
+            for permille in SHARES_OF_MORE if ranks > 2 else ():
+                yield shared(collective, size, "tiled", {"host_permille": permille})
+        if ranks > 2:
+            yield shared("all_reduce", size, "tiled", HOST_SHARES[-1])
+
+
 def unfitted(most: int) -> Iterator[RunItem]:
     """Yields sizes at which no parameter of the simulator is fitted, to check its predictions. Runs
     alone (section unfitted), since a run returns eight files at most."""
@@ -191,6 +241,7 @@ def trials(text: str) -> Iterator[RunItem]:
 
 
 SECTIONS = ("table", "unfitted", "pinned_tree", "pinned_ring", "schedules", "slots")
+LARGE_SECTIONS = ("large", "shares", "shares_640m")  # of a run of large messages
 NCCL_VARIANTS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # sizes of symmetric.py
 SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # type names in its rows
@@ -210,6 +261,10 @@ def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[Ru
         found = schedules(ranks, most)
     elif section == "slots":
         found = slots(most)
+    elif section == "large":
+        found = large(ranks, most)
+    elif section in LARGE_SECTIONS:
+        found = shares(section, ranks, most)
     else:
         found = pinned(section, most)
     return [item for item in found if item.request(ranks).count > 0]

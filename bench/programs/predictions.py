@@ -24,6 +24,8 @@ from bench.programs.items import (
     CHOSEN,
     COLUMNS,
     GIB,
+    LARGE_SECTIONS,
+    LARGER_BYTES,
     MEMORY_BYTES,
     MIB,
     NCCL_VARIANTS,
@@ -54,6 +56,7 @@ SYMMETRIC = (  # columns of symmetric.py
     *("two_shot_us", "ratio", "wrong"),
 )
 NEAR = 0.10
+ROTATION = ("piece_mib", "way", "predicted_lost_us")  # us that a step loses over pieces to one rank
 Row = dict[str, Any]
 
 
@@ -99,8 +102,11 @@ def times_us(item: RunItem, ranks: int) -> Times:
 
 def _by_engine(item: RunItem, request: plait.Request) -> Times:
     """Predicts the call by the item's engine, with the section's memory."""
-    with_slots = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
-    memory = with_slots if item.section == "slots" else {}
+    memories = {
+        "slots": {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET},
+        "shares_640m": {"memory": LARGER_BYTES},
+    }
+    memory = memories.get(item.section, {})
     try:
         plan = engine_plan(machine(), request, item.variant, dict(item.params), **memory)
     except (plait.UnsupportedError, plait.InvalidArgumentError):
@@ -127,7 +133,8 @@ def predicted(section: str, ranks: int) -> Iterator[Row]:
         for name, graph_us, eager_us in known:
             times = {"predicted_graph_us": graph_us, "predicted_eager_us": eager_us}
             yield row | {"way": f"plait {item.requested() or name}"} | times
-        if section == "table" and item.collective == "all_reduce" and item.size >= 64 * MIB:
+        is_chosen = section in ("table", *LARGE_SECTIONS) and not item.variant
+        if is_chosen and item.collective == "all_reduce" and item.size >= 64 * MIB:
             us = nccl_us(ranks, item.size // MIB)
             times = {"predicted_graph_us": us, "predicted_eager_us": us}
             yield row | {"way": "nccl", "params": ""} | times
@@ -157,6 +164,14 @@ def files(ranks: int) -> tuple[Path, Path]:
     )
 
 
+def large_files(ranks: int) -> tuple[Path, Path]:
+    """Returns the files of a run of large messages: calls, and rotations by hand (E-0532)."""
+    return (
+        RESULTS / f"predicted_large_h200x{ranks}.csv",
+        RESULTS / f"predicted_rotation_h200x{ranks}.csv",
+    )
+
+
 SAID = "predictions, not measurements: made before the run by python -m bench predictions --write"
 
 BY = (
@@ -165,8 +180,15 @@ BY = (
 )
 
 
-def write() -> None:
+def write(large: bool) -> None:
+    """Writes the predictions of a run, or of a run of large messages."""
     for ranks in GPUS:
+        if large:
+            made = CsvFile(large_files(ranks)[0], PREDICTED, [SAID, BY])
+            for section in LARGE_SECTIONS:
+                for row in predicted(section, ranks):
+                    made.write(row)
+            continue
         made = CsvFile(files(ranks)[0], PREDICTED, [SAID, BY])
         for section in SECTIONS:
             for row in predicted(section, ranks):
@@ -175,7 +197,7 @@ def write() -> None:
             made.write(row)
 
 
-def make_up(folder: Path, ranks: int, name: str) -> None:
+def make_up(folder: Path, ranks: int, name: str, large: bool = False) -> None:
     """Writes a made-up run with random times near the predictions, to test its readers."""
     drawn = random.Random(1)
     said = [
@@ -183,8 +205,8 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
         f"{KIND}none",
         "command: none",
     ]
-    rows = read(files(ranks)[0])
-    for section in SECTIONS:
+    rows = read(large_files(ranks)[0] if large else files(ranks)[0])
+    for section in LARGE_SECTIONS if large else SECTIONS:
         of_section = [row for row in rows if row["section"] == section]
         out = CsvFile(folder / f"gpu_run_{section}_{name}.csv", COLUMNS, said)
         for row in of_section:
@@ -199,9 +221,12 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
                 alike = max(times.values())  # a call that two engines serve has a 0
                 both = {key: (us or alike) * drawn.uniform(0.8, 1.8) for key, us in times.items()}
                 out.write(plain | both | more | {"way": "nccl", "params": ""})
+    _make_up_links(CsvFile(folder / f"gpu_links_{name}.csv", LINK_ROWS, said), ranks, drawn)
+    if large:
+        rotation = CsvFile(folder / f"gpu_rotation_{name}.csv", LINK_ROWS, said)
+        return _make_up_rotation(rotation, ranks, drawn)
     symmetric = CsvFile(folder / f"gpu_symmetric_{name}.csv", SYMMETRIC, said)
     _make_up_symmetric(symmetric, ranks, drawn)
-    _make_up_links(CsvFile(folder / f"gpu_links_{name}.csv", LINK_ROWS, said), ranks, drawn)
 
 
 def _make_up_symmetric(out: CsvFile, ranks: int, drawn: random.Random) -> None:
@@ -226,6 +251,14 @@ def _make_up_links(out: CsvFile, ranks: int, drawn: random.Random) -> None:
             out.write(row | facts | {"wrong": 0})
 
 
+def _make_up_rotation(out: CsvFile, ranks: int, drawn: random.Random) -> None:
+    for row in read(large_files(ranks)[1]):
+        lost = float(row["predicted_lost_us"]) * drawn.uniform(0.7, 1.3)
+        facts = {"pattern": "rotation", "k": 8, "way": row["way"], "gpus": ranks, "wrong": 0}
+        facts |= {"blocks": f"{row['piece_mib']} MiB", "least_us": f"{lost} us a step lost"}
+        out.write(facts | {"bytes": GIB, "us": 3000.0 + 8 * lost, "gb_per_s": 340.0})
+
+
 Key = tuple[str, ...]
 
 
@@ -236,7 +269,7 @@ def key_of(section: str, row: Row) -> Key:
 def measured(folder: Path) -> dict[Key, Row]:
     """Returns the rows of a run without wrong elements."""
     found: dict[Key, Row] = {}
-    for section in SECTIONS:
+    for section in (*SECTIONS, *LARGE_SECTIONS):
         for row in of_files(folder, f"gpu_run_{section}_*.csv"):
             if row["wrong"] == "0":
                 found.setdefault(key_of(section, row), row)
@@ -254,7 +287,7 @@ def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]
     """Yields (the prediction's row, graph or eager, predicted us, measured us) of rows that have a
     prediction and a measurement."""
     there = measured(folder)
-    for row in read(files(ranks)[0]):
+    for row in [*read(files(ranks)[0]), *read(large_files(ranks)[0])]:
         found = there.get(key_of(row["section"], row))
         for how in ("graph", "eager"):
             said = float(row[f"predicted_{how}_us"])
@@ -305,11 +338,30 @@ def link_errors(rows: Iterable[Row], ranks: int) -> Iterator[str]:
             )
 
 
+def rotation_errors(rows: Iterable[Row], ranks: int) -> Iterator[str]:
+    """Yields us that a step of a rotation loses, predicted and measured. Ports held for a time have
+    several rows a piece, of which the best counts."""
+    best: dict[tuple[str, str], float] = {}
+    for row in rows:
+        way = "held" if row["way"].startswith("held") else row["way"]
+        key, lost = (row["blocks"].removesuffix(" MiB"), way), float(row["least_us"].split()[0])
+        best[key] = min(best.get(key, lost), lost)
+    yield "| piece, MiB | ports | predicted us lost a step | found |"
+    yield "|---|---|---|---|"
+    for row in read(large_files(ranks)[1]):
+        found = best.get((row["piece_mib"], row["way"]))
+        if found is not None:
+            said = float(row["predicted_lost_us"])
+            yield f"| {row['piece_mib']} | {row['way']} | {said:.0f} | {found:.1f} |"
+
+
 def run(given: SimpleNamespace) -> None:
     options.check("--gpus", [given.gpus], GPUS)
     if given.write:
-        write()
+        write(given.large)
     if given.compare:
         print("\n".join(errors(given.compare, given.gpus)))
         for file in sorted(given.compare.glob("gpu_links_*.csv")):
             print("\n".join(link_errors(read(file), given.gpus)))
+        for file in sorted(given.compare.glob("gpu_rotation_*.csv")):
+            print("\n".join(rotation_errors(read(file), given.gpus)))

@@ -26,6 +26,7 @@ from bench.programs.items import (
     CHOSEN,
     COLUMNS,
     FORMULA,
+    LARGE_SECTIONS,
     NCCL_VARIANTS,
     SECTIONS,
     SM_BUDGET,
@@ -273,7 +274,7 @@ def run(given: SimpleNamespace) -> int:
     """Runs the ranks. Returns 1 if a result was wrong or a rank failed."""
     if bool(given.section) == bool(given.trials):
         raise SystemExit("wanted a section or --trials FILE")
-    options.check("section", [given.section] if given.section else [], SECTIONS)
+    options.check("section", [given.section] if given.section else [], (*SECTIONS, *LARGE_SECTIONS))
     alone = given.host or given.without_nccl
     section = given.section or TRIALS
     trials = given.trials.read_text() if given.trials else ""

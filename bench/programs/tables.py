@@ -131,7 +131,7 @@ class ChoiceRow:
         }
 
 
-SOURCES = re.compile("gpu_run_(table|schedules)_")
+SOURCES = re.compile("gpu_run_(table|schedules|large)_")
 NOISE = 0.98  # another variant replaces today's choice if its time is below this share of it
 # Calls that need a row: sums of these types, and ranks that are threads of one process. Copy
 # engines want a process for each rank.
@@ -311,15 +311,96 @@ def report(folder: Path, ranks: int) -> str:
         lines += ["### predictions", *predictions.errors(folder, ranks)]
         for file in sorted(folder.glob("gpu_links_*.csv")):
             lines += predictions.link_errors(read(file), ranks)
-    made = choices(of_both(table, swept), ranks)
+        for file in sorted(folder.glob("gpu_rotation_*.csv")):
+            lines += predictions.rotation_errors(read(file), ranks)
+    large = calls_of(folder, "large")
+    for section in ("shares", "shares_640m"):
+        lines += [f"### {section}", *schedule_table(calls_of(folder, section), ranks)]
+    made = choices(measured_calls(folder), ranks)
     lines += ["### rows of the tuning table", *(json.dumps(one.entry("")) for one in made)]
     for file in sorted(folder.glob("gpu_symmetric_*.csv")):
         lines += [f"### {file.name}", *file.read_text().splitlines()]
     for section in ("pinned_ring", "pinned_tree"):
         calls = calls_of(folder, section)
         lines += chosen_table(calls, ranks, f"compared with NCCL pinned: {section}")
-    lines += chosen_table(table, ranks, "plait's choice and NCCL")
+    lines += schedule_table(large, ranks)
+    lines += chosen_table(table or large, ranks, "plait's choice and NCCL")
     return "\n".join([*lines, *goals.goals(folder, ranks), *wrong_rows(folder)])
+
+
+def measured_calls(folder: Path) -> Calls:
+    """Returns the calls of a run that make rows of tuning tables: communicators with the usual
+    memory, and without a share through host memory, which is corrected call by call."""
+    calls = of_both(calls_of(folder, "table"), calls_of(folder, "schedules"))
+    return of_both(calls, calls_of(folder, "large"))
+
+
+def with_larger(
+    table: tuning_tables.Table, made: list[ChoiceRow], least: dict[str, int], source: str
+) -> tuning_tables.Table:
+    """Returns a table with these rows in front of those of the same collectives, from the least
+    measured size on: the table's own rows go on serving smaller calls."""
+    rows = list(table["rows"])
+    for collective in dict.fromkeys(one.collective for one in made):
+        mine = [one.entry(source) for one in made if one.collective == collective]
+        ranks = mine[0]["upto_ranks"]
+        start = {"from_ranks": ranks, "from_bytes": tuning_tables.size_text(least[collective])}
+        is_own = [row["collective"] == collective and "when" not in row for row in rows]
+        at = is_own.index(True) if True in is_own else len(rows)
+        rows[at:at] = [row | start for row in mine]
+    return table | {"rows": rows}
+
+
+def with_run(table: tuning_tables.Table, folder: Path, ranks: int) -> tuning_tables.Table:
+    """Returns a table with the rows of a run."""
+    calls, source = measured_calls(folder), sources(folder)
+    made = choices(calls, ranks)
+    if calls_of(folder, "table"):
+        return with_choices(table, made, source)
+    least: dict[str, int] = {}
+    for collective, _, size in calls:
+        least[collective] = min(least.get(collective, size), size)
+    return with_larger(table, made, least, source)
+
+
+def sources(folder: Path) -> str:
+    names = (run.name for run in sorted(folder.glob("gpu_run_*.csv")))
+    return ", ".join(name for name in names if SOURCES.search(name))
+
+
+def base_table(folder: Path, machine: str, ranks: int) -> tuning_tables.Table:
+    """Returns the tuning table of the GPUs of a run's files. GPUs without a table get the rows of
+    hgx-h200 as guesses."""
+    kinds = {kind_of(file) for file in sorted(folder.glob("gpu_run_*.csv"))}
+    tables = [json.loads(file.read_text()) for file in sorted(TUNING.glob("*.json"))]
+    for table in tables:
+        if kinds <= set(tuning_tables.kinds_of(table)):
+            return dict(table)
+    guessed = next(table for table in tables if table["name"] == "hgx-h200")
+    found = re.fullmatch(r"(.*), (\d+) multiprocessors, (.*)", min(kinds))
+    if found is None:  # a dry run
+        return dict(guessed)
+    gpu = {
+        "model": found[1],
+        "multiprocessors": int(found[2]),
+        "links": [found[3]],
+        "upto_ranks": ranks,
+    }
+    rows = [row | {"source": f"guess from {guessed['name']}"} for row in guessed["rows"]]
+    return dict(guessed | {"name": machine, "gpu": gpu, "rows": rows})
+
+
+def write_tuned(folder: Path, ranks: int, machine: str) -> str:
+    """Writes the tuning table with a run's rows into the run's folder; returns a line about it."""
+    made = len(choices(measured_calls(folder), ranks))
+    if made == 0:
+        return "no tuning file: no call was timed beside NCCL"
+    table = with_run(base_table(folder, machine, ranks), folder, ranks)
+    text = tuning_tables.text_of(table)
+    plait._core.check_tuning(text)
+    file = folder / f"tuning_{machine}.json"
+    file.write_text(text)
+    return f"{file.name}: {made} rows of {ranks} ranks are measured; PLAIT_TUNING={file} tries them"
 
 
 def write(folder: Path, ranks: int) -> None:
@@ -327,13 +408,8 @@ def write(folder: Path, ranks: int) -> None:
     file = table_of(folder)
     for run in sorted(folder.glob("gpu_*.csv")):
         shutil.copy(run, ROOT / "bench" / "results" / run.name)
-    table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
-    source = ", ".join(
-        run.name for run in sorted(folder.glob("gpu_run_*.csv")) if SOURCES.search(run.name)
-    )
-    made = choices(of_both(table, swept), ranks)
     known = json.loads(file.read_text())
-    file.write_text(tuning_tables.text_of(with_choices(known, made, source)))
+    file.write_text(tuning_tables.text_of(with_run(known, folder, ranks)))
 
 
 def run(given: SimpleNamespace) -> None:

@@ -50,6 +50,7 @@ def given(tmp_path, gpus):
         only="",
         machine=f"h200x{gpus}",
         one_gpu=False,
+        large=False,
         dry=True,
         commit="abc",
     )
