@@ -35,11 +35,10 @@ class ExchangeReady : public PreparedCall {
     set_buffers(call, buffers);
     if (group_.through_host) {
       const EnginePath& path = rank_.engine_path();
-      HostExchange whole(rank_.queue(), path, path.staging, host_cut_, shape_, call, type_,
-                         blocks_);
-      whole.fork(rank_.fork(), stream);
-      whole.enqueue();
-      return whole.join(stream);
+      HostExchange host(rank_.queue(), path, path.staging, host_cut_, shape_, call, type_, blocks_);
+      host.fork(rank_.fork(), stream);
+      host.enqueue();
+      return host.join(stream);
     }
     const bool corrected = is_chosen_ && may_share(group_) && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
