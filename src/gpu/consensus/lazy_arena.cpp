@@ -110,15 +110,16 @@ void LazyArena::wait_for_peers() {
 }
 
 bool LazyArena::next(CallMode call) {
-  if (call != CallMode::captured && !agreed_.is_on()) start(true);
-  if (call == CallMode::alone && !agreed_.is_on()) wait_for_peers();
+  const bool waits = call == CallMode::alone || call == CallMode::captured_waiting;
+  if ((waits || call == CallMode::grouped) && !agreed_.is_on()) start(true);
+  if (waits && !agreed_.is_on()) wait_for_peers();
   const std::lock_guard<std::mutex> hold(calls_);
   last_call_ns_.store(steady_ns());
   if (!agreed_.next()) return false;
   open_calls_.fetch_add(1);
   has_granted_ = true;
   wait_budget_s_ = wait_s_;
-  if (call == CallMode::captured) is_captured_.store(true);
+  if (call == CallMode::captured || call == CallMode::captured_waiting) is_captured_.store(true);
   return true;
 }
 
@@ -132,9 +133,9 @@ bool LazyArena::await() {
   return true;
 }
 
-void LazyArena::cancel_last() {
+void LazyArena::cancel_last(bool is_held) {
   const std::lock_guard<std::mutex> hold(calls_);
-  if (agreed_.cancel_last()) open_calls_.fetch_sub(1);
+  if (agreed_.cancel_last() && is_held) open_calls_.fetch_sub(1);
 }
 
 void LazyArena::allow_trim(double idle_s, std::function<void()> give_up) {

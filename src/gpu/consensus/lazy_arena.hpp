@@ -42,9 +42,11 @@ struct LazyArenaPage {
 
 /// Permission of a call that wants the large arena.
 enum class CallMode {
-  captured,  ///< Neither begin nor wait: a capture allocates nothing.
-  grouped,   ///< Begin, but do not wait: the peers' calls may follow in the same thread.
-  alone      ///< Begin, and wait for a bounded time until all ranks have the arena.
+  counted,           ///< Neither begin nor wait: the call goes without another arena.
+  captured,          ///< Neither begin nor wait: a capture allocates nothing.
+  captured_waiting,  ///< Captured, but begin and wait as `alone`: the thread may allocate.
+  grouped,           ///< Begin, but do not wait: the peers' calls may follow in the same thread.
+  alone              ///< Begin, and wait for a bounded time until all ranks have the arena.
 };
 
 class LazyArena {
@@ -73,8 +75,8 @@ class LazyArena {
   /// whether all have it; the same on all ranks, for work that is no call of all ranks. Error
   /// (aborted) after cancel().
   bool await();
-  /// Rolls back the last next(): the call was not made.
-  void cancel_last();
+  /// Rolls back the last next(): the call was not made. is_held: no end_call() has come since.
+  void cancel_last(bool is_held = true);
   /// A call that got the arena from next() has been enqueued.
   void end_call() { open_calls_.fetch_sub(1); }
   /// True once all later calls have the arena, until it is given up.

@@ -175,6 +175,39 @@ TEST_CASE("ranks that lack memory for a while: a later call starts again, and al
   }
 }
 
+TEST_CASE("a call that is only counted begins nothing, and gets the arena that is there") {
+  const auto page = std::make_unique<LazyArenaPage>();
+  std::atomic<bool> gone{false};
+  LazyArena lazy_arena(*page, 0, 1, 30, [](const auto&) {});
+  lazy_arena.allow_trim(0.001, [&] { gone = true; });
+  CHECK_FALSE(lazy_arena.next(CallMode::counted));
+  CHECK_FALSE(lazy_arena.is_wanted());
+  CHECK(lazy_arena.next(CallMode::captured_waiting));
+  lazy_arena.end_call();
+  pause_us(3000);
+  CHECK_FALSE(lazy_arena.wants_trim());  // a graph may be replayed
+}
+
+TEST_CASE("a call that has given its hold up can be rolled back, and the arena can go") {
+  const auto page = std::make_unique<LazyArenaPage>();
+  std::atomic<bool> gone{false};
+  LazyArena lazy_arena(*page, 0, 1, 30, [](const auto&) {});
+  lazy_arena.allow_trim(0.001, [&] { gone = true; });
+  CHECK(lazy_arena.next(CallMode::alone));
+  lazy_arena.end_call();
+  CHECK(lazy_arena.next(CallMode::counted));  // beside another arena that was refused
+  lazy_arena.end_call();
+  lazy_arena.cancel_last(false);
+  for (int i = 0; i < 5000 && !gone; ++i) {
+    lazy_arena.trim([] { return true; });
+    pause_us(1000);
+  }
+  CHECK(gone);
+  CHECK(lazy_arena.next(CallMode::alone));  // one call is open
+  pause_us(3000);
+  CHECK_FALSE(lazy_arena.wants_trim());
+}
+
 TEST_CASE("no call starts again while a rank has just failed, nor in a capture") {
   const auto page = std::make_unique<LazyArenaPage>();
   std::atomic<int> begun{0};
