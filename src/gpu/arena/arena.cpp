@@ -44,6 +44,14 @@ std::vector<const ArenaPart*> parts_of(const std::vector<const ArenaPart*>& part
   return found;
 }
 
+/// Returns the bytes in front of the parts with which the last part ends at an allocation's end.
+std::uint64_t bytes_to_grain(const DeviceArenaSizes& sizes,
+                             const std::vector<const ArenaPart*>& parts) {
+  std::uint64_t bytes = 0;
+  for (const ArenaPart* const part : parts) bytes += part->halves * rounded_to_page(sizes[*part]);
+  return (kArenaGrainBytes - bytes % kArenaGrainBytes) % kArenaGrainBytes;
+}
+
 /// Returns "", or why the driver maps no memory of the rank. Memory that runs out is an error and
 /// no refusal.
 std::string refusal(Result result, const char* call, std::size_t rank) {
@@ -103,17 +111,23 @@ struct DeviceArena::SharedRecords {
 };
 
 DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
-                         HostMemory host, std::vector<int> islands, OpenFileExchange files)
+                         HostMemory host, std::vector<int> islands, OpenFileExchange files,
+                         ArenaPlace place)
     : rank_(rank),
       sizes_(sizes),
       parts_(host ? parts_of(contents.parts, false) : contents.parts),
       header_(contents.flags, sizes),
       own_(sizes, parts_of(contents.parts, true), sizeof(DeviceState)),
-      layout_(sizes, parts_, contents.flags.empty() ? 0 : header_.bytes()),
+      layout_(sizes, parts_,
+              !contents.flags.empty()   ? header_.bytes()
+              : place.behind_bytes != 0 ? bytes_to_grain(sizes, parts_)
+                                        : 0),
       host_(std::move(host)),
       islands_(std::move(islands)),
-      files_(host_ ? nullptr : std::move(files)) {
-  if (files_) make_fixed();
+      files_(host_ ? nullptr : std::move(files)),
+      place_(place),
+      has_lasted_(place.front != nullptr) {
+  if (files_ && !is_inside_front()) make_fixed();
   allocate();
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
 }
@@ -124,9 +138,12 @@ void DeviceArena::make_fixed() {
   PLAIT_CUDA_CALL(context_device, &device);
   std::string why = FixedMemory::why_none(device);
   try {
-    if (why.empty()) fixed_ = std::make_unique<FixedMemory>(device, layout_.total_bytes());
+    if (place_.front != nullptr)
+      fixed_ = std::make_unique<FixedMemory>(*place_.front->fixed_, layout_.total_bytes());
+    else if (why.empty())
+      fixed_ = std::make_unique<FixedMemory>(device, layout_.total_bytes(), place_.behind_bytes);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::driver_error) throw;
+    if (error.code() != ErrorCode::driver_error || place_.front != nullptr) throw;
     why = reason_of(error);
   }
   if (!why.empty()) log(LogLevel::info, rank_, text("arenas by CUDA IPC: {}", why));
@@ -135,6 +152,8 @@ void DeviceArena::make_fixed() {
 void DeviceArena::allocate() {
   if (fixed_ != nullptr)
     mine_ = fixed_->base();
+  else if (is_inside_front())
+    mine_ = place_.front->behind(rank_);
   else
     PLAIT_CUDA_CALL(memory_alloc, &mine_, gpu_bytes());
 }
@@ -155,6 +174,7 @@ bool DeviceArena::is_of_my_island(std::size_t peer) const {
 void DeviceArena::share(Context context, int device, const Exchange& exchange, Stream stream) {
   if (host_) map_host(exchange);
   make_contents(stream);
+  if (is_inside_front()) return lie_inside_front(exchange);
   if (files_ && map_fixed(context, device, exchange)) return;
   if (fixed_ != nullptr) {  // A rank has no such memory.
     fixed_.reset();
@@ -163,6 +183,15 @@ void DeviceArena::share(Context context, int device, const Exchange& exchange, S
     fill(stream);
   }
   map_peers(context, device, exchange);
+}
+
+/// No rank writes into a peer before that peer has filled its memory.
+void DeviceArena::lie_inside_front(const Exchange& exchange) {
+  const std::size_t ranks = exchange("filled").size();
+  base_.clear();
+  for (std::size_t owner = 0; owner < ranks; ++owner)
+    base_.push_back(place_.front->behind(static_cast<int>(owner)));
+  in_processes_ = place_.front->in_processes();
 }
 
 void DeviceArena::make_contents(Stream stream) {
@@ -381,7 +410,7 @@ void DeviceArena::leave_peers(const Exchange& exchange) {
 DeviceArena::~DeviceArena() {
   unmap_peers();
   forget_host();
-  if (fixed_ == nullptr && mine_ != 0) api().memory_free(mine_);
+  if (fixed_ == nullptr && !is_inside_front() && mine_ != 0) api().memory_free(mine_);
 }
 
 void DeviceArena::unmap_peers() noexcept {

@@ -25,6 +25,8 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 using HostMemory =
     std::function<std::vector<std::byte*>(const Exchange& exchange, std::uint64_t bytes)>;
 
+class DeviceArena;
+
 /// GPUs do not reach each other's memory, as the mapping or the path check has found. All ranks
 /// throw this together, with the same reason, so all can take arenas in host memory instead.
 class NoDirectAccess : public Error {
@@ -39,6 +41,16 @@ class NoDirectAccess : public Error {
   bool is_broken_;
 };
 
+/// Place of an arena beside another whose calls use both.
+struct ArenaPlace {
+  /// The arena lies directly behind this one, which has been shared once and outlives it; null =
+  /// anywhere.
+  const DeviceArena* front = nullptr;
+  /// Bytes of the arena that is to lie directly behind this one; 0 = none. If this arena is not at
+  /// fixed addresses, it allocates these bytes too.
+  std::uint64_t behind_bytes = 0;
+};
+
 class DeviceArena {
  public:
   /// Allocates in the current context. contents: without flags for a large arena, whose calls use
@@ -49,7 +61,7 @@ class DeviceArena {
   /// files of memory at fixed addresses to ranks that are processes; null = CUDA IPC.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
               HostMemory host = nullptr, std::vector<int> islands = {},
-              OpenFileExchange files = nullptr);
+              OpenFileExchange files = nullptr, ArenaPlace place = {});
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -98,7 +110,11 @@ class DeviceArena {
   /// Own state of this rank, in front of all flags.
   DeviceState* state() const { return reinterpret_cast<DeviceState*>(mine_); }
   /// Memory of this rank alone, on the GPU and on the host.
-  std::uint64_t gpu_bytes() const { return host_ ? own_.total_bytes() : layout_.total_bytes(); }
+  std::uint64_t gpu_bytes() const {
+    if (host_) return own_.total_bytes();
+    if (is_inside_front()) return 0;
+    return layout_.total_bytes() + (fixed_ == nullptr ? place_.behind_bytes : 0);
+  }
   std::uint64_t host_bytes() const { return host_ ? layout_.total_bytes() : 0; }
   std::uint64_t bytes() const { return gpu_bytes() + host_bytes(); }
 
@@ -106,6 +122,11 @@ class DeviceArena {
   struct ArenaRecord;
   struct SharedRecords;
   DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
+  /// The first byte behind the arena of `owner`.
+  DevicePointer behind(int owner) const { return base(owner) + layout_.total_bytes(); }
+  /// True if `place_.front` has allocated this arena's memory.
+  bool is_inside_front() const { return place_.front != nullptr && !place_.front->is_fixed(); }
+  void lie_inside_front(const Exchange& exchange);
   void fill(Stream stream);
   void map_host(const Exchange& exchange);
   void fill_host(std::byte* mine) const;
@@ -135,6 +156,7 @@ class DeviceArena {
   HostMemory host_;
   std::vector<int> islands_;
   OpenFileExchange files_;
+  ArenaPlace place_;
   std::unique_ptr<FixedMemory> fixed_;  // Of mine_; null = by cuMemAlloc.
   bool has_lasted_ = false;             // Peers have mapped fixed_, so addresses are in use.
   bool has_contents_ = false;           // fixed_ holds what an earlier share() made.

@@ -13,9 +13,7 @@
 namespace plait::cuda {
 namespace {
 
-constexpr std::uint64_t kMib = 1ull << 20, kPage = 4096;
-
-std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+constexpr std::uint64_t kMib = 1ull << 20;
 
 /// Raises all sizes towards `aim`, each by the same fraction of the distance. Bytes left by
 /// rounding go to the first part with room.
@@ -53,7 +51,9 @@ bool is_called(const char* name, const char* other) { return std::strcmp(name, o
 
 }  // namespace
 
-std::uint64_t PartSize::cost(std::uint64_t bytes) const { return rounded(bytes) * part->halves; }
+std::uint64_t PartSize::cost(std::uint64_t bytes) const {
+  return rounded_to_page(bytes) * part->halves;
+}
 
 PartSize whole(const ArenaPart& part, std::uint64_t bytes) {
   return {.part = &part, .is_small_tier = true, .least = bytes, .good = bytes, .best = bytes};
@@ -79,9 +79,9 @@ std::uint64_t HeaderLayout::at(const FlagsRow& row) const {
 
 ArenaLayout::ArenaLayout(const DeviceArenaSizes& sizes, const std::vector<const ArenaPart*>& parts,
                          std::uint64_t header_bytes) {
-  std::uint64_t end = rounded(header_bytes);
+  std::uint64_t end = rounded_to_page(header_bytes);
   for (const ArenaPart* const part : parts) {
-    const std::uint64_t bytes = part->halves * rounded(sizes[*part]);
+    const std::uint64_t bytes = part->halves * rounded_to_page(sizes[*part]);
     places_.push_back({part, end, bytes});
     end += bytes;
   }

@@ -17,6 +17,11 @@ struct ArenaContents {
   std::vector<const ArenaPart*> parts;
 };
 
+/// Returns the bytes that a half of this size takes in an arena.
+constexpr std::uint64_t rounded_to_page(std::uint64_t bytes) {
+  return (bytes + 4095) / 4096 * 4096;
+}
+
 /// Granularity of the driver's allocations.
 inline constexpr std::uint64_t kArenaGrainBytes = 2ull << 20;
 

@@ -1,11 +1,18 @@
 // Named parts of a rank's arena behind the header, and their sizes. Each room defines the parts
 // that its calls use; the arena knows no part by name.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace plait::cuda {
+
+/// Steps in which the large arena is made at fixed addresses, each for the first call that needs
+/// the step. The memory of copies lies behind that of tiles, which copies borrow.
+enum LargeStep : unsigned { kPacketStep = 1, kTileStep = 2, kCopyStep = 4 };
+inline constexpr unsigned kAllLargeSteps = kPacketStep | kTileStep | kCopyStep;
+inline constexpr std::size_t kLargeStepCount = 3;
 
 /// Defined once, by the room that uses the part. Two parts are the same if their names are.
 struct ArenaPart {
@@ -16,6 +23,7 @@ struct ArenaPart {
   /// No peer uses the part, except ranks of an island (DeviceArena): the part lies in GPU memory
   /// wherever arenas lie.
   bool is_own = false;
+  LargeStep step = kCopyStep;  ///< In the large arena.
 };
 
 /// Bytes of each part; of a single half if the part has halves. The same on all ranks. A part that

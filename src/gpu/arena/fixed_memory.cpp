@@ -38,21 +38,29 @@ std::string FixedMemory::why_none(Device device) {
   return "";
 }
 
-FixedMemory::FixedMemory(Device device, std::uint64_t bytes) : device_(device), bytes_(bytes) {
+FixedMemory::FixedMemory(Device device, std::uint64_t bytes, std::uint64_t more_bytes)
+    : device_(device), bytes_(bytes), more_bytes_(more_bytes) {
   reserve(own_);
   try {
     make();
   } catch (const Error&) {
-    api().address_free(own_.address, bytes_);
+    api().address_free(own_.address, bytes_ + more_bytes_);
     throw;
   }
 }
 
+FixedMemory::FixedMemory(const FixedMemory& front, std::uint64_t bytes)
+    : device_(front.device_), bytes_(bytes), front_(&front) {
+  own_.address = front.own_.address + front.bytes_;
+  make();
+}
+
 FixedMemory::~FixedMemory() {
   give_up();
+  if (front_ != nullptr) return;
   peers_.push_back(own_);
   for (const FixedBlock& block : peers_)
-    if (block.address != 0) api().address_free(block.address, bytes_);
+    if (block.address != 0) api().address_free(block.address, bytes_ + more_bytes_);
 }
 
 void FixedMemory::make() {
@@ -73,7 +81,10 @@ DevicePointer FixedMemory::map_peer(std::size_t peer, int file) {
   if (peers_.size() <= peer) peers_.resize(peer + 1);
   FixedBlock& block = peers_[peer];
   unmap(block);
-  reserve(block);
+  if (front_ != nullptr)
+    block.address = front_->behind(peer);
+  else
+    reserve(block);
   PhysicalMemory memory = 0;
   PLAIT_CUDA_CALL(physical_open, &memory, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
                   kShownByFile);
@@ -90,9 +101,17 @@ void FixedMemory::give_up() noexcept {
   unmap(own_);
 }
 
+/// Returns the peer's addresses behind this object's. Another thread may map this object's memory
+/// again meanwhile, at the same addresses.
+DevicePointer FixedMemory::behind(std::size_t peer) const {
+  if (peer >= peers_.size() || peers_[peer].address == 0)
+    throw Error(ErrorCode::internal, text("no addresses are reserved for memory of rank {}", peer));
+  return peers_[peer].address + bytes_;
+}
+
 void FixedMemory::reserve(FixedBlock& block) const {
   if (block.address == 0)
-    PLAIT_CUDA_CALL(address_reserve, &block.address, bytes_, kArenaGrainBytes, 0, 0);
+    PLAIT_CUDA_CALL(address_reserve, &block.address, bytes_ + more_bytes_, kArenaGrainBytes, 0, 0);
 }
 
 /// Takes the memory over, also if it cannot be mapped.

@@ -14,8 +14,12 @@ class FixedMemory {
  public:
   /// Returns why the device has no such memory; empty = it has.
   static std::string why_none(Device device);
-  /// Reserves addresses for `bytes`, a multiple of kArenaGrainBytes, and makes memory there.
-  FixedMemory(Device device, std::uint64_t bytes);
+  /// Reserves addresses for `bytes` and, behind, for `more_bytes`, multiples of kArenaGrainBytes.
+  /// Makes memory at the first `bytes`.
+  FixedMemory(Device device, std::uint64_t bytes, std::uint64_t more_bytes = 0);
+  /// Makes memory at the addresses that `front` has reserved behind its own. front: has mapped each
+  /// peer before this object does, and outlives this object.
+  FixedMemory(const FixedMemory& front, std::uint64_t bytes);
   ~FixedMemory();
   FixedMemory(const FixedMemory&) = delete;
   FixedMemory& operator=(const FixedMemory&) = delete;
@@ -38,12 +42,14 @@ class FixedMemory {
     DevicePointer address = 0;
     PhysicalMemory memory = 0;  // 0 = none is mapped
   };
+  DevicePointer behind(std::size_t peer) const;
   void reserve(FixedBlock& block) const;
   void map(FixedBlock& block, PhysicalMemory memory) const;
   void unmap(FixedBlock& block) const noexcept;
 
   Device device_;
-  std::uint64_t bytes_;
+  std::uint64_t bytes_, more_bytes_ = 0;
+  const FixedMemory* front_ = nullptr;  // has reserved the addresses; null = this object has
   FixedBlock own_;
   std::vector<FixedBlock> peers_;  // by rank
 };

@@ -17,7 +17,11 @@ inline constexpr ArenaFlags<ChainFlags> kChainFlags{"ll_chain"};
 inline constexpr ArenaFlags<ShotFlags> kShotFlags{"two_shot", 64};
 
 inline constexpr ArenaPart kFlagPackets{"flag", "LL packets with flags", 2};
-inline constexpr ArenaPart kSentinelPackets{"sentinel", "LL packets with sentinels", 2, 0xff};
+inline constexpr ArenaPart kSentinelPackets{.name = "sentinel",
+                                            .what = "LL packets with sentinels",
+                                            .halves = 2,
+                                            .byte = 0xff,
+                                            .step = kPacketStep};
 
 extern const KernelFamily kShotKernels;                            ///< one_shot, two_shot
 extern const KernelFamily kDirectLlKernels;                        ///< direct_ll, ll_chain

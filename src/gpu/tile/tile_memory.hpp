@@ -8,7 +8,8 @@
 namespace plait::cuda {
 
 /// DeviceArenaSizes::divided(): blocks that have slots and flags (blocks_of_tiles).
-inline constexpr ArenaPart kTileMemory{"tiles", "slots of tiles"};
+inline constexpr ArenaPart kTileMemory{
+    .name = "tiles", .what = "slots of tiles", .step = kTileStep};
 inline constexpr ArenaFlags<TileFlags> kTileFlags{"tiled", alignof(TileFlags), &kTileMemory};
 extern const KernelFamily kTiledKernels;
 inline constexpr PlanFlagRange kTilePlanFlags{3 << 9, 1 << 11};
