@@ -78,17 +78,18 @@ class CudaEngine : public CommEngine {
   ArenaReservation reserve(const LimitedRequest& request, Stream stream, bool in_group) override {
     const Alone calls = alone();
     const bool is_first = !calls->rank().is_open();
-    if (!calls->rank().reserve_arena()) return {false, is_first, false};
-    if (!calls->wants_large_arena(request)) return {true, is_first, false};
-    const bool is_granted =
-        calls->rank().reserve_large_arena(capturing(stream) ? cuda::CallMode::captured
-                                          : in_group        ? cuda::CallMode::grouped
-                                                            : cuda::CallMode::alone);
-    return {is_granted, is_first, true};
+    if (!calls->rank().reserve_arena()) return {false, is_first, 0};
+    const unsigned steps = calls->large_steps(request);
+    if (steps == 0) return {true, is_first, 0};
+    const cuda::CallMode mode = capturing(stream) ? cuda::CallMode::captured
+                                : in_group        ? cuda::CallMode::grouped
+                                                  : cuda::CallMode::alone;
+    return {calls->rank().reserve_large_arena(mode, steps), is_first, steps};
   }
   void cancel(const ArenaReservation& reserved) noexcept override {
     const Alone calls = alone();
-    if (reserved.is_large) calls->rank().cancel_reservation();
+    if (reserved.large_steps != 0)
+      calls->rank().cancel_reservation(reserved.large_steps, reserved.is_granted);
     if (reserved.is_first) calls->rank().cancel_arena();
   }
   bool should_begin_arena() const noexcept override { return rank().should_open(); }

@@ -28,7 +28,7 @@ using cuda::MessageEnd;  ///< a send or a receive
 struct ArenaReservation {
   bool is_granted = true;
   bool is_first = false;  ///< the first arena was asked for
-  bool is_large = false;  ///< the large arena was asked for
+  unsigned large_steps = 0;  ///< steps of the large arena that were asked for
 };
 
 /// A rank of a communicator.

@@ -16,6 +16,7 @@ using namespace plait;
 using plait::cuda::CallMode;
 using plait::cuda::CudaRank;
 using plait::cuda::CudaRankOptions;
+using plait::cuda::LargeArenaPage;
 using plait::cuda::LazyArenaPage;
 using plait_test::fake_cuda;
 
@@ -84,15 +85,15 @@ class FakePeers {
 
 /// A rank with a page and peers.
 struct Growing {
-  Growing(std::unique_ptr<LazyArenaPage> page_, std::unique_ptr<CudaRank> rank_)
+  Growing(std::unique_ptr<LargeArenaPage> page_, std::unique_ptr<CudaRank> rank_)
       : page(std::move(page_)), rank(std::move(rank_)) {}
-  explicit Growing(CudaRankOptions options) : page(std::make_unique<LazyArenaPage>()) {
+  explicit Growing(CudaRankOptions options) : page(std::make_unique<LargeArenaPage>()) {
     options.lazy_arena = page.get();
     options.large_arena_wait_s = 30;
     rank = made(options);
-    peers = std::make_unique<FakePeers>(*page, options.ranks);
+    peers = std::make_unique<FakePeers>(page->steps[0], options.ranks);
   }
-  std::unique_ptr<LazyArenaPage> page;
+  std::unique_ptr<LargeArenaPage> page;
   std::unique_ptr<CudaRank> rank;
   std::unique_ptr<FakePeers> peers;
 };
@@ -179,7 +180,7 @@ TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each
   std::vector<std::unique_ptr<Growing>> all;
   for (int i = 0; i < 10; ++i) {
     // No call asks for the large arena, hence no peers are needed.
-    auto page = std::make_unique<LazyArenaPage>();
+    auto page = std::make_unique<LargeArenaPage>();
     CudaRankOptions options = drop_in(2);
     options.lazy_arena = page.get();
     auto rank = made(options);
@@ -271,13 +272,13 @@ TEST_CASE("without memory for the large arena calls use the small one, and nothi
 }
 
 TEST_CASE("a rank that closes before its peers come frees its unfinished arena") {
-  auto page = std::make_unique<LazyArenaPage>();
+  auto page = std::make_unique<LargeArenaPage>();
   CudaRankOptions options = library(2);
   options.lazy_arena = page.get();
   options.large_arena_wait_s = 0;
   auto rank = made(options);
   CHECK_FALSE(rank->reserve_large_arena(CallMode::alone));
-  CHECK(rank->should_allocate_large_arena());
+  CHECK(rank->wanted_steps() == 1);
   rank.reset();
   CHECK(taken() == 0);
 }

@@ -6,13 +6,17 @@
 #include <chrono>
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 
 #include "base/text.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "fake_cuda/fake_gpu.hpp"
+#include "gpu/copy/copy_memory.hpp"
 #include "gpu/ll/ll_memory.hpp"
+#include "gpu/select/gpu_tables.hpp"
+#include "gpu/select/select.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
@@ -82,7 +86,9 @@ void on_ranks(
           options.rank.first_arena_wait_s = first_wait_s;
           options.opens_at_first_call = opens_at_first_call;
           before(mine.rank);
-          with_calls(mine, h200_group(mine.rank, ranks, mine.exchange, ""), options,
+          GpuGroup group = h200_group(mine.rank, ranks, mine.exchange, "");
+          group.kind = cuda::default_table().gpus().kind();  // which is measured
+          with_calls(mine, std::move(group), options,
                      [&](GpuCalls& calls) { body({&mine.board, calls}); });
         }) == 0);
 }
@@ -252,6 +258,209 @@ TEST_CASE("a rank without memory at the first call leaves all ranks without an a
   });
 }
 
+namespace {
+
+/// Steps of calls by packets, by tiles and by copy engines.
+constexpr unsigned kStepsOfCalls[] = {cuda::kPacketStep, cuda::kTileStep,
+                                      cuda::kTileStep | cuda::kCopyStep};
+
+/// The last part that such a call uses.
+const cuda::ArenaPart& part_of(unsigned steps) {
+  if (steps == cuda::kPacketStep) return cuda::kSentinelPackets;
+  return steps == cuda::kTileStep ? cuda::kTileMemory : cuda::kCopyMemory;
+}
+
+/// Makes a call of these steps, which writes into all ranks' memory.
+void call_with(const FixedRank& me, unsigned steps, int turn) {
+  while (!me.cuda().reserve_large_arena(CallMode::alone, steps)) std::this_thread::yield();
+  me.exchange_values(part_of(steps), turn);
+  me.cuda().end_large_call(steps);
+}
+
+std::uint64_t large_bytes(const FixedRank& me) {
+  return me.cuda().memory().of(MemoryPart::large_arena);
+}
+
+/// Looks for memory to trim until `done`.
+void trim_until(const FixedRank& me, const std::function<bool()>& done) {
+  for (int i = 0; i < 10'000 && !done(); ++i) {
+    if (me.cuda().wants_trim()) me.cuda().trim([] { return true; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  require(done(), "not given up in time");
+}
+
+/// Requires that slots of copies follow those of tiles in each rank's arena.
+void check_slots_follow(const FixedRank& me) {
+  const std::uint64_t tiles = me.cuda().full_group().sizes[cuda::kTileMemory];
+  for (int owner = 0; owner < me.ranks(); ++owner)
+    require(me.at(cuda::kCopyMemory, owner) ==
+                me.at(cuda::kTileMemory, owner) + (tiles + 4095) / 4096 * 4096,
+            "slots of copies do not follow those of tiles");
+}
+
+}  // namespace
+
+TEST_CASE("calls make the steps of the large arena that they need, in any order") {
+  for (const int ranks : {2, 3, 4})
+    for (unsigned seed = 0; seed < 3; ++seed)
+      on_ranks(ranks, [seed](const FixedRank& me) {
+        std::mt19937 random(seed);
+        const cuda::DeviceArenaSizes& sizes = me.cuda().full_group().tiers.large;
+        unsigned made = 0;
+        for (int turn = 0; turn < 12; ++turn) {
+          const unsigned steps = kStepsOfCalls[(seed + random()) % 3];
+          call_with(me, steps, turn);
+          made |= steps;
+          if (turn == 6) {
+            me.suspend();
+            require(me.taken() == 0, "suspended, and memory is there");
+            me.resume();
+          }
+          std::uint64_t wanted = 0;
+          for (const unsigned one : kStepsOfCalls)
+            if ((made & one) == one) wanted += sizes[part_of(one)] * part_of(one).halves;
+          const std::uint64_t held = large_bytes(me);
+          const bool has_plans = (made & cuda::kCopyStep) != 0;
+          require(held >= wanted && (has_plans || held < wanted + (3u << 21)),
+                  text("{} bytes for steps {}, wanted {}", held, made, wanted));
+          if (made == cuda::kAllLargeSteps) {
+            check_slots_follow(me);
+            require(me.taken() <= (me.ranks() == 2 ? 196'000'000 : 260'000'000), "too much");
+          }
+        }
+      });
+}
+
+TEST_CASE("requests of every kind ask for the steps that their engines use") {
+  for (const int ranks : {2, 3, 4, 8})
+    for (unsigned seed = 0; seed < 3; ++seed)
+      on_ranks(ranks, [seed](const FixedRank& me) {
+        const cuda::Selector whole(me.cuda().full_group(), {}, true);
+        std::mt19937 random(seed);
+        std::set<unsigned> kinds;
+        unsigned made = 0;
+        for (int call = 0; call < 150; ++call) {
+          Request request;
+          request.ranks = me.ranks();
+          request.collective = static_cast<Collective>(
+              random() % (static_cast<unsigned>(Collective::send_recv) + 1));
+          request.type = random() % 2 == 0 ? DataType::fp32 : DataType::bf16;
+          request.count = 64 * (1 + random() % (1u << (6 + random() % 19)));
+          const unsigned steps = me.calls.large_steps(request);
+          if (steps == 0 || steps == cuda::kAllLargeSteps) continue;
+          require(me.cuda().reserve_large_arena(CallMode::alone, steps), "no memory");
+          made |= steps;
+          kinds.insert(steps);
+          for (const bool captured : {false, true}) {
+            const auto choice = whole.best(request, {"", {}, captured});
+            require(choice.has_value(), "no engine");
+            // A part whose step was not asked for, now or before, is an error.
+            require(me.cuda().prepare(*choice->engine, request, choice->tuning) != nullptr, "");
+            const bool by_copies = &choice->engine->resources() == &cuda::copy_resources();
+            require(!by_copies || !me.cuda().engine_path().slots.empty(), "no slots of copies");
+          }
+          me.cuda().end_large_call(steps);
+        }
+        require(kinds.size() >= 3 && made == cuda::kAllLargeSteps, "calls of one kind");
+      });
+}
+
+TEST_CASE("a step goes when no call has used it, and the rest stay, at their addresses") {
+  on_ranks(
+      3,
+      [](const FixedRank& me) {
+        for (const unsigned steps : kStepsOfCalls) call_with(me, steps, 0);
+        const char* const slots = me.at(cuda::kCopyMemory, 1);
+        const std::uint64_t all = large_bytes(me);
+        me.board->barrier();
+        // Tiles are in use: the other steps go.
+        require(me.cuda().reserve_large_arena(CallMode::alone, cuda::kTileStep), "no tiles");
+        const std::uint64_t tiles = me.cuda().full_group().sizes[cuda::kTileMemory];
+        trim_until(me, [&] { return large_bytes(me) < tiles + (4u << 20); });
+        require(large_bytes(me) >= tiles && large_bytes(me) < all,
+                "slots of tiles in use are gone");
+        me.exchange_values(cuda::kTileMemory, 1);
+        me.cuda().end_large_call(cuda::kTileStep);
+        call_with(me, cuda::kTileStep | cuda::kCopyStep, 2);
+        require(me.at(cuda::kCopyMemory, 1) == slots, "slots of copies have moved");
+        check_slots_follow(me);
+        trim_until(me, [&] { return large_bytes(me) == 0; });
+        me.board->barrier();
+        for (const unsigned steps : kStepsOfCalls) call_with(me, steps, 3);
+        require(me.at(cuda::kCopyMemory, 1) == slots, "slots of copies have moved");
+      },
+      [](int) { return true; }, [](int) {}, 0.004);
+}
+
+TEST_CASE("without memory for a step on one rank, calls of the other steps go on") {
+  on_ranks(
+      2,
+      [](const FixedRank& me) {
+        const unsigned copies = cuda::kTileStep | cuda::kCopyStep;
+        call_with(me, cuda::kTileStep, 0);
+        const std::uint64_t tiles = large_bytes(me);
+        me.board->barrier();
+        if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
+        require(!me.cuda().reserve_large_arena(CallMode::alone, copies), "granted without memory");
+        me.cuda().cancel_reservation(copies, false);  // the same call again gets the same answer
+        require(!me.cuda().reserve_large_arena(CallMode::counted, copies),
+                "granted without memory");
+        require(me.cuda().why_no_large_arena().find("physical_create") != std::string::npos,
+                me.cuda().why_no_large_arena());
+        call_with(me, cuda::kTileStep, 1);
+        require(me.rank() == 0 || large_bytes(me) == tiles,
+                "memory of a failed attempt is counted");
+        me.board->barrier();
+        call_with(me, copies, 2);  // a later attempt
+        check_slots_follow(me);
+        me.board->barrier();
+        trim_until(me, [&] { return large_bytes(me) == 0; });  // no refused call holds a step
+      },
+      [](int) { return true; }, [](int) {}, 0.004);
+}
+
+TEST_CASE("captures wait for further steps once a program has got one, and keep them") {
+  on_ranks(
+      2,
+      [](const FixedRank& me) {
+        require(!me.cuda().reserve_large_arena(CallMode::captured, cuda::kTileStep),
+                "a first step for a capture");
+        call_with(me, cuda::kPacketStep, 0);
+        me.board->barrier();
+        require(me.cuda().reserve_large_arena(CallMode::captured, cuda::kTileStep),
+                "no second step for a capture");
+        me.exchange_values(cuda::kTileMemory, 1);
+        me.cuda().end_large_call(cuda::kTileStep);
+        const std::uint64_t tiles = me.cuda().full_group().sizes[cuda::kTileMemory];
+        trim_until(me, [&] { return large_bytes(me) < tiles + (4u << 20); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        require(!me.cuda().wants_trim(), "would give up memory of a graph");
+        require(large_bytes(me) >= tiles, "memory of a graph is gone");
+      },
+      [](int) { return true; }, [](int) {}, 0.004);
+}
+
+TEST_CASE("slots of tiles by CUDA IPC hold those of copies too") {
+  on_ranks(2, [](const FixedRank& me) {
+    call_with(me, cuda::kPacketStep, 0);
+    me.board->barrier();
+    if (me.rank() == 1) fake_cuda().refuses.of("physical_open", 1, 801);
+    for (const unsigned steps : {unsigned{cuda::kTileStep}, cuda::kTileStep | cuda::kCopyStep}) {
+      while (!me.cuda().reserve_large_arena(CallMode::alone, steps)) std::this_thread::yield();
+      me.cuda().end_large_call(steps);
+      me.board->barrier();
+    }
+    check_slots_follow(me);
+    const std::uint64_t before = me.taken(), large = large_bytes(me);
+    require(me.cuda().gpu_memory().suspendable < before, "memory by CUDA IPC would go");
+    me.suspend();
+    me.resume();
+    require(me.taken() == before && large_bytes(me) == large, "not as before");
+    check_slots_follow(me);
+  });
+}
+
 TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
   for (unsigned seed = 0; seed < 6; ++seed)
     on_ranks(2, [seed](const FixedRank& me) {
@@ -260,7 +469,7 @@ TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
       for (int turn = 0; turn < 12; ++turn) {
         const auto what = random() % 4;
         if (what == 0) {  // Ranks may have begun, or not, when they suspend.
-          if (own() % 2 == 0) me.cuda().begin_large_arena();
+          if (own() % 2 == 0) me.cuda().begin_large_arena(cuda::kPacketStep);
         } else if (what == 1) {
           while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
           if (slots == nullptr) slots = me.at(cuda::kTileMemory, 1);
@@ -288,7 +497,7 @@ TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           };
           for (int turn = 0; turn < 24; ++turn) {
-            const auto what = random() % 5;
+            const auto what = random() % 6;
             if (what == 0) {
               me.suspend();
               require(me.taken() == 0, "suspended, and memory is there");
@@ -300,6 +509,12 @@ TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay
               require(slots == me.at(cuda::kTileMemory, 1), "the large arena has moved");
               me.exchange_values(cuda::kTileMemory, turn);
               me.cuda().end_large_call();
+            } else if (what == 4) {  // a call that needs a part of the arena
+              const unsigned steps = kStepsOfCalls[random() % 3];
+              if (me.cuda().reserve_large_arena(CallMode::alone, steps)) {
+                me.exchange_values(part_of(steps), turn);
+                me.cuda().end_large_call(steps);
+              }
             }
             if (own() % 3 == 0) look();
             me.exchange_values(cuda::kFlagPackets, turn);
@@ -346,15 +561,18 @@ TEST_CASE("a rank frees what it made for an attempt in which another rank had no
       [](int) { return true; }, [](int) {}, 0.004);
 }
 
-TEST_CASE("a large arena that falls back to CUDA IPC, also in two attempts, is never given up") {
+TEST_CASE(
+    "a step of the large arena that falls back to CUDA IPC, also in two attempts, is never given "
+    "up") {
+  constexpr unsigned kTiles = cuda::kTileStep;
   for (const bool lacks : {false, true})
     on_ranks(
         2,
         [lacks](const FixedRank& me) {
           if (me.rank() == 1) fake_cuda().refuses.of("physical_open", 1, 801);
           if (me.rank() == 0 && lacks) fake_cuda().refuses.of("memory_alloc", 1);
-          while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
-          me.cuda().end_large_call();
+          while (!me.cuda().reserve_large_arena(CallMode::alone, kTiles)) std::this_thread::yield();
+          me.cuda().end_large_call(kTiles);
           me.board->barrier();
           const std::uint64_t before = me.taken();
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -363,8 +581,8 @@ TEST_CASE("a large arena that falls back to CUDA IPC, also in two attempts, is n
           require(me.taken() != 0 && me.taken() < before, "wanted the large arena alone");
           me.resume();
           require(me.taken() == before, "not as before");
-          require(me.cuda().reserve_large_arena(CallMode::alone), "lost by the resume");
-          me.cuda().end_large_call();
+          require(me.cuda().reserve_large_arena(CallMode::alone, kTiles), "lost by the resume");
+          me.cuda().end_large_call(kTiles);
         },
         [](int) { return true; }, [](int) {}, 0.004);
 }

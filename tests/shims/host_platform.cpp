@@ -205,16 +205,16 @@ class HostEngine : public CommEngine {
   ArenaReservation reserve(const LimitedRequest& request, Stream stream, bool in_group) override {
     const bool is_first = !is_open();
     if (is_first) is_open_ = opening_->next(cuda::CallMode::alone);
-    if (!is_open()) return {false, is_first, false};
-    if (!is_large(request)) return {true, is_first, false};
+    if (!is_open()) return {false, is_first, 0};
+    if (!is_large(request)) return {true, is_first, 0};
     const bool captured = standin::stream_state(stream).capture != 0;
     return {lazy_arena_->next(captured   ? cuda::CallMode::captured
                               : in_group ? cuda::CallMode::grouped
                                          : cuda::CallMode::alone),
-            is_first, true};
+            is_first, 1};
   }
   void cancel(const ArenaReservation& reserved) noexcept override {
-    if (reserved.is_large) lazy_arena_->cancel_last();
+    if (reserved.large_steps != 0) lazy_arena_->cancel_last(reserved.is_granted);
     if (!reserved.is_first) return;
     opening_->cancel_last();
     is_open_ = opening_->is_on();

@@ -5,19 +5,20 @@
 
 namespace plait {
 
-/// Ends a call's reservation of the large arena, also if the call fails. Null = none.
+/// Ends a call's reservation of steps of the large arena, also if the call fails. 0 = none.
 class ArenaHold {
  public:
-  explicit ArenaHold(cuda::CudaRank* rank) : rank_(rank) {}
+  ArenaHold(cuda::CudaRank& rank, unsigned steps) : rank_(rank), steps_(steps) {}
   ~ArenaHold() {
-    if (rank_ != nullptr) rank_->end_large_call();
+    if (steps_ != 0) rank_.end_large_call(steps_);
   }
   ArenaHold(const ArenaHold&) = delete;
   ArenaHold& operator=(const ArenaHold&) = delete;
-  void keep() { rank_ = nullptr; }
+  void keep() { steps_ = 0; }
 
  private:
-  cuda::CudaRank* rank_;
+  cuda::CudaRank& rank_;
+  unsigned steps_;
 };
 
 }  // namespace plait

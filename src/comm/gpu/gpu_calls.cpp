@@ -291,14 +291,6 @@ std::optional<cuda::EngineChoice> GpuCalls::chosen(const cuda::Selector& selecto
   return selector.best(request, {wanted.strategy, wanted.params, launch == Launch::graph});
 }
 
-GpuCalls::ArenaTier GpuCalls::tier_of(bool wants_large_arena) const {
-  return cuda_->has_lazy_arena() && !wants_large_arena ? ArenaTier::small : ArenaTier::full;
-}
-
-const cuda::Selector& GpuCalls::selector_of(ArenaTier tier) const {
-  return tier == ArenaTier::small ? *first_ : *whole_;
-}
-
 /// Returns none if a plan serves the request.
 std::optional<cuda::EngineChoice> GpuCalls::choose_engine(const Request& request,
                                                           const CallOptions& wanted, ArenaTier tier,
@@ -357,14 +349,6 @@ GpuCalls::GpuCall GpuCalls::prepare(const Request& request, const CallOptions& o
   return call;
 }
 
-/// Depends on the request and agreed settings alone. A strategy named by the caller may need any
-/// tier.
-bool GpuCalls::needs_large_arena(const Request& request, const CallOptions& options) const {
-  if (!cuda_->has_lazy_arena() || request.count == 0) return false;
-  return !options.strategy.empty() || !options_.forced.strategy.empty() ||
-         cuda::wants_large_arena(*first_, *whole_, request);
-}
-
 /// Returns the prepared call of the key; null if none exists.
 GpuCalls::GpuCall* GpuCalls::find_call(const CallKey& key) {
   const std::lock_guard lock(guard_);
@@ -398,28 +382,32 @@ GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Requ
   if (!call.differs_in_graphs || !is_capturing(stream)) return call;
   std::get<Launch>(key) = Launch::graph;
   if (GpuCall* const captured = find_call(key)) return *captured;
-  return insert_call(key, prepare(request, options, call.counted->tier, Launch::graph));
+  GpuCall made = prepare(request, options, call.counted->tier, Launch::graph);
+  made.large_steps = call.large_steps;
+  return insert_call(key, std::move(made));
 }
 
 /// Returns the call for the arena tier that all ranks have. Ranks count the calls that use the
 /// large arena, so an error of a single rank must come before the call is counted.
-GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
+GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, unsigned steps, const Request& request,
                                      const CallOptions& options, cuda::Stream stream) {
   const bool has_large_arena = cuda_->reserve_large_arena(
-      is_capturing(stream) ? cuda::CallMode::captured : cuda::CallMode::alone);
+      is_capturing(stream) ? cuda::CallMode::captured : cuda::CallMode::alone, steps);
   std::get<CallTier>(key) = has_large_arena ? CallTier::full : CallTier::small;
   try {
     GpuCall* call = find_call(key);
     if (call == nullptr) {
       const ArenaTier tier = has_large_arena ? ArenaTier::full : ArenaTier::small;
-      call = &insert_call(key, prepare(request, options, tier, Launch::eager));
+      GpuCall made = prepare(request, options, tier, Launch::eager);
+      made.large_steps = has_large_arena ? steps : 0;
+      call = &insert_call(key, std::move(made));
     }
     return as_launched(key, *call, request, options, stream);
   } catch (...) {
     // A call that this rank alone could not prepare is not counted, since the program may repeat
     // the call. A call that lacks memory is refused on all ranks, and a later call may get the
     // memory.
-    if (has_large_arena) cuda_->cancel_reservation();
+    if (has_large_arena) cuda_->cancel_reservation(steps, true);
     throw;
   }
 }
@@ -449,19 +437,21 @@ GpuCalls::GpuCall& GpuCalls::prepared(const Request& request, const CallOptions&
                   text("request for {} ranks, communicator of {}", request.ranks, group_.ranks));
     checked(request, options_.checks);  // type, op, root, size
     GpuCall made;
-    if (needs_large_arena(request, options))
-      made.wants_large_arena = true;
-    else
+    if (const unsigned steps = steps_needed(request, options); steps != 0) {
+      made.large_steps = steps;
+      made.is_by_tier = true;
+    } else {
       made = prepare(request, options, tier_of(false), Launch::eager);
+    }
     call = &insert_call(key, std::move(made));
   }
   check_memory(request, group_.rank, input, output);
-  if (call->wants_large_arena) {
+  if (call->is_by_tier) {
     const std::string& strategy = wanted_by(options).strategy;
     const bool is_plans = !strategy.empty() && cuda::engine_named(strategy, request) == nullptr;
     if (!is_plans || reduces(request.collective))  // plans without reductions accept any memory
       cuda::check_alignment(request, group_.rank, input, output);
-    return by_tier(key, request, options, stream);
+    return by_tier(key, call->large_steps, request, options, stream);
   }
   return as_launched(key, *call, request, options, stream);
 }
@@ -521,9 +511,7 @@ void GpuCalls::enqueue(const Request& request, const void* input, void* output, 
 
 void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, void* output,
                       cuda::Stream stream, const std::vector<double>& scalars) {
-  const bool is_large =
-      call.counted->tier == ArenaTier::full && (call.ready != nullptr || call.bound != nullptr);
-  const ArenaHold hold(is_large ? cuda_.get() : nullptr);
+  const ArenaHold hold(*cuda_, call.large_steps);
   if (call.bound != nullptr) {
     if (call.captured_as != nullptr && is_capturing(stream)) {
       const std::lock_guard lock(guard_);
@@ -558,13 +546,13 @@ const GpuCalls::Offer& GpuCalls::offer(const LimitedRequest& request) {
   Offer made;
   const auto failure = attempt([&] {
     if (request.count == 0) return;
-    made.wants_large_arena = needs_large_arena(request, {});
-    const ArenaTier tier = tier_of(made.wants_large_arena);
+    made.large_steps = steps_needed(request, {});
+    const ArenaTier tier = tier_of(made.large_steps != 0);
     made.is_taken = choose_engine(request, options_.forced, tier, Launch::eager).has_value();
     const bool by_plan = !group_.reach.why_no_kernels.empty() || !options_.forced.strategy.empty();
     if (made.is_taken || !by_plan) return;
     static_cast<void>(chooser_->plan_for(placed(request), options_.forced));
-    made = {.is_taken = true, .wants_large_arena = cuda_->has_lazy_arena()};
+    made = {.is_taken = true, .large_steps = cuda_->has_lazy_arena() ? cuda::kAllLargeSteps : 0};
   });
   if (failure) made = {};
   return *(last_offer_ = &offers_.add(last_key_, made, [](const Offer&) {}));
@@ -582,23 +570,20 @@ std::vector<FlightMemory> GpuCalls::held() const {
 
 bool GpuCalls::takes(const LimitedRequest& request) { return offer(request).is_taken; }
 
-bool GpuCalls::wants_large_arena(const LimitedRequest& request) {
-  return cuda_->has_lazy_arena() && offer(request).wants_large_arena;
-}
-
 int GpuCalls::enqueue_taken(const LimitedRequest& request, const void* input, void* output,
                             cuda::Stream stream) {
-  const bool wants_large_arena = offer(request).wants_large_arena;
+  const unsigned steps = large_steps(request);
   CallKey key = key_of(request, {});
-  std::get<CallTier>(key) = wants_large_arena ? CallTier::full : CallTier::only;
+  std::get<CallTier>(key) = steps != 0 ? CallTier::full : CallTier::only;
   std::get<LimitsKey>(key) = limits_key(request.limits);
   GpuCall* call = find_call(key);
   if (call == nullptr) {
-    ArenaHold hold(wants_large_arena ? cuda_.get() : nullptr);  // ends if the call is refused
-    const ArenaTier tier = tier_of(wants_large_arena);
-    call =
-        &insert_call(key, request.limits == CallLimits{} ? prepare(request, {}, tier, Launch::eager)
-                                                         : prepare_limited(request, tier));
+    ArenaHold hold(*cuda_, steps);  // ends if the call is refused
+    const ArenaTier tier = tier_of(steps != 0);
+    GpuCall made = request.limits == CallLimits{} ? prepare(request, {}, tier, Launch::eager)
+                                                  : prepare_limited(request, tier);
+    made.large_steps = steps;
+    call = &insert_call(key, std::move(made));
     hold.keep();
   }
   launch(*call, request, input, output, stream, {});
@@ -663,7 +648,7 @@ std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const CallRecord& c
 std::string GpuCalls::choice_of(const LimitedRequest& request) {
   std::string said;
   const auto failure = attempt([&] {
-    const ArenaTier tier = tier_of(cuda_->has_lazy_arena() && offer(request).wants_large_arena);
+    const ArenaTier tier = tier_of(large_steps(request) != 0);
     if (request.limits != CallLimits{}) {
       const std::optional<cuda::EngineChoice> choice = limited_choice(request, tier);
       said = choice ? text("engine {} within the call's limits", cuda::label(*choice)) : "";

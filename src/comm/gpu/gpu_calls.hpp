@@ -38,7 +38,8 @@ void add(Counters& counters, const Counters& more);
 struct GpuSharedPage {
   alignas(4096) std::byte host[cuda::kHostFlagsBytes];  ///< HostFlags: barriers of GPUs and cores
   cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
-  cuda::LazyArenaPage lazy_arena, first_arena;
+  cuda::LargeArenaPage lazy_arena;
+  cuda::LazyArenaPage first_arena;
   cuda::PageExchange::ExchangePage resumes;  ///< exchanges of resume(), an attempt each
   cuda::SuspendVote::VotesPage suspends;
   /// Slots for the host share of long messages between two ranks, if any.
@@ -113,11 +114,13 @@ class GpuCalls {
   /// True if GpuCalls serves the request within its limits. The same on all ranks, since the result
   /// depends on the request alone.
   bool takes(const LimitedRequest& request);
+  /// Returns the steps of the large arena (cuda::LargeStep) that a served request needs; 0 = none.
+  unsigned large_steps(const LimitedRequest& request);
   /// True if the request is served and needs the large arena.
-  bool wants_large_arena(const LimitedRequest& request);
+  bool wants_large_arena(const LimitedRequest& request) { return large_steps(request) != 0; }
   /// enqueue() for a served request without options. If the call needs the large arena, the caller
-  /// has reserved the arena (CudaRank::reserve_large_arena). Does not check the memory. Returns the
-  /// engine's index in cuda::engines(); -1 = a plan.
+  /// has reserved large_steps() (CudaRank::reserve_large_arena). Does not check the memory. Returns
+  /// the engine's index in cuda::engines(); -1 = a plan.
   int enqueue_taken(const LimitedRequest& request, const void* input, void* output,
                     cuda::Stream stream);
 
@@ -191,12 +194,13 @@ class GpuCalls {
     std::unique_ptr<const CallKey> captured_as;  ///< for a plan, until captured
     int engine = -1;                             ///< index in cuda::engines(); -1 = none
     bool differs_in_graphs = false;              ///< a captured call is prepared otherwise
-    bool wants_large_arena = false;              ///< not prepared: depends on the arena
+    unsigned large_steps = 0;  ///< of the large arena, that launches need; 0 = none
+    bool is_by_tier = false;   ///< not prepared: depends on the arena
   };
   /// Whether a request without options is served.
   struct Offer {
     bool is_taken = false;
-    bool wants_large_arena = false;
+    unsigned large_steps = 0;
   };
   const Offer& offer(const LimitedRequest& request);
   Offer limited_offer(const LimitedRequest& request);
@@ -226,12 +230,12 @@ class GpuCalls {
   std::vector<std::byte*> make_host_arenas(const cuda::Exchange& exchange, std::uint64_t bytes);
   void make_rank(const cuda::Exchange& exchange);
   void make_chooser();
-  bool needs_large_arena(const Request& request, const CallOptions& options) const;
+  unsigned steps_needed(const Request& request, const CallOptions& options) const;
   GpuCall* find_call(const CallKey& key);
   GpuCall& insert_call(const CallKey& key, GpuCall made);
   GpuCall& as_launched(CallKey& key, GpuCall& call, const Request& request,
                        const CallOptions& options, cuda::Stream stream);
-  GpuCall& by_tier(CallKey& key, const Request& request, const CallOptions& options,
+  GpuCall& by_tier(CallKey& key, unsigned steps, const Request& request, const CallOptions& options,
                    cuda::Stream stream);
   GpuCall& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
                     const void* input, void* output);

@@ -7,6 +7,7 @@
 #include "comm/bootstrap/vote.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "gpu/copy/copy_memory.hpp"
+#include "gpu/select/large_steps.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -67,10 +68,13 @@ GpuCalls::Offer GpuCalls::limited_offer(const LimitedRequest& request) {
   Offer made;
   const auto failure = attempt([&] {
     if (request.count == 0) return;
-    made.wants_large_arena =
-        needs_large_arena(request, {}) ||
-        (cuda_->has_lazy_arena() && request.limits.engines_move && !reduces(request.collective));
-    made.is_taken = limited_choice(request, tier_of(made.wants_large_arena)).has_value();
+    const bool by_copies =
+        cuda_->has_lazy_arena() && request.limits.engines_move && !reduces(request.collective);
+    const bool is_large = by_copies || steps_needed(request, {}) != 0;
+    const std::optional<cuda::EngineChoice> choice = limited_choice(request, tier_of(is_large));
+    made.is_taken = choice.has_value();
+    if (choice && is_large)
+      made.large_steps = cuda::large_steps_of(*choice, request, cuda_->full_group());
   });
   return failure ? Offer() : made;
 }

@@ -44,23 +44,25 @@ void GpuCalls::enqueue_fused(const RmsNorm& norm, const cuda::NormTuning& tuning
   const std::uint64_t at_once =
       cuda::norm_launch(norm, tuning, cuda_->small_arena_group()).piece_rows;
   ArenaTier tier = tier_of(false);
-  bool is_reserved = false;
+  unsigned reserved = 0;
   if (cuda_->has_lazy_arena() && at_once < norm.rows) {
     int status = cuda::kCaptureNone;
     PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
-    is_reserved = cuda_->reserve_large_arena(status != cuda::kCaptureNone ? cuda::CallMode::captured
-                                                                          : cuda::CallMode::alone);
-    if (is_reserved) tier = ArenaTier::full;
+    const bool is_granted = cuda_->reserve_large_arena(
+        status != cuda::kCaptureNone ? cuda::CallMode::captured : cuda::CallMode::alone,
+        cuda::kPacketStep);
+    if (is_granted) reserved = cuda::kPacketStep;
+    if (is_granted) tier = ArenaTier::full;
   }
   std::get<CallTier>(key) = tier == ArenaTier::full ? CallTier::full : CallTier::small;
   cuda::NormCall* call = nullptr;
   try {
     call = &prepared(norm, tuning, key, tier);
   } catch (...) {  // of this rank alone
-    if (is_reserved) cuda_->cancel_reservation();
+    if (reserved != 0) cuda_->cancel_reservation(reserved, true);
     throw;
   }
-  const ArenaHold hold(is_reserved ? cuda_.get() : nullptr);
+  const ArenaHold hold(*cuda_, reserved);
   cuda_->run(*call, buffers, stream);
   fused_norms_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -93,9 +95,8 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
                 text("all_reduce_rms_norm by {}: {}",
                      has_params ? "a kernel with parameters" : tuning.strategy, why_not));
   const bool is_fp8 = norm.output == DataType::fp8e4m3 && group_.ranks > 1;
-  const bool is_fused =
-      why_not.empty() && (has_named || has_params || is_fp8 ||
-                          cuda::is_faster_fused(norm, cuda_->full_group()));
+  const bool is_fused = why_not.empty() && (has_named || has_params || is_fp8 ||
+                                            cuda::is_faster_fused(norm, cuda_->full_group()));
   NormKey key{norm.rows,
               norm.hidden,
               static_cast<int>(norm.type),

@@ -215,7 +215,8 @@ void GpuSide::look() {
     if (const auto said = host_.joined().controls.failure_of(rank))
       return fail(reported_by(name_of(rank), said->first, said->second));
   }
-  if (calls_->rank().should_allocate_large_arena()) calls_->rank().begin_large_arena();
+  if (const unsigned steps = calls_->rank().wanted_steps(); steps != 0)
+    calls_->rank().begin_large_arena(steps);
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   // A rank with kernels that fail because of a lost peer names that peer itself.
   if (caught && caught->code() != ErrorCode::peer_lost) return fail(*caught);

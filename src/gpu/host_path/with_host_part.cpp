@@ -184,6 +184,12 @@ void add_stripes(PlanBook& book, const HostParts& parts) {
 
 }  // namespace
 
+bool may_have_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
+                        const Group& group) {
+  return tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
+         may_correct(engine, request, tuning, group);
+}
+
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group) {
   if (tuning.host_cpu_permille > 0) {

@@ -12,6 +12,9 @@ namespace plait::cuda {
 /// if `tuning` asks for none.
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group);
+/// Returns whether the engine's call may have such a part, asked for or not.
+bool may_have_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
+                        const Group& group);
 /// Prepares the engine's call, with a part through host memory if `tuning` asks for a part or if a
 /// part may be fastest.
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,

@@ -69,92 +69,6 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
   }
 }
 
-/// Runs in LazyArena's thread, concurrently with the program, on a separate stream. If a rank
-/// fails, the finished parts stay for the next attempt or until the communicator closes. Every step
-/// that may fail happens here, before any rank reports ready: from then on all ranks count on the
-/// arena.
-void CudaRank::allocate_large_arena(const Exchange& exchange) {
-  const RelaxedCaptureMode relaxed;
-  const Current current(context_);
-  Stream stream = nullptr;
-  PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
-  try {
-    if (large_arena_ == nullptr)
-      large_arena_ = std::make_unique<DeviceArena>(
-          options_.rank, full_group_.tiers.large, ArenaContents{{}, arena_contents().parts},
-          options_.arenas_in_host, options_.islands, arena_->is_fixed() ? options_.files : nullptr);
-    count_memory();
-    large_arena_->share(context_, options_.device, exchange, stream);
-    is_large_arena_fixed_.store(large_arena_->is_fixed());
-    count_memory();
-    if (!has_large_arena_) {  // Else calls have rings and streams since before a trim.
-      make_rings(exchange);
-      make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
-    }
-  } catch (...) {
-    api().stream_destroy(stream);
-    throw;
-  }
-  api().stream_destroy(stream);
-}
-
-/// Publishes the allocated arena. From here on prepare() accepts ArenaTier::full.
-void CudaRank::use_large_arena() {
-  EnginePath path = engine_path_;
-  const auto host = large_arena_streams_.begin() + kEngineStreams;
-  path.streams.assign(large_arena_streams_.begin(), host);
-  path.host_streams.assign(host, large_arena_streams_.end());
-  // Without slots and a host path no call uses copy engines.
-  path.inbox_bytes = inbox_bytes(full_group_);
-  path.slot_bytes = slot_bytes(full_group_);
-  path.borrowed_bytes = borrowed_bytes(full_group_);
-  path.blocks = full_group_.blocks();
-  path.moving_blocks = blocks_that_move(full_group_);
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    path.slots.push_back(whole_arena(kCopyMemory).at(kCopyMemory, rank));
-    path.borrowed.push_back(whole_arena(kTileMemory).at(kTileMemory, rank));
-    path.staging.push_back(whole_arena(kChunkStaging).at(kChunkStaging, rank));
-    const std::uint64_t apart = (path.borrowed_bytes + 4095) / 4096 * 4096;
-    if (path.borrowed_bytes != 0 && path.slots.back() != path.borrowed.back() + apart)
-      throw Error(ErrorCode::internal, "slots of copy engines do not follow those of tiled calls");
-  }
-  if (full_group_.host_bytes != 0) {
-    path.ring_bytes = full_group_.host_bytes;
-    for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
-    for (std::byte* ring : host_rings_) path.host_rings.push_back(reinterpret_cast<char*>(ring));
-  }
-  engine_path_ = std::move(path);
-  engine_streams_.swap(large_arena_streams_);
-  has_large_arena_ = true;  // Last: an exception above must not leave an arena without streams.
-  if (has_lazy_arena())
-    log(LogLevel::info, options_.rank,
-        text("arena for large calls: {} MiB of GPU {}", large_arena_->bytes() >> 20,
-             options_.device));
-}
-
-bool CudaRank::reserve_large_arena(CallMode call) {
-  if (!lazy_arena_->next(call)) return false;
-  if (!has_large_arena_) use_large_arena();
-  return true;
-}
-
-std::string CudaRank::why_no_large_arena() const {
-  const std::string failure = lazy_arena_->failure();
-  return failure.empty()
-             ? "it is not there yet on all ranks, and comes with calls outside captures"
-             : text("{}; free memory there: a later call outside a capture tries again", failure);
-}
-
-/// Returns the arena that holds the part once both tiers exist.
-const DeviceArena& CudaRank::whole_arena(const ArenaPart& part) const {
-  return large_arena_ != nullptr && full_group_.tiers.large[part] != 0 ? *large_arena_ : *arena_;
-}
-
-char* CudaRank::at(const ArenaPart& part, int owner) const {
-  return (tier_ == ArenaTier::full && has_large_arena_ ? whole_arena(part) : *arena_)
-      .at(part, owner);
-}
-
 /// Calls by copy engines borrow the slots of tiles alone.
 const std::uint32_t* CudaRank::poisoned(const ArenaPart& part) const {
   const bool is_borrowed = &part == &kTileMemory && borrowed_bytes(group()) != 0;
@@ -164,7 +78,7 @@ const std::uint32_t* CudaRank::poisoned(const ArenaPart& part) const {
 /// Frees everything that open() has created so far. The GPU must be idle.
 void CudaRank::close() noexcept {
   opening_.reset();
-  lazy_arena_.reset();
+  for (LargeArena& large : large_) large.lazy.reset();
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
@@ -177,7 +91,7 @@ void CudaRank::close() noexcept {
       if (event != nullptr) api().event_destroy(event);
     marker_.close();
     agreed_share_.close();
-    large_arena_.reset();
+    for (std::size_t at = large_.size(); at-- > 0;) large_[at].arena.reset();
     arena_.reset();
     queue_.reset();
     host_reducer_.reset();
@@ -206,7 +120,7 @@ void CudaRank::fill_call(CallArgs& args, const Request& request) const {
 }
 
 CudaRank::TierScope::TierScope(CudaRank& of, ArenaTier tier) : rank(of) {
-  if (tier == ArenaTier::full && !rank.has_large_arena_)
+  if (tier == ArenaTier::full && !rank.has_copy_path_ && rank.granted_ == 0)
     throw Error(ErrorCode::internal, "large-message arena used before it was allocated");
   rank.tier_ = tier;
 }
@@ -468,15 +382,19 @@ void CudaRank::check() const {
                                        options_.wait_s, peer, place, kNext));
 }
 
+void CudaRank::cancel_arenas() noexcept {
+  if (opening_ != nullptr) opening_->cancel();
+  for (LargeArena& large : large_)
+    if (large.lazy != nullptr) large.lazy->cancel();
+}
+
 void CudaRank::abort() noexcept {
-  for (const auto* const lazy : {&opening_, &lazy_arena_})
-    if (*lazy != nullptr) (*lazy)->cancel();
+  cancel_arenas();
   std::atomic_ref<std::uint32_t>(stop_page_->stop).store(kFaultAborted, std::memory_order_release);
 }
 
 void CudaRank::fail() noexcept {
-  for (const auto* const lazy : {&opening_, &lazy_arena_})
-    if (*lazy != nullptr) (*lazy)->cancel();
+  cancel_arenas();
   std::uint32_t expected = kNoFault;
   std::atomic_ref<std::uint32_t>(stop_page_->stop)
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);

@@ -2,9 +2,11 @@
 // and the NCCL drop-in hand calls to this class. A CudaRank enqueues engines and plans on streams.
 // No call waits on the host, and CUDA graphs may capture and replay every call.
 #pragma once
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +35,11 @@
 
 namespace plait::cuda {
 
+/// Zeroed page mapped by all ranks: a part for each step of the large arena.
+struct LargeArenaPage {
+  LazyArenaPage steps[kLargeStepCount];
+};
+
 struct CudaRankOptions {
   int device = 0;  ///< CUDA ordinal
   int rank = 0;
@@ -43,10 +50,10 @@ struct CudaRankOptions {
   /// Hands files of GPU memory to ranks that are processes: arenas are at fixed addresses then.
   /// Null = CUDA IPC.
   OpenFileExchange files;
-  /// Zeroed page mapped by all ranks, to agree on the first call with the large arena; null =
-  /// allocate all memory at once.
-  LazyArenaPage* lazy_arena = nullptr;
-  /// Total seconds that all calls together wait for the large arena, at most.
+  /// To agree on the first call with each step of the large arena; null = allocate all memory at
+  /// once.
+  LargeArenaPage* lazy_arena = nullptr;
+  /// Total seconds that all calls together wait for a step of the large arena, at most.
   double large_arena_wait_s = 1;
   /// Zeroed page mapped by all ranks, to agree on the first call that has an arena: the rank opens
   /// later if all ranks have proved the paths between `gpus`. Needs lazy_arena, and a process for
@@ -132,26 +139,24 @@ class CudaRank : public EngineRank {
     return opening_ == nullptr ? std::string() : opening_->failure();
   }
   /// True if a later call allocates the large arena.
-  bool has_lazy_arena() const { return lazy_arena_ != nullptr; }
-  /// Returns whether the next large call may use the large arena, and reserves that call's number.
-  /// Needs has_lazy_arena(). The answer is the same on all ranks, because all make the same calls.
-  bool reserve_large_arena(CallMode call);
-  /// Rolls back the last reserve_large_arena(): the call failed here before being enqueued.
-  void cancel_reservation() { lazy_arena_->cancel_last(); }
+  bool has_lazy_arena() const { return large_.front().lazy != nullptr; }
+  /// Returns whether the next call that needs these steps of the large arena (LargeStep) may use
+  /// them, and reserves that call's number. Needs has_lazy_arena(), and steps != 0. The answer is
+  /// the same on all ranks, because all make the same calls.
+  bool reserve_large_arena(CallMode call, unsigned steps = kAllLargeSteps);
+  /// Rolls back the last reserve_large_arena(), which was granted or not: the call was not
+  /// enqueued.
+  void cancel_reservation(unsigned steps, bool is_granted);
   /// The reason why reserve_large_arena() returned false.
   std::string why_no_large_arena() const;
-  /// True once some rank has begun to allocate the large arena, and this rank should begin too.
-  bool should_allocate_large_arena() const { return has_lazy_arena() && lazy_arena_->is_wanted(); }
-  void begin_large_arena() { lazy_arena_->begin(); }
-  /// A call with a reservation has been enqueued.
-  void end_large_call() {
-    if (lazy_arena_ != nullptr) lazy_arena_->end_call();
-  }
-  /// LazyArena::wants_trim() and trim().
-  bool wants_trim() const noexcept {
-    return is_large_arena_fixed_.load() && lazy_arena_->wants_trim();
-  }
-  void trim(const std::function<bool()>& have_ended) { lazy_arena_->trim(have_ended); }
+  /// Steps of the large arena that some rank has begun to allocate, and this rank should too.
+  unsigned wanted_steps() const;
+  void begin_large_arena(unsigned steps);
+  /// A call with a reservation of these steps has been enqueued.
+  void end_large_call(unsigned steps = kAllLargeSteps);
+  /// LazyArena::wants_trim() and trim(), of each step.
+  bool wants_trim() const noexcept;
+  void trim(const std::function<bool()>& have_ended);
   int rank() const override { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
@@ -275,10 +280,19 @@ class CudaRank : public EngineRank {
   void drop_first_arena() noexcept;
   void make_streams(std::vector<Stream>& streams, std::size_t count);
   void open_engine_path();
-  void allocate_large_arena(const Exchange& exchange);
-  void use_large_arena();
-  void give_up_large_arena() noexcept;
-  const DeviceArena& whole_arena(const ArenaPart& part) const;
+  struct LargeArena;
+  bool is_in_steps() const { return arena_->is_fixed(); }
+  void find_steps();
+  unsigned used_steps(unsigned steps) const;
+  std::vector<const ArenaPart*> parts_of_step(std::size_t at) const;
+  std::uint64_t bytes_of_step(std::size_t at) const;
+  std::unique_ptr<DeviceArena> make_large_arena(std::size_t at) const;
+  void share_large_arena(std::size_t at, const Exchange& exchange, Stream stream);
+  void allocate_large_arena(std::size_t at, const Exchange& exchange);
+  void use_copy_path();
+  void give_up_large_arena(LargeArena& large) noexcept;
+  const DeviceArena& arena_of(const ArenaPart& part) const;
+  void cancel_arenas() noexcept;
   void close() noexcept;
   void map_stop_page();
   void make_rings(const Exchange& exchange);
@@ -337,19 +351,20 @@ class CudaRank : public EngineRank {
 
   CudaRankOptions options_;
   MemoryHeld held_;
+  std::mutex counting_;  // Guards sums of bytes while they are made.
   std::atomic<std::uint64_t> streams_made_{0}, staying_{0}, suspendable_{0};
-  bool is_suspended_ = false, suspended_large_ = false;
+  bool is_suspended_ = false;
   Group full_group_, small_group_;
-  ArenaTier tier_ = ArenaTier::full;               // Tier that prepare() works for.
-  std::atomic<bool> has_large_arena_{false};       // Calls may use the large arena.
-  std::atomic<bool> is_large_arena_fixed_{false};  // It can be given up; the same on all ranks.
+  ArenaTier tier_ = ArenaTier::full;        // Tier that prepare() works for.
+  unsigned steps_ = kCopyStep;              // Steps of the large arena that have something to make.
+  std::atomic<unsigned> granted_{0};        // Steps of the large arena that some call has got.
+  std::atomic<bool> has_copy_path_{false};  // engine_path_ has slots, rings and streams.
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<HostReducer> host_reducer_;
   std::unique_ptr<DriverQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
-  std::unique_ptr<DeviceArena> large_arena_;  // Owned by LazyArena's thread until has_large_arena_.
   std::unique_ptr<KernelFamilies> families_;
   std::vector<Stream> upload_;  // A single stream, for uploads of plans to the GPU.
   std::vector<Stream> engine_streams_,
@@ -378,10 +393,22 @@ class CudaRank : public EngineRank {
   std::shared_ptr<std::atomic<bool>>
       quiet_;             // True once the GPU had finished all work after has_ended() first asked.
   bool is_open_ = false;  // A call has got the arena. Of the thread of the calls.
-  bool has_told_failure_ = false;          // Of the opening.
-  std::atomic<bool> is_made_{false};       // The members of the opening are there.
-  std::unique_ptr<LazyArena> lazy_arena_;  // Last members: their threads use the others.
-  std::unique_ptr<LazyArena> opening_;     // Null = opened with the constructor.
+  bool has_told_failure_ = false;     // Of the opening.
+  std::atomic<bool> is_made_{false};  // The members of the opening are there.
+  /// A step of the large arena. If arenas are not at fixed addresses, the first holds all parts.
+  struct LargeArena {
+    std::unique_ptr<DeviceArena> arena;  // Owned by lazy's thread until is_shared.
+    std::atomic<bool> is_shared{false};  // All ranks have mapped the arena, once at least.
+    std::atomic<bool> is_fixed{false};   // It can be given up; the same on all ranks.
+    bool is_suspended = false;           // A suspend has freed the arena.
+    /// Bytes that count() found: held on the GPU and on the host, and by what suspend() frees.
+    std::atomic<std::uint64_t> gpu_bytes{0}, host_bytes{0}, staying{0}, suspendable{0};
+    std::unique_ptr<LazyArena> lazy;  // Null = no lazy arena.
+    void count() noexcept;
+  };
+  // Last members: their threads use the others. By LargeStep; copies go before tiles.
+  std::array<LargeArena, kLargeStepCount> large_;
+  std::unique_ptr<LazyArena> opening_;  // Null = opened with the constructor.
 };
 
 }  // namespace plait::cuda

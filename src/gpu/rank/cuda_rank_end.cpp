@@ -19,7 +19,7 @@ bool CudaRank::has_ended(bool knows_calls) noexcept {
   };
   const bool has_streams = is_made_.load();  // else the thread that opens may make one now
   const bool runs = marker_.is_ahead() || (has_streams && are_busy(upload_)) ||
-                    are_busy(engine_streams_) || are_busy(lane_streams_);
+                    (has_copy_path_ && are_busy(engine_streams_)) || are_busy(lane_streams_);
   Context popped = nullptr;
   api().context_pop(&popped);
   return !runs;
@@ -47,13 +47,15 @@ bool CudaRank::is_quiet() noexcept {
 }
 
 void CudaRank::unmap_peers() noexcept {
-  for (const auto* const lazy : {&opening_, &lazy_arena_})
-    if (*lazy != nullptr) (*lazy)->stop();
+  if (opening_ != nullptr) opening_->stop();
+  for (LargeArena& large : large_)
+    if (large.lazy != nullptr) large.lazy->stop();
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return;
   api().context_synchronize();  // While work runs, unmapping would block all launches.
   if (arena_ != nullptr) arena_->unmap_peers();
-  if (large_arena_ != nullptr) large_arena_->unmap_peers();
+  for (LargeArena& large : large_)
+    if (large.arena != nullptr) large.arena->unmap_peers();
   Context popped = nullptr;
   api().context_pop(&popped);
 }

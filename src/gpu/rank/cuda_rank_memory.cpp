@@ -9,25 +9,37 @@
 
 namespace plait::cuda {
 
+void CudaRank::LargeArena::count() noexcept {
+  if (arena == nullptr) return;
+  const std::uint64_t gpu = arena->gpu_bytes();
+  const bool is_made = arena->is_made(), has_fixed = arena->is_fixed();
+  gpu_bytes.store(is_made ? gpu : 0);
+  host_bytes.store(arena->host_bytes());
+  staying.store(is_made && !has_fixed ? gpu : 0);
+  suspendable.store((is_made || is_suspended) && has_fixed ? gpu : 0);
+}
+
+/// Threads of several steps of the large arena may count at once.
 void CudaRank::count_memory() noexcept {
-  const auto gpu = [](const std::unique_ptr<DeviceArena>& arena) {
-    return arena != nullptr && arena->is_made() ? arena->gpu_bytes() : 0;
-  };
-  const auto host = [](const std::unique_ptr<DeviceArena>& arena) {
-    return arena != nullptr ? arena->host_bytes() : 0;
-  };
-  held_.set(MemoryPart::small_arena, gpu(arena_));
-  held_.set(MemoryPart::large_arena, gpu(large_arena_));
-  held_.set(MemoryPart::host_arenas, host(arena_) + host(large_arena_));
-  std::uint64_t bytes[2] = {};
-  const auto add = [&](const std::unique_ptr<DeviceArena>& arena, bool is_suspended) {
-    if (arena != nullptr && (arena->is_made() || is_suspended))
-      bytes[arena->is_fixed() ? 1 : 0] += arena->gpu_bytes();
-  };
-  add(arena_, is_suspended_);
-  add(large_arena_, is_suspended_ && suspended_large_);
-  staying_.store(bytes[0]);
-  suspendable_.store(bytes[1]);
+  const std::lock_guard<std::mutex> hold(counting_);
+  std::uint64_t small = 0, large = 0, host = 0, staying = 0, suspendable = 0;
+  if (arena_ != nullptr) {
+    const std::uint64_t gpu = arena_->gpu_bytes();
+    small = arena_->is_made() ? gpu : 0;
+    host = arena_->host_bytes();
+    if (arena_->is_made() || is_suspended_) (arena_->is_fixed() ? suspendable : staying) = gpu;
+  }
+  for (const LargeArena& step : large_) {
+    large += step.gpu_bytes.load();
+    host += step.host_bytes.load();
+    staying += step.staying.load();
+    suspendable += step.suspendable.load();
+  }
+  held_.set(MemoryPart::small_arena, small);
+  held_.set(MemoryPart::large_arena, large);
+  held_.set(MemoryPart::host_arenas, host);
+  staying_.store(staying);
+  suspendable_.store(suspendable);
 }
 
 void CudaRank::make_rings(const Exchange& exchange) {
@@ -46,19 +58,6 @@ void CudaRank::forget_rings() noexcept {
   host_rings_.clear();
   rings_.clear();
   held_.set(MemoryPart::host_rings, 0);
-}
-
-/// Runs in LazyArena's thread, once no call of any rank uses the arena, or after a failed attempt.
-void CudaRank::give_up_large_arena() noexcept {
-  const RelaxedCaptureMode relaxed;
-  if (large_arena_ == nullptr || !large_arena_->is_fixed() || !large_arena_->is_made()) return;
-  if (api().context_push(context_) != kSuccess) return;
-  large_arena_->give_up(DeviceArena::Contents::dropped, nullptr);
-  count_memory();
-  Context popped = nullptr;
-  api().context_pop(&popped);
-  log(LogLevel::info, options_.rank,
-      text("arena for large calls of GPU {} given up", options_.device));
 }
 
 /// Frees what a failed opening has made, since no attempt follows. Memory by CUDA IPC stays until
@@ -86,13 +85,17 @@ void CudaRank::suspend() noexcept {
   if (is_suspended_ || !end_opening() || !arena_->is_fixed()) return;
   const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return;
-  if (lazy_arena_ != nullptr) lazy_arena_->pause();
+  for (LargeArena& large : large_)
+    if (large.lazy != nullptr) large.lazy->pause();
   neighbours().remove(device_, arena_->state(), upload());
   api().stream_synchronize(upload());
-  suspended_large_ = large_arena_ != nullptr && large_arena_->is_made();
   arena_->give_up(DeviceArena::Contents::kept, upload());
   // Packets of a new arena are right at any number of calls: flags are in the small one.
-  if (large_arena_ != nullptr) large_arena_->give_up(DeviceArena::Contents::dropped, upload());
+  for (LargeArena& large : large_) {
+    large.is_suspended = large.arena != nullptr && large.arena->is_made();
+    if (large.arena != nullptr) large.arena->give_up(DeviceArena::Contents::dropped, upload());
+    large.count();
+  }
   is_suspended_ = true;
   count_memory();
   Context popped = nullptr;
@@ -105,15 +108,20 @@ void CudaRank::resume(const Exchange& exchange) {
   const Current current(context_);
   exchange("resumes");  // From here on no rank begins a large arena until all have resumed.
   arena_->share(context_, options_.device, exchange, upload());
-  const bool has_large = lazy_arena_ == nullptr || lazy_arena_->is_ready();
-  if (large_arena_ != nullptr && has_large && large_arena_->is_fixed())
-    large_arena_->share(context_, options_.device, exchange, upload());
+  for (const LargeArena& large : large_)
+    if (large.arena != nullptr && large.lazy->is_ready() && large.arena->is_fixed())
+      large.arena->share(context_, options_.device, exchange, upload());
   neighbours().add(device_, arena_->state(), upload());
   PLAIT_CUDA_CALL(stream_synchronize, upload());
   exchange("resumed");
   is_suspended_ = false;
+  for (LargeArena& large : large_) {
+    large.is_suspended = false;
+    large.count();
+  }
   count_memory();
-  if (lazy_arena_ != nullptr) lazy_arena_->unpause();
+  for (LargeArena& large : large_)
+    if (large.lazy != nullptr) large.lazy->unpause();
 }
 
 void CudaRank::throw_suspended() const {

@@ -71,6 +71,7 @@ void CudaRank::agree_on_group() {
                          full_group_.runs(kShotKernels) && full_group_.runs(kDirectLlKernels);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
+  find_steps();
   LaneLaunchConfig& config = options_.config;
   if (full_group_.runs(kLaneKernels))
     config.most_blocks = std::min(config.most_blocks, families_->blocks_at_once(kLaneKernels));
@@ -121,10 +122,10 @@ void CudaRank::open(const Exchange& exchange) {
   agree_on_host_path();
   marker_.open();
   map_stop_page();
-  if (options_.memory.two_tiers)
-    lazy_arena_ = std::make_unique<LazyArena>(
-        *options_.lazy_arena, options_.rank, options_.ranks, options_.large_arena_wait_s,
-        [this](const Exchange& exchange_in_memory) { allocate_large_arena(exchange_in_memory); });
+  for (std::size_t at = 0; options_.memory.two_tiers && at < large_.size(); ++at)
+    large_[at].lazy = std::make_unique<LazyArena>(
+        options_.lazy_arena->steps[at], options_.rank, options_.ranks, options_.large_arena_wait_s,
+        [this, at](const Exchange& in_memory) { allocate_large_arena(at, in_memory); });
   // Only two ranks make a message, so the first one could not have all ranks open: it would wait on
   // the host for ranks whose allocation may wait for kernels that wait for this rank.
   if (may_open_later && options_.memory.two_tiers && !takes_messages()) return open_later();
@@ -136,7 +137,7 @@ void CudaRank::open(const Exchange& exchange) {
   if (has_lazy_arena()) return;
   make_rings(exchange);
   make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
-  use_large_arena();
+  use_copy_path();
 }
 
 /// The first call opens the rank, in a thread, concurrently with the program. Later calls without
@@ -211,7 +212,8 @@ void CudaRank::open_memory() {
   neighbours().add(device_, arena_->state(), upload());
   if (options_.trim_s > 0 && has_lazy_arena()) {
     if (arena_->is_fixed())
-      lazy_arena_->allow_trim(options_.trim_s, [this] { give_up_large_arena(); });
+      for (LargeArena& large : large_)
+        large.lazy->allow_trim(options_.trim_s, [this, &large] { give_up_large_arena(large); });
     else
       log(LogLevel::info, options_.rank,
           "PLAIT_TRIM_S has no effect: arenas are not at fixed addresses");
