@@ -130,10 +130,11 @@ class ChunkPlan {
 
 /// Long parts have few blocks, so that stores leave room to loads on the link, and four chunks a
 /// block at least, so that a chunk comes up while the next goes down. Chunks of 8 KiB are the
-/// fastest there: the fences of shorter chunks cost more. Short parts have many blocks, and the
-/// shortest chunks if both ranks send. Source: E-0475.
+/// fastest there: the fences of shorter chunks cost more. Short parts have many blocks, and chunks
+/// of 2 KiB, or of 4 KiB to and from a root. Source: E-0475.
 ChunkCut cut_chunks(const Request& request, const ChunkWish& wish) {
   constexpr std::uint64_t kChunksOfBlock = 4, kLeastUnits = 128, kMostUnits = 512;
+  constexpr std::uint64_t kRootedUnits = 256;
   constexpr std::uint64_t kShortPart = 3 << 20;
   constexpr unsigned kLongBlocks = 64;
   const std::uint64_t part_bytes = direct_shape(request, 0).part_bytes;
@@ -147,13 +148,11 @@ ChunkCut cut_chunks(const Request& request, const ChunkWish& wish) {
   cut.units = divided(units, cut.pieces);
   std::uint64_t blocks = std::max(1u, wish.most_blocks);
   if (wish.fewer_if_long && !is_short) blocks = std::min<std::uint64_t>(blocks, kLongBlocks);
-  const bool is_one_way = has_root(request.collective);
   cut.chunk_units = wish.chunk_units;
   if (cut.chunk_units == 0)
     cut.chunk_units = static_cast<std::uint32_t>(
-        is_short && !is_one_way
-            ? kLeastUnits
-            : std::clamp(cut.units / (blocks * kChunksOfBlock), kLeastUnits, kMostUnits));
+        is_short ? (has_root(request.collective) ? kRootedUnits : kLeastUnits)
+                 : std::clamp(cut.units / (blocks * kChunksOfBlock), kLeastUnits, kMostUnits));
   cut.blocks = static_cast<unsigned>(
       std::clamp<std::uint64_t>(divided(cut.units, cut.chunk_units), 1, blocks));
   return cut;
