@@ -170,9 +170,9 @@ TEST_CASE("a bench warms an idle GPU up, and launches long calls twice in graphs
       require(are_near(times[0].captured_us, 2.0) && are_near(times[1].eager_us, 2.0), "times");
       return std::pair(fake_cuda().launches.size(), fake_cuda().graph_launches.load());
     };
-    const BenchLaunches made = bench_launches(60);
-    require(made.calls == 2 && made.first_warms == 3, "of a call of 60 us");
-    require(launches_of(60) == std::pair(std::size_t{2 * 2 * (1 + 3)}, (3 + 3) + (1 + 3)),
+    const BenchLaunches made = bench_launches(120);
+    require(made.calls == 2 && made.first_warms == 2, "of a call of 120 us");
+    require(launches_of(120) == std::pair(std::size_t{2 * 2 * (1 + 3)}, (2 + 3) + (1 + 3)),
             "of short calls");
     require(launches_of(5000) == std::pair(std::size_t{2 * 2}, 2 * 2), "of long calls");
     bench->close();

@@ -22,7 +22,7 @@ struct BenchLaunches {
 
 /// Returns the launches of a call that takes about call_us; 0 = unknown, counts as a short call.
 inline BenchLaunches bench_launches(double call_us) {
-  constexpr double kLaunchUs = 100;  // a launch of a shorter time is bound by its own start
+  constexpr double kLaunchUs = 200;  // a launch of a shorter time is bound by its own start
   constexpr double kAwakeUs = 300;   // the work after which the clocks of an idle GPU are up
   constexpr double kLongUs = 400;    // calls that need no median of three
   constexpr int kMostCalls = 10, kMostWarms = 8;

@@ -32,7 +32,7 @@ namespace {
 
 // Freeing takes at most this share of the time to open and kEndS more: through host memory, where
 // NCCL frees much, 25 to 475 ms after 160 to 230 (E-0482).
-constexpr double kEndShare = 0.6, kEndS = 0.35;
+constexpr double kEndShare = 0.6, kEndS = 0.45;
 constexpr double kLeastTimedS = 1;  // of timing, however long the bench takes to open
 constexpr double kProgressS = 1.0;  // until rank 0 says what takes so long
 constexpr double kOtherJobS = 6.0;  // longest wait for the table of a job that measures

@@ -288,7 +288,16 @@ void Measurement::time_request(const Request& request, const std::function<std::
   const CallTimes& nccl = made.times.back();
   if (nccl.captured_us > 0)
     nccl_[request.collective].push_back({request.type, message_bytes(request), nccl});
-  keep(request, made, calls_of(request, made, nccl));
+  const std::vector<cuda::MeasuredCall> calls = calls_of(request, made, nccl);
+  note_messages(calls);
+  keep(request, made, calls);
+}
+
+/// Messages serve all sizes or none, so a size at which NCCL's are ahead decides.
+void Measurement::note_messages(const std::vector<cuda::MeasuredCall>& calls) {
+  for (const cuda::MeasuredCall& call : calls)
+    if (call.engine == cuda::kMessagesRow && cuda::beats_nccl(call.us, call.nccl_us) == false)
+      are_messages_behind_ = true;
 }
 
 /// Times plait's likely ways if `by_plait`, and NCCL's call behind them if `beside_nccl`.
@@ -341,6 +350,7 @@ Measurement::TimedRequest Measurement::timed(const Request& request, bool by_pla
 /// Returns the request's ways, except ways that were far behind at neighbouring sizes.
 std::vector<CallWay> Measurement::likely(const Request& request) const {
   std::vector<CallWay> all = bench_.ways(request);
+  if (are_messages_behind_) std::erase_if(all, [](const CallWay& way) { return way.by_messages; });
   const auto series = timed_.find({request.collective, request.type});
   if (series == timed_.end() || all.empty()) return all;
   const std::uint64_t bytes = message_bytes(request);
@@ -480,12 +490,14 @@ double Measurement::expected_us(const Request& request) const {
   return most_us + static_cast<double>(bytes - most_bytes) / kFastBytesPerUs;
 }
 
-/// Returns the index of the next request that can end in time; the number of requests if no request
-/// can.
+/// Returns the index of the next request that can end in time and whose result is open; the number
+/// of requests if there is none.
 std::size_t Measurement::next_of(const std::vector<Request>& requests, std::size_t from) const {
   const double left_s = terms_.budget_s - terms_.elapsed_s();
-  for (std::size_t i = from; i < requests.size() && left_s > 0; ++i)
-    if (expected_s(requests[i]) <= left_s) return i;
+  for (std::size_t i = from; i < requests.size() && left_s > 0; ++i) {
+    const bool is_decided = are_messages_behind_ && requests[i].collective == Collective::send_recv;
+    if (!is_decided && expected_s(requests[i]) <= left_s) return i;
+  }
   return requests.size();
 }
 

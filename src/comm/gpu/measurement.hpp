@@ -94,6 +94,7 @@ class Measurement {
             const std::vector<cuda::MeasuredCall>& calls);
   cuda::MeasuredCall measured(const Request& request, const CallWay& way, const CallTimes& mine,
                               const CallTimes& nccl) const;
+  void note_messages(const std::vector<cuda::MeasuredCall>& calls);
   CallTimes nccl_at_least(const Request& request) const;
   bool may_be_ahead(const Request& request, const CallTimes& nccl) const;
   double expected_us(const Request& request) const;
@@ -110,6 +111,7 @@ class Measurement {
   std::map<Collective, std::map<std::uint64_t, double>> own_us_;  ///< the fastest way, by bytes
   std::map<Collective, std::vector<NcclTime>> nccl_;
   std::vector<cuda::MeasuredCall> found_;
+  bool are_messages_behind_ = false;  ///< at a size; then NCCL's serve at all sizes
   std::size_t at_ = 0, done_ = 0, left_out_ = 0, alone_ = 0;
 };
 

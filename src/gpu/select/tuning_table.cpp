@@ -167,19 +167,20 @@ TuningTable::TuningTable(std::string_view json, const std::string& file) {
 
 std::optional<bool> TuningTable::messages_are_ahead(int ranks) const {
   constexpr std::uint64_t kUsual[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
-  bool are_ahead = true;
+  for (const TuningRow& row : messages_)
+    if (row.from_ranks <= ranks && ranks <= row.upto_ranks && row.ahead_of_nccl != true)
+      return false;
   for (const Collective collective : {Collective::send_recv, Collective::all_to_all}) {
     std::size_t covered = 0;
     for (const TuningRow& row : messages_) {
       if (row.collective != collective || ranks < row.from_ranks || row.upto_ranks < ranks)
         continue;
-      are_ahead = are_ahead && row.ahead_of_nccl == true;
       for (const std::uint64_t bytes : kUsual)
         covered += row.from_bytes <= bytes && bytes <= row.upto_bytes ? 1 : 0;
     }
     if (covered < std::size(kUsual)) return std::nullopt;
   }
-  return are_ahead;
+  return true;
 }
 
 const TuningRow* TuningTable::find(const Request& request, const Applies& applies) const {

@@ -367,7 +367,7 @@ TEST_CASE("if NCCL's times do not grow with the size, NCCL is timed at each size
 TEST_CASE("short calls are timed often, and long calls twice") {
   CHECK(bench_launches(4).calls == 10);
   CHECK(bench_launches(0).calls == 10);  // unknown
-  CHECK(bench_launches(30).calls == 4);
+  CHECK(bench_launches(30).calls == 7);
   for (const double us : {4.0, 30.0, 300.0}) {
     const BenchLaunches made = bench_launches(us);
     CHECK(made.warms == 1);
@@ -425,6 +425,25 @@ TEST_CASE("messages compete with NCCL's alone, and engines among themselves") {
       CHECK(one.calls[0].nccl_us == 20);
       CHECK(one.calls[1].engine == "tiled");
     }
+  }
+}
+
+TEST_CASE("messages that NCCL beats at a size are not timed at others") {
+  for (const bool are_ahead : {true, false}) {
+    MadeUp times = made_up(10, 11, 12, 20);
+    times.times["messages"] = {are_ahead ? 3.0 : 40.0, 3.0};
+    times.has_messages = true;
+    const std::vector<Outcome> all = measured({times, times}, requests_by_use(2, true));
+    int sends = 0, messages = 0;
+    for (std::size_t i = 0; i < all[0].asked.size(); ++i) {
+      sends += all[0].asked[i].collective == Collective::send_recv ? 1 : 0;
+      messages += all[0].tried[i].contains("messages") ? 1 : 0;
+    }
+    CHECK(all[0].tried == all[1].tried);
+    if (are_ahead) CHECK(sends > 15);
+    if (are_ahead) CHECK(messages > 100);
+    if (!are_ahead) CHECK(sends == 0);  // an all_reduce comes first here
+    if (!are_ahead) CHECK(messages == 1);
   }
 }
 
