@@ -215,8 +215,7 @@ void GpuSide::look() {
     if (const auto said = host_.joined().controls.failure_of(rank))
       return fail(reported_by(name_of(rank), said->first, said->second));
   }
-  if (const unsigned steps = calls_->rank().wanted_steps(); steps != 0)
-    calls_->rank().begin_large_arena(steps);
+  calls_->rank().begin_large_arena(calls_->rank().wanted_steps());
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   // A rank with kernels that fail because of a lost peer names that peer itself.
   if (caught && caught->code() != ErrorCode::peer_lost) return fail(*caught);
