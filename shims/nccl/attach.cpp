@@ -339,6 +339,7 @@ bool identify(CommState& state) {
 
 void attach(CommState* state, bool ready) noexcept {
   const InNative inside;  // this thread's NCCL calls bypass the drop-in
+  const auto began = std::chrono::steady_clock::now();
   try {
     if (!ready) {
       wait_ready(*state);
@@ -358,8 +359,11 @@ void attach(CommState* state, bool ready) noexcept {
     const bool attached = state->reason.empty();
     if (attached)
       log(LogLevel::info, state->rank,
-          text("attached to communicator {} of {} ranks; {}pid {}, NCCL {} from {}", state->comm,
-               state->ranks,
+          text("attached to communicator {} of {} ranks in {} ms; {}pid {}, NCCL {} from {}",
+               state->comm, state->ranks,
+               std::chrono::duration_cast<std::chrono::milliseconds>(
+                   std::chrono::steady_clock::now() - began)
+                   .count(),
                state->most_blocks == 0 ? "" : text("at most {} blocks; ", state->most_blocks),
                ::getpid(), native().version, native().path));
     else if (state->rank == 0)

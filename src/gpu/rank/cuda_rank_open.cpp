@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -40,6 +41,20 @@ unsigned connections_of_process() {
   const int said = std::atoi(foreign_env("CUDA_DEVICE_MAX_CONNECTIONS").c_str());
   return said < 1 || said > kMost ? kDefault : static_cast<unsigned>(said);
 }
+
+/// Milliseconds since the last look, to a tenth.
+class Lap {
+ public:
+  double ms() {
+    const auto now = std::chrono::steady_clock::now();
+    const double took = std::chrono::duration<double, std::milli>(now - last_).count();
+    last_ = now;
+    return std::round(took * 10) / 10;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
 
 }  // namespace
 
@@ -102,6 +117,7 @@ bool CudaRank::agree_on_processes(const Exchange& exchange) {
 
 void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
+  Lap lap;
   kernels_ = std::make_unique<Kernels>();
   (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches a check.
   full_group_.hardware_queues = ~0u;
@@ -118,6 +134,7 @@ void CudaRank::open(const Exchange& exchange) {
   };
   families_ = std::make_unique<KernelFamilies>(*kernels_, families, device_, options_.rank,
                                                options_.ranks, stream, may_open_later, exchange);
+  const double kernels_ms = lap.ms();
   agree_on_group();
   agree_on_host_path();
   marker_.open();
@@ -129,10 +146,17 @@ void CudaRank::open(const Exchange& exchange) {
   // Only two ranks make a message, so the first one could not have all ranks open: it would wait on
   // the host for ranks whose allocation may wait for kernels that wait for this rank.
   if (may_open_later && options_.memory.two_tiers && !takes_messages()) return open_later();
+  const double agreed_ms = lap.ms();
   share_arena(exchange);
+  const double arena_ms = lap.ms();
   full_group_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths && !may_open_later) prove_paths(exchange);
+  const double paths_ms = lap.ms();
   open_memory();
+  log(LogLevel::info, options_.rank,
+      text("opened GPU {}: kernels {} ms, agreement {}, arena of {} MiB {}, paths {}, events {}",
+           options_.device, kernels_ms, agreed_ms, arena_->bytes() >> 20, arena_ms, paths_ms,
+           lap.ms()));
   small_group_ = small_arena_group_of(full_group_);
   if (has_lazy_arena()) return;
   make_rings(exchange);
