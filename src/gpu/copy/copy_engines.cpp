@@ -22,9 +22,7 @@ class ExchangeReady : public PreparedCall {
         blocks_(blocks_alongside_copies(rank.group(), tuning)),
         group_(rank.group()),
         is_chosen_(tuning.host_permille < 0),
-        host_cut_(group_.through_host
-                      ? host_exchange_cut(request, shape_.part_bytes, group_, tuning)
-                      : HostCut{}),
+        host_cut_(host_exchange_cut(request, shape_.part_bytes, group_, tuning)),
         tuning_(tuning) {
     rank.fill_call(call_, request);
   }
@@ -66,7 +64,7 @@ class ExchangeReady : public PreparedCall {
   const unsigned blocks_;
   const Group& group_;
   const bool is_chosen_;    // the share through host memory, call by call
-  const HostCut host_cut_;  // of ranks without a link
+  const HostCut host_cut_;  // used without a link alone
   Tuning tuning_;
   CallArgs call_{};
 };
