@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "gpu/copy/copy_tuning.hpp"
+#include "gpu/host_path/with_host_part.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -14,10 +14,8 @@ namespace {
 Plan plan_over_links(const cuda::EngineChoice& choice, const Topology& topology,
                      const Request& request, const cuda::Group& group, Launch launch) {
   cuda::Tuning tuning = choice.tuning;
-  if (tuning.host_permille < 0 && launch == Launch::eager && cuda::may_share(group) &&
-      choice.engine == &cuda::copy_exchange_engine() && request.counts.empty() &&
-      request.count * bytes_of(request.type) >= cuda::kLeastSharedBytes)
-    tuning.host_permille = cuda::kBestHostPermille;
+  if (launch == Launch::eager)
+    tuning.host_permille = eager_permille(*choice.engine, request, tuning, group);
   if (!group.through_host) return plan_of(*choice.engine, topology, request, tuning, group);
   return plan_of(*choice.engine, with_links(topology), request, tuning, group);
 }

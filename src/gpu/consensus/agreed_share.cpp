@@ -9,7 +9,7 @@ namespace {
 
 static_assert(AgreedNumber::kRanks >= kMaxCudaRanks);
 
-/// Host shares of calls from a size on, HGX H200 (E-0059, E-0128); sizes in rising order.
+/// Host shares of calls from a size on, HGX H200 (E-0059, E-0128, E-0533); sizes in rising order.
 struct ShareRow {
   int ranks;
   LinkCarrier carrier;
@@ -22,6 +22,8 @@ struct ShareRow {
 constexpr ShareRow kShareRows[] = {
     {2, LinkCarrier::copy_engines, kLeastSharedBytes, 375.0, 45000.0, kBestHostPermille / 1000.0,
      8000.0},
+    {2, LinkCarrier::kernel, kLeastExchangedBytes, 362.0, 10000.0, kBestExchangedPermille / 1000.0,
+     28000.0},
     {4, LinkCarrier::kernel, 120ull << 20, 229.0, 20000.0, 0.0775, 25000.0},
     {4, LinkCarrier::kernel, 192ull << 20, 229.0, 20000.0, 0.0900, 25000.0},
     {4, LinkCarrier::kernel, 1536ull << 20, 229.0, 20000.0, 0.1025, 25000.0},

@@ -11,6 +11,9 @@ namespace plait::cuda {
 inline constexpr std::uint32_t kBestHostPermille = 90;
 /// Least bytes of a part for a share through host memory; a smaller part gains nothing.
 inline constexpr std::uint64_t kLeastSharedBytes = 384ull << 20;
+/// The same of a part that two ranks exchange one way beside a kernel (E-0533).
+inline constexpr std::uint32_t kBestExchangedPermille = 90;
+inline constexpr std::uint64_t kLeastExchangedBytes = 176ull << 20;
 
 /// Best cut of calls of a given size.
 struct SharedSize {

@@ -211,6 +211,17 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
   return "";
 }
 
+int eager_permille(const Engine& engine, const Request& request, const Tuning& tuning,
+                   const Group& group) {
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  if (tuning.host_permille < 0 && exchanges_it(engine) && may_share(group) &&
+      request.counts.empty() && bytes >= kLeastSharedBytes)
+    return kBestHostPermille;
+  if (may_choose_exchanged_part(engine, request, tuning, group) && bytes >= kLeastExchangedBytes)
+    return kBestExchangedPermille;
+  return tuning.host_permille;
+}
+
 Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
              const Tuning& tuning, const Group& group) {
   return plan_through(engine, topology, request, tuning, group, nullptr);
