@@ -30,6 +30,8 @@ using namespace plait_test;
 
 namespace {
 
+constexpr auto kLook = std::chrono::microseconds(100);  // a rank leaves its core to those it awaits
+
 /// A rank of the test.
 struct FixedRank {
   bench::Board* board;
@@ -139,7 +141,7 @@ TEST_CASE("a rank that opens at its first call has no memory, events or streams 
       require(me.cuda().gpu_memory().suspendable == me.taken() && me.taken() > 8'000'000,
               "wanted the small arena alone");
       me.exchange_values(cuda::kFlagPackets, 1);
-      while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+      while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::sleep_for(kLook);
       me.exchange_values(cuda::kTileMemory, 2);
       me.cuda().end_large_call();
     });
@@ -205,7 +207,8 @@ TEST_CASE("a rank that suspends last frees nothing that a resumed rank has opene
     on_opening_ranks(ranks, [](const FixedRank& me) {
       me.agree_on_suspend();
       if (me.rank() != 0)
-        while (!me.cuda().should_open()) std::this_thread::yield();  // until rank 0 calls again
+        while (!me.cuda().should_open())
+          std::this_thread::sleep_for(kLook);  // until rank 0 calls again
       me.calls.suspend();
       require(!me.cuda().is_suspended(), "suspended without an arena");
       me.resume();
@@ -224,12 +227,12 @@ TEST_CASE("first calls that are not made are rolled back, the granted one too") 
       [](const FixedRank& me) {
         if (me.rank() == 0) {
           require(!me.cuda().reserve_arena(), "granted before the ranks have opened");
-          while (me.cuda().should_open()) std::this_thread::yield();
+          while (me.cuda().should_open()) std::this_thread::sleep_for(kLook);
           require(me.cuda().reserve_arena(), me.cuda().why_not_open());
           for (int i = 0; i < 2; ++i) me.cuda().cancel_arena();
           require(!me.cuda().is_open(), "the first call of rank 1 is without an arena");
         } else {
-          while (!me.cuda().should_open()) std::this_thread::yield();
+          while (!me.cuda().should_open()) std::this_thread::sleep_for(kLook);
           me.cuda().begin_opening();
         }
         me.board->barrier();
@@ -272,7 +275,7 @@ const cuda::ArenaPart& part_of(unsigned steps) {
 
 /// Makes a call of these steps, which writes into all ranks' memory.
 void call_with(const FixedRank& me, unsigned steps, int turn) {
-  while (!me.cuda().reserve_large_arena(CallMode::alone, steps)) std::this_thread::yield();
+  while (!me.cuda().reserve_large_arena(CallMode::alone, steps)) std::this_thread::sleep_for(kLook);
   me.exchange_values(part_of(steps), turn);
   me.cuda().end_large_call(steps);
 }
@@ -447,7 +450,8 @@ TEST_CASE("slots of tiles by CUDA IPC hold those of copies too") {
     me.board->barrier();
     if (me.rank() == 1) fake_cuda().refuses.of("physical_open", 1, 801);
     for (const unsigned steps : {unsigned{cuda::kTileStep}, cuda::kTileStep | cuda::kCopyStep}) {
-      while (!me.cuda().reserve_large_arena(CallMode::alone, steps)) std::this_thread::yield();
+      while (!me.cuda().reserve_large_arena(CallMode::alone, steps))
+        std::this_thread::sleep_for(kLook);
       me.cuda().end_large_call(steps);
       me.board->barrier();
     }
@@ -471,7 +475,8 @@ TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
         if (what == 0) {  // Ranks may have begun, or not, when they suspend.
           if (own() % 2 == 0) me.cuda().begin_large_arena(cuda::kPacketStep);
         } else if (what == 1) {
-          while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+          while (!me.cuda().reserve_large_arena(CallMode::alone))
+            std::this_thread::sleep_for(kLook);
           if (slots == nullptr) slots = me.at(cuda::kTileMemory, 1);
           require(slots == me.at(cuda::kTileMemory, 1), "the large arena has moved");
           me.exchange_values(cuda::kTileMemory, turn);
@@ -519,7 +524,8 @@ TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay
             if (own() % 3 == 0) look();
             me.exchange_values(cuda::kFlagPackets, turn);
           }
-          while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+          while (!me.cuda().reserve_large_arena(CallMode::alone))
+            std::this_thread::sleep_for(kLook);
           me.exchange_values(cuda::kTileMemory, 5);
           me.cuda().end_large_call();
           while (me.cuda().memory().of(MemoryPart::large_arena) != 0) look();
@@ -538,7 +544,7 @@ TEST_CASE("a rank frees what it made for an attempt in which another rank had no
           require(done(), "not in time");
         };
         const auto has_none = [&] { return me.cuda().memory().of(MemoryPart::large_arena) == 0; };
-        while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+        while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::sleep_for(kLook);
         me.cuda().end_large_call();
         until([&] {
           if (me.cuda().wants_trim()) me.cuda().trim([] { return true; });
@@ -554,7 +560,7 @@ TEST_CASE("a rank frees what it made for an attempt in which another rank had no
         std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0's attempt may run
         until([&] { return me.taken() == small && has_none(); });
         me.board->barrier();
-        while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::yield();
+        while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::sleep_for(kLook);
         me.exchange_values(cuda::kTileMemory, 1);
         me.cuda().end_large_call();
       },
@@ -571,7 +577,8 @@ TEST_CASE(
         [lacks](const FixedRank& me) {
           if (me.rank() == 1) fake_cuda().refuses.of("physical_open", 1, 801);
           if (me.rank() == 0 && lacks) fake_cuda().refuses.of("memory_alloc", 1);
-          while (!me.cuda().reserve_large_arena(CallMode::alone, kTiles)) std::this_thread::yield();
+          while (!me.cuda().reserve_large_arena(CallMode::alone, kTiles))
+            std::this_thread::sleep_for(kLook);
           me.cuda().end_large_call(kTiles);
           me.board->barrier();
           const std::uint64_t before = me.taken();
