@@ -2,6 +2,8 @@
 // waits, run by a test in any order that a GPU could take. Misuse of a real driver (a wait for an
 // event never recorded, a stream of another context) is noted as a fault.
 #pragma once
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,19 @@
 #include "driver/cuda/api.hpp"
 
 namespace plait_test {
+
+/// Fills memory. The pages of a long range are made at once, since a fault for each page would take
+/// most of the time.
+inline void fill_pages(void* at, int value, std::size_t bytes) {
+  constexpr std::uintptr_t kPage = 4096;
+  constexpr std::size_t kLongRange = 1 << 20;
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  const std::uintptr_t begin = (address + kPage - 1) / kPage * kPage;
+  if (bytes >= kLongRange)  // kernels before 5.14 refuse, and the fill makes the pages
+    ::madvise(reinterpret_cast<void*>(begin), (address + bytes) / kPage * kPage - begin,
+              MADV_POPULATE_WRITE);
+  std::memset(at, value, bytes);
+}
 
 namespace cuda = plait::cuda;
 
@@ -103,7 +118,7 @@ class FakeMachine {
     }
     if (work.kind == FakeWork::TaskKind::busy) now_ns += work.ns;
     if (work.kind == FakeWork::TaskKind::fill && moves_bytes)
-      std::memset(work.dst, work.value, work.bytes);
+      fill_pages(work.dst, work.value, work.bytes);
     if (work.kind == FakeWork::TaskKind::wait) now_ns = std::max(now_ns, done_ns[work.event]);
     if (work.kind != FakeWork::TaskKind::record) return;
     done.insert({work.event, work.generation});

@@ -162,7 +162,7 @@ inline void move_bytes(plait::cuda::Api& api) {
                             plait::cuda::Stream stream) {
     if (!fake_mapping().holds(dst, bytes))
       return before.memory_set_async(dst, value, bytes, stream);
-    std::memset(address(dst), value, bytes);
+    fill_pages(address(dst), value, bytes);
     return kSuccess;
   };
 }
