@@ -13,9 +13,12 @@
 #include "base/text.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "fake_cuda/fake_gpu.hpp"
+#include "gpu/arena/arena_layout.hpp"
 #include "gpu/copy/copy_memory.hpp"
+#include "gpu/host_path/with_host_part.hpp"
 #include "gpu/ll/ll_memory.hpp"
 #include "gpu/select/gpu_tables.hpp"
+#include "gpu/select/large_steps.hpp"
 #include "gpu/select/select.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
@@ -298,7 +301,7 @@ void check_slots_follow(const FixedRank& me) {
   const std::uint64_t tiles = me.cuda().full_group().sizes[cuda::kTileMemory];
   for (int owner = 0; owner < me.ranks(); ++owner)
     require(me.at(cuda::kCopyMemory, owner) ==
-                me.at(cuda::kTileMemory, owner) + (tiles + 4095) / 4096 * 4096,
+                me.at(cuda::kTileMemory, owner) + cuda::rounded_to_page(tiles),
             "slots of copies do not follow those of tiles");
 }
 
@@ -362,6 +365,16 @@ TEST_CASE("requests of every kind ask for the steps that their engines use") {
             require(me.cuda().prepare(*choice->engine, request, choice->tuning) != nullptr, "");
             const bool by_copies = &choice->engine->resources() == &cuda::copy_resources();
             require(!by_copies || !me.cuda().engine_path().slots.empty(), "no slots of copies");
+            // Calls with parameters have a single choice for both kinds of launch.
+            const bool has_part = cuda::may_have_host_part(*choice->engine, request, choice->tuning,
+                                                           me.cuda().full_group());
+            const int permille = cuda::eager_permille(*choice->engine, request, choice->tuning,
+                                                      me.cuda().full_group());
+            require(permille <= 0 || has_part || by_copies, "a part that asks for no step");
+            const unsigned of_launch =
+                cuda::large_steps_of(*choice, request, me.cuda().full_group());
+            require(!(has_part || by_copies) || (of_launch & cuda::kCopyStep) != 0,
+                    "a part through host memory without its step");
           }
           me.cuda().end_large_call(steps);
         }
@@ -430,6 +443,9 @@ TEST_CASE("captures wait for further steps once a program has got one, and keep 
         require(!me.cuda().reserve_large_arena(CallMode::captured, cuda::kTileStep),
                 "a first step for a capture");
         call_with(me, cuda::kPacketStep, 0);
+        me.board->barrier();
+        require(!me.cuda().reserve_large_arena(CallMode::captured_grouped, cuda::kTileStep),
+                "a step for a capture in a group");
         me.board->barrier();
         require(me.cuda().reserve_large_arena(CallMode::captured, cuda::kTileStep),
                 "no second step for a capture");

@@ -49,10 +49,11 @@ class WithExchangedPart : public PreparedCall {
         rank_(rank),
         is_chosen_(tuning.host_permille < 0),
         permille_(static_cast<std::uint32_t>(std::max(0, tuning.host_permille))),
-        alone_(tuning) {
+        alone_(beside_part(tuning, rank.group())) {
     rank.fill_call(call_, request);
-    alone_.host_permille = 0;
-    whole_ = engine.prepare(request, alone_, rank);
+    Tuning whole = tuning;
+    whole.host_permille = 0;
+    whole_ = engine.prepare(request, whole, rank);
   }
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {
@@ -91,7 +92,7 @@ class WithExchangedPart : public PreparedCall {
   EngineRank& rank_;
   const bool is_chosen_;  // the share through host memory, call by call
   const std::uint32_t permille_;
-  Tuning alone_;
+  const Tuning alone_;
   CallArgs call_{};
   std::unique_ptr<PreparedCall> whole_;
 };
@@ -110,6 +111,13 @@ bool may_choose_exchanged_part(const Engine& engine, const Request& request, con
       request.collective == Collective::broadcast || request.collective == Collective::reduce;
   return tuning.host_permille < 0 && tuning.host_cpu_permille <= 0 && &engine == &tiled_engine() &&
          is_one_way && group.in_processes && can_exchange_part(engine, request, group);
+}
+
+Tuning beside_part(Tuning tuning, const Group& group) {
+  tuning.host_permille = 0;
+  if (tuning.blocks != 0)
+    tuning.blocks = std::min(tuning.blocks, static_cast<int>(group.blocks_leaving_sms()));
+  return tuning;
 }
 
 HostCut exchanged_part(const Request& request, const Group& group, std::uint32_t permille) {

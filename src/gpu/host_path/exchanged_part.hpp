@@ -17,6 +17,10 @@ bool can_exchange_part(const Engine& engine, const Request& request, const Group
 bool may_choose_exchanged_part(const Engine& engine, const Request& request, const Tuning& tuning,
                                const Group& group);
 
+/// Returns the parameters of the engine's call beside a part. Kernels of the part wait for other
+/// ranks, so the blocks that the caller sets leave SMs to them.
+Tuning beside_part(Tuning tuning, const Group& group);
+
 /// Cuts a message: what is before `host_from` goes over the link. permille: of the message.
 HostCut exchanged_part(const Request& request, const Group& group, std::uint32_t permille);
 

@@ -58,13 +58,9 @@ class WithHostPart : public PreparedCall {
         may_correct_(may_correct(engine, request, tuning, rank.group())),
         permille_(can_gather(engine, request, rank.group()) ? std::max(0, tuning.host_permille)
                                                             : 0),
-        alone_(tuning) {
+        alone_(beside_part(tuning, rank.group())) {
     rank.fill_call(call_, request);
     whole_ = engine.prepare(request, tuning, rank);
-    alone_.host_permille = 0;
-    // The part waits for other ranks too, in small kernels that must find an SM.
-    if (alone_.blocks != 0)
-      alone_.blocks = std::min(alone_.blocks, static_cast<int>(rank.group().blocks_leaving_sms()));
   }
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {
@@ -186,7 +182,9 @@ void add_stripes(PlanBook& book, const HostParts& parts) {
 
 bool may_have_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                         const Group& group) {
-  return tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
+  return exchanges_part(engine, request, tuning, group) ||
+         may_choose_exchanged_part(engine, request, tuning, group) ||
+         tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
          may_correct(engine, request, tuning, group);
 }
 
