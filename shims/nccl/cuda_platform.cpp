@@ -81,9 +81,10 @@ class CudaEngine : public CommEngine {
     if (!calls->rank().reserve_arena()) return {false, is_first, 0};
     const unsigned steps = calls->large_steps(request);
     if (steps == 0) return {true, is_first, 0};
-    const cuda::CallMode mode = capturing(stream) ? cuda::CallMode::captured
-                                : in_group        ? cuda::CallMode::grouped
-                                                  : cuda::CallMode::alone;
+    const cuda::CallMode outside = in_group ? cuda::CallMode::grouped : cuda::CallMode::alone;
+    const cuda::CallMode inside =
+        in_group ? cuda::CallMode::captured_grouped : cuda::CallMode::captured;
+    const cuda::CallMode mode = capturing(stream) ? inside : outside;
     return {calls->rank().reserve_large_arena(mode, steps), is_first, steps};
   }
   void cancel(const ArenaReservation& reserved) noexcept override {

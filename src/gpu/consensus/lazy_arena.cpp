@@ -119,7 +119,9 @@ bool LazyArena::next(CallMode call) {
   open_calls_.fetch_add(1);
   has_granted_ = true;
   wait_budget_s_ = wait_s_;
-  if (call == CallMode::captured || call == CallMode::captured_waiting) is_captured_.store(true);
+  if (call == CallMode::captured || call == CallMode::captured_waiting ||
+      call == CallMode::captured_grouped)
+    is_captured_.store(true);
   return true;
 }
 

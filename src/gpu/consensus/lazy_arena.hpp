@@ -45,6 +45,7 @@ enum class CallMode {
   counted,           ///< Neither begin nor wait: the call goes without another arena.
   captured,          ///< Neither begin nor wait: a capture allocates nothing.
   captured_waiting,  ///< Captured, but begin and wait as `alone`: the thread may allocate.
+  captured_grouped,  ///< As `captured`, whatever calls were before: peers' calls may follow.
   grouped,           ///< Begin, but do not wait: the peers' calls may follow in the same thread.
   alone              ///< Begin, and wait for a bounded time until all ranks have the arena.
 };
