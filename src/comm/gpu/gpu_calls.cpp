@@ -528,8 +528,10 @@ void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, 
   } else {
     cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
-  // Smaller calls move the same bytes in a graph: the capture state does not matter.
-  const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
+  // Smaller calls have no share through host memory, and move the same bytes in a graph.
+  constexpr std::uint64_t kLeastShared =
+      std::min({cuda::kLeastSharedBytes, cuda::kLeastExchangedBytes, cuda::kLeastGatheredBytes});
+  const bool captured = message_bytes(request) >= kLeastShared && is_capturing(stream);
   const Launch launch = captured ? Launch::graph : Launch::eager;
   call.counted->calls[static_cast<std::size_t>(launch)].fetch_add(1, std::memory_order_relaxed);
 }

@@ -24,7 +24,7 @@ constexpr ShareRow kShareRows[] = {
      8000.0},
     {2, LinkCarrier::kernel, kLeastExchangedBytes, 362.0, 10000.0, kBestExchangedPermille / 1000.0,
      28000.0},
-    {4, LinkCarrier::kernel, 120ull << 20, 229.0, 20000.0, 0.0775, 25000.0},
+    {4, LinkCarrier::kernel, kLeastGatheredBytes, 229.0, 20000.0, 0.0775, 25000.0},
     {4, LinkCarrier::kernel, 192ull << 20, 229.0, 20000.0, 0.0900, 25000.0},
     {4, LinkCarrier::kernel, 1536ull << 20, 229.0, 20000.0, 0.1025, 25000.0},
 };

@@ -14,6 +14,8 @@ inline constexpr std::uint64_t kLeastSharedBytes = 384ull << 20;
 /// The same of a part that two ranks exchange one way beside a kernel (E-0533).
 inline constexpr std::uint32_t kBestExchangedPermille = 90;
 inline constexpr std::uint64_t kLeastExchangedBytes = 176ull << 20;
+/// The same of results of three and four ranks beside a kernel.
+inline constexpr std::uint64_t kLeastGatheredBytes = 120ull << 20;
 
 /// Best cut of calls of a given size.
 struct SharedSize {
