@@ -256,13 +256,23 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
   const std::size_t first = is_first ? next_of(requests, 0) : 0;
   at_ = static_cast<std::size_t>(parse_integer(
       "first request", agreed_step(exchange_, std::nullopt, text("{}", first))[0], 0, 1 << 20));
+  std::vector<Request> open;  // Requests that were skipped.
+  const auto skip = [&](std::size_t from) {
+    open.insert(open.end(), requests.begin() + static_cast<std::ptrdiff_t>(from),
+                requests.begin() + static_cast<std::ptrdiff_t>(at_));
+  };
+  skip(0);
   while (at_ < requests.size()) {
     if (is_first && terms_.progress) terms_.progress(done_, requests.size());
     const std::size_t here = at_;
     time_request(requests[here], [&] { return next_of(requests, here + 1); });
     ++done_;
+    skip(here + 1);
   }
-  left_out_ = requests.size() - done_;
+  left_out_ = static_cast<std::size_t>(
+      std::count_if(open.begin(), open.end(), [this](const Request& request) {
+        return !are_messages_behind_ || request.collective != Collective::send_recv;
+      }));
   return std::move(found_);
 }
 
