@@ -41,7 +41,7 @@ bool are_neighbours(const MeasuredCall& smaller, const MeasuredCall& larger) {
 /// Returns whether the largest size that was timed says what is the fastest beyond.
 bool says_all_beyond(const MeasuredCall& largest) {
   if (largest.bytes * 2 > kLargest) return true;
-  return largest.bytes >= kFullFrom && (beats_nccl(largest.us, largest.nccl_us) != true ||
+  return largest.bytes >= kFullFrom && (beats_nccl(largest.us, largest.nccl_us) == false ||
                                         largest.us * kFullBandwidth <= largest.nccl_us);
 }
 
