@@ -22,6 +22,7 @@ namespace plait_test {
 /// Fills memory. The pages of a long range are made at once, since a fault for each page would take
 /// most of the time.
 inline void fill_pages(void* at, int value, std::size_t bytes) {
+#ifdef MADV_POPULATE_WRITE  // not in glibc 2.34
   constexpr std::uintptr_t kPage = 4096;
   constexpr std::size_t kLongRange = 1 << 20;
   const auto address = reinterpret_cast<std::uintptr_t>(at);
@@ -29,6 +30,7 @@ inline void fill_pages(void* at, int value, std::size_t bytes) {
   if (bytes >= kLongRange)  // kernels before 5.14 refuse, and the fill makes the pages
     ::madvise(reinterpret_cast<void*>(begin), (address + bytes) / kPage * kPage - begin,
               MADV_POPULATE_WRITE);
+#endif
   std::memset(at, value, bytes);
 }
 
