@@ -46,8 +46,8 @@ struct ArenaPlace {
   /// The arena lies directly behind this one, which has been shared once and outlives it; null =
   /// anywhere.
   const DeviceArena* front = nullptr;
-  /// Bytes of the arena that is to lie directly behind this one; 0 = none. If this arena is not at
-  /// fixed addresses, it allocates these bytes too.
+  /// Bytes of the arena that is to lie directly behind this one; 0 = none. An
+  /// arena that is not at fixed addresses allocates these bytes too.
   std::uint64_t behind_bytes = 0;
 };
 

@@ -399,7 +399,7 @@ class CudaRank : public EngineRank {
   struct LargeArena {
     std::unique_ptr<DeviceArena> arena;  // Owned by lazy's thread until is_shared.
     std::atomic<bool> is_shared{false};  // All ranks have mapped the arena, once at least.
-    std::atomic<bool> is_fixed{false};   // It can be given up; the same on all ranks.
+    std::atomic<bool> is_fixed{false};   // The arena can be given up; the same on all ranks.
     bool is_suspended = false;           // A suspend has freed the arena.
     /// Bytes that count() found: held on the GPU and on the host, and by what suspend() frees.
     std::atomic<std::uint64_t> gpu_bytes{0}, host_bytes{0}, staying{0}, suspendable{0};
