@@ -4,9 +4,9 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from test_gpu_run import given as given_all_sizes
 
 from plait import _core
 from plait.bench import tuning_tables
@@ -19,19 +19,9 @@ from bench.programs.items import GIB
 
 
 def given(tmp_path, gpus):
-    return SimpleNamespace(
-        gpus=gpus,
-        out=tmp_path,
-        build=tmp_path,
-        budget_s=gpu_run.BUDGET_S,
-        most_mib=4096,
-        only="",
-        machine=f"h200x{gpus}",
-        one_gpu=False,
-        large=True,
-        dry=True,
-        commit="abc",
-    )
+    made = given_all_sizes(tmp_path, gpus)
+    made.large = True
+    return made
 
 
 @pytest.mark.parametrize("gpus", [2, 4, 8])
