@@ -16,7 +16,7 @@ class ThreadBarrier {
  public:
   explicit ThreadBarrier(unsigned threads) : threads_(threads) {}
   void arrive_and_wait() { any(false); }
-  /// Waits for all threads; returns true if any of them came with true.
+  /// Waits for all threads; returns true if any thread came with true.
   bool any(bool mine) {
     std::unique_lock hold(guard_);
     is_found_ = is_found_ || mine;
@@ -40,8 +40,8 @@ class ThreadBarrier {
   bool is_found_ = false, result_ = false;
 };
 
-/// Threads that run one launch after another, since most kernels of tests take less time than the
-/// start of their threads. The threads of an idle launch sleep until the process ends.
+/// Threads that run launch after launch, since a kernel of a test takes less time than the start of
+/// its threads. The threads of an idle launch sleep until the process ends.
 class HostThreads {
  public:
   /// Runs body(0) to body(count - 1), all at once, and returns when all have ended.
@@ -100,7 +100,7 @@ class HostThreads {
     unsigned number_ = 0;
   };
 
-  /// A child of fork() has none of its parent's threads, and gets a pool of its own.
+  /// A child of fork() has no threads of the parent's pool, and gets a new pool.
   static HostThreads& of_process() {
     static std::mutex guard;
     static HostThreads* all = nullptr;

@@ -1,6 +1,6 @@
-// Launches of a call that a measurement times: many of a short call, where noise is a large share,
-// and few of a long call, which takes the budget's time. measurement.hpp plans with them, and
-// gpu_bench.cpp makes them.
+// Launches of a measured call: many of a short call, since noise is a large share of its time, and
+// few of a long call, to spare the budget. measurement.hpp plans the launches, and gpu_bench.cpp
+// makes them.
 #pragma once
 #include <algorithm>
 #include <cmath>

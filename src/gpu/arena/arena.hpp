@@ -41,13 +41,12 @@ class NoDirectAccess : public Error {
   bool is_broken_;
 };
 
-/// Place of an arena beside another whose calls use both.
+/// Place of an arena beside another arena; calls use both.
 struct ArenaPlace {
-  /// The arena lies directly behind this one, which has been shared once and outlives it; null =
-  /// anywhere.
+  /// Arena directly in front, shared once, which is destroyed later; null = anywhere.
   const DeviceArena* front = nullptr;
-  /// Bytes of the arena that is to lie directly behind this one; 0 = none. An
-  /// arena that is not at fixed addresses allocates these bytes too.
+  /// Bytes of an arena that will lie directly behind; 0 = none. Without fixed addresses the arena
+  /// in front allocates these bytes too.
   std::uint64_t behind_bytes = 0;
 };
 

@@ -12,7 +12,7 @@ namespace plait::cuda {
 /// if `tuning` asks for none.
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group);
-/// Returns whether the engine's call may have such a part, asked for or not.
+/// Returns whether the engine's call may have a part through host memory, asked for or not.
 bool may_have_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                         const Group& group);
 /// Returns the share of a large eager call of two ranks while PCIe is idle, in thousandths; of
