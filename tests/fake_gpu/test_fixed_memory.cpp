@@ -33,7 +33,7 @@ using namespace plait_test;
 
 namespace {
 
-constexpr auto kLook = std::chrono::microseconds(100);  // a rank leaves its core to those it awaits
+constexpr auto kLook = std::chrono::microseconds(100);  // leaves the core to awaited ranks
 
 /// A rank of the test.
 struct FixedRank {
@@ -270,7 +270,7 @@ namespace {
 constexpr unsigned kStepsOfCalls[] = {cuda::kPacketStep, cuda::kTileStep,
                                       cuda::kTileStep | cuda::kCopyStep};
 
-/// The last part that such a call uses.
+/// The last part that a call of these steps uses.
 const cuda::ArenaPart& part_of(unsigned steps) {
   if (steps == cuda::kPacketStep) return cuda::kSentinelPackets;
   return steps == cuda::kTileStep ? cuda::kTileMemory : cuda::kCopyMemory;

@@ -10,7 +10,7 @@ namespace plait {
 /// Launches of a call in a graph. Enqueued one by one, the call has as many.
 struct BenchLaunches {
   int calls = 10;       ///< of a launch
-  int warms = 1;        ///< launches that do not count, before the timed ones
+  int warms = 1;        ///< untimed launches, before the timed launches
   int turns = 3;        ///< timed launches of plait's ways
   int nccl_turns = 3;   ///< timed launches of NCCL, whose first call ran before
   int first_warms = 1;  ///< before the first way: an idle GPU takes a while to reach its speed
@@ -23,7 +23,7 @@ struct BenchLaunches {
 /// Returns the launches of a call that takes about call_us; 0 = unknown, counts as a short call.
 inline BenchLaunches bench_launches(double call_us) {
   constexpr double kLaunchUs = 200;  // a launch of a shorter time is bound by its own start
-  constexpr double kAwakeUs = 300;   // the work after which the clocks of an idle GPU are up
+  constexpr double kAwakeUs = 300;   // work that brings the clocks of an idle GPU up
   constexpr double kLongUs = 400;    // calls that need no median of three
   constexpr int kMostCalls = 10, kMostWarms = 8;
   const double us = call_us > 0 ? call_us : 4;

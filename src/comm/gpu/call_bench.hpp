@@ -39,9 +39,9 @@ class CallBench {
   /// Ways that may be the fastest, first the one that runs without a measurement. The same on all
   /// ranks.
   virtual std::vector<CallWay> ways(const Request& request) = 0;
-  /// Makes the request ready in each way, and by NCCL if `beside_nccl`. call_us: about what a call
-  /// takes, the same on all ranks; 0 = unknown. Returns which ways this rank can go. Waits for no
-  /// call of a peer, except inside NCCL.
+  /// Makes the request ready in each way, and by NCCL if `beside_nccl`. call_us: expected time
+  /// of a call, the same on all ranks; 0 = unknown. Returns which ways this rank can go. Waits for
+  /// no call of a peer, except inside NCCL.
   virtual std::vector<bool> prepare(const Request& request, const std::vector<CallWay>& ways,
                                     bool beside_nccl, double call_us) = 0;
   /// Runs the prepared ways that are `ready` on all ranks. Returns this rank's times by way, and

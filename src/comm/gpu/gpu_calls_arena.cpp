@@ -1,4 +1,5 @@
-// Which arena a call uses: the small one, or steps of the large one. gpu_calls.cpp reserves them.
+// Chooses the arena of a call: the small arena, or steps of the large arena. gpu_calls.cpp reserves
+// the steps.
 #include "comm/gpu/gpu_calls.hpp"
 #include "gpu/select/large_steps.hpp"
 

@@ -303,7 +303,7 @@ void Measurement::time_request(const Request& request, const std::function<std::
   keep(request, made, calls);
 }
 
-/// Messages serve all sizes or none, so a size at which NCCL's are ahead decides.
+/// Messages serve all sizes or none, so one size with a lead of NCCL decides.
 void Measurement::note_messages(const std::vector<cuda::MeasuredCall>& calls) {
   for (const cuda::MeasuredCall& call : calls)
     if (call.engine == cuda::kMessagesRow && cuda::beats_nccl(call.us, call.nccl_us) == false)
@@ -481,7 +481,7 @@ bool Measurement::may_be_ahead(const Request& request, const CallTimes& nccl) co
   return us && cuda::beats_nccl(*us, nccl.captured_us) == true;
 }
 
-/// Returns about what plait's call takes, from the nearest sizes; 0 = unknown. The same on all
+/// Returns the expected time of plait's call, from the nearest sizes; 0 = unknown. The same on all
 /// ranks. Below kStreamFrom, where latency counts, other collectives' larger sizes say more than
 /// the collective's smaller sizes.
 double Measurement::expected_us(const Request& request) const {

@@ -130,8 +130,8 @@ class ChunkPlan {
 
 /// Long parts have few blocks, so that stores leave room to loads on the link, and four chunks a
 /// block at least, so that a chunk comes up while the next goes down. Chunks of 8 KiB are the
-/// fastest there: the fences of shorter chunks cost more. Short parts have many blocks, and chunks
-/// of 2 KiB, or of 4 KiB to and from a root. Source: E-0475.
+/// fastest for long parts: the fences of shorter chunks cost more. Short parts have many blocks,
+/// and chunks of 2 KiB, or of 4 KiB to and from a root. Source: E-0475.
 ChunkCut cut_chunks(const Request& request, const ChunkWish& wish) {
   constexpr std::uint64_t kChunksOfBlock = 4, kLeastUnits = 128, kMostUnits = 512;
   constexpr std::uint64_t kRootedUnits = 256;
