@@ -256,10 +256,10 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
   const std::size_t first = is_first ? next_of(requests, 0) : 0;
   at_ = static_cast<std::size_t>(parse_integer(
       "first request", agreed_step(exchange_, std::nullopt, text("{}", first))[0], 0, 1 << 20));
-  std::vector<Request> open;  // Requests that were skipped.
+  std::size_t skipped = 0, skipped_messages = 0;
   const auto skip = [&](std::size_t from) {
-    open.insert(open.end(), requests.begin() + static_cast<std::ptrdiff_t>(from),
-                requests.begin() + static_cast<std::ptrdiff_t>(at_));
+    for (std::size_t i = from; i < at_; ++i)
+      ++(requests[i].collective == Collective::send_recv ? skipped_messages : skipped);
   };
   skip(0);
   while (at_ < requests.size()) {
@@ -269,10 +269,7 @@ std::vector<cuda::MeasuredCall> Measurement::run(std::vector<Request> requests) 
     ++done_;
     skip(here + 1);
   }
-  left_out_ = static_cast<std::size_t>(
-      std::count_if(open.begin(), open.end(), [this](const Request& request) {
-        return !are_messages_behind_ || request.collective != Collective::send_recv;
-      }));
+  left_out_ = skipped + (are_messages_behind_ ? 0 : skipped_messages);
   return std::move(found_);
 }
 

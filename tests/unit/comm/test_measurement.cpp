@@ -118,7 +118,7 @@ struct Outcome {
   std::vector<double> told_us;
   std::vector<std::set<std::string>> tried;
   std::optional<MeasuringFailed> failed;
-  std::size_t left_out = 0, timed_alone = 0;
+  std::size_t timed = 0, left_out = 0, timed_alone = 0;
 };
 
 /// Measures on a thread per rank.
@@ -142,6 +142,7 @@ std::vector<Outcome> measured(const std::vector<MadeUp>& ranks, std::vector<Requ
       } catch (const MeasuringFailed& error) {
         all[rank].failed = error;
       }
+      all[rank].timed = measurement.timed();
       all[rank].left_out = measurement.left_out();
       all[rank].timed_alone = measurement.timed_alone();
       all[rank].asked = bench.asked;
@@ -253,6 +254,30 @@ TEST_CASE("large requests that cannot end in time are left out") {
   CHECK(all[0].asked.size() <= 6);
   // 1 MiB may take 16 times as long as 64 KiB.
   for (const Request& request : all[0].asked) CHECK(message_bytes(request) <= 64 << 10);
+}
+
+TEST_CASE("requests left out do not count messages that another size has decided") {
+  const std::vector<Request> requests = requests_by_use(2, true);
+  const auto is_timed = [](const Request& request) { return message_bytes(request) <= 64 << 20; };
+  const auto is_message = [](const Request& request) {
+    return request.collective == Collective::send_recv;
+  };
+  const auto all = static_cast<std::size_t>(std::ranges::count_if(requests, is_timed));
+  const auto messages = static_cast<std::size_t>(std::ranges::count_if(
+      requests, [&](const Request& one) { return is_timed(one) && is_message(one); }));
+  for (const bool are_ahead : {true, false})
+    for (const double request_s : {0.001, 0.1}) {
+      MadeUp said = made_up(9, 8, 7, 10);
+      said.request_s = request_s;
+      said.times["messages"] = {are_ahead ? 3.0 : 40.0, 3.0};
+      said.has_messages = true;
+      const Outcome one = measured({said, said}, requests)[0];
+      CAPTURE(are_ahead);
+      CAPTURE(request_s);
+      // An all_reduce by messages comes first, so no send is timed where NCCL is ahead.
+      CHECK(one.timed + one.left_out == (are_ahead ? all : all - messages));
+      CHECK((one.left_out > 0) == (request_s == 0.1));
+    }
 }
 
 TEST_CASE("the first connection of a collective does not keep its other sizes from being timed") {
