@@ -72,6 +72,12 @@ std::uint64_t outside_bytes(const Request& request, int rank, bool gets) {
   return bytes;
 }
 
+Request of_message_bytes(Request request, std::uint64_t bytes) {
+  request.count = 1;
+  request.count = std::max<std::uint64_t>(1, bytes / message_bytes(request));
+  return request;
+}
+
 std::string counts_fault(const Request& request) {
   const std::vector<std::uint64_t>& counts = request.counts;
   if (counts.empty()) return "";

@@ -19,6 +19,10 @@ Range part_of(Range block, Range range);
 /// Bytes that `rank` sends to peers, or (with `gets`) receives from peers.
 std::uint64_t outside_bytes(const Request& request, int rank, bool gets);
 
+/// Returns the request with as many elements as a message of `bytes` has room for, by
+/// message_bytes(); at least one. The request has no counts.
+Request of_message_bytes(Request request, std::uint64_t bytes);
+
 /// Returns whether one rank of the collective has a part of its own.
 inline bool has_root(Collective collective) {
   return collective == Collective::broadcast || collective == Collective::reduce ||

@@ -13,6 +13,7 @@
 #include "plait/error.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"
+#include "plan/blocks.hpp"
 #include "plan/library_price.hpp"
 #include "plans/cases.hpp"
 #include "unit/cpu_time.hpp"
@@ -161,8 +162,7 @@ TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
     request.collective = collective;
     request.ranks = 16;
     request.peer = 15;
-    request.count = 1;
-    request.count = (1ull << 30) / message_bytes(request);
+    request = of_message_bytes(request, 1ull << 30);
     const Topology two = load_topology("hgx-h200-2");
     const Report report = verify(propose_one(two, request, "multi_node", {{"pieces", 1}}));
     INFO(print(report));

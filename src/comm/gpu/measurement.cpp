@@ -18,6 +18,7 @@
 #include "comm/bootstrap/vote.hpp"
 #include "comm/gpu/bench_launches.hpp"
 #include "gpu/arena/arena.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 namespace {
@@ -88,12 +89,8 @@ void add_requests(std::vector<Request>& all, const std::vector<Timed>& timed,
       request.collective = one.collective;
       request.type = one.type;
       request.ranks = ranks;
-      request.count = 1;
-      // Elements that make up a message of this size, as nccl-tests counts bytes.
-      request.count =
-          std::max<std::uint64_t>(1, (std::uint64_t{1} << size) / message_bytes(request));
       request.peer = 1;
-      all.push_back(request);
+      all.push_back(of_message_bytes(request, std::uint64_t{1} << size));
     }
 }
 

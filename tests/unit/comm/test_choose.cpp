@@ -18,6 +18,7 @@
 #include "plait/error.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"
+#include "plan/blocks.hpp"
 #include "topo/cluster.hpp"
 #include "topo/local.hpp"
 #include "unit/cpu_time.hpp"
@@ -214,8 +215,7 @@ TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked within 50 ms, an
       request.collective = parse_collective(name);
       request.ranks = 64;
       request.peer = 63;
-      request.count = 1;
-      request.count = std::max<std::uint64_t>(bytes / message_bytes(request), 1);
+      request = of_message_bytes(request, bytes);
       CAPTURE(std::string(name));
       CAPTURE(bytes);
       double least_ms = 1e9;
