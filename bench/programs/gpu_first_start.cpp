@@ -28,6 +28,7 @@
 #include "gpu/select/select.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
+#include "tests/unit/requests.hpp"
 
 namespace {
 
@@ -109,27 +110,6 @@ GpuCallsOptions options_of(const GpuGroup& group, const FirstRun& wanted) {
   options.has_lazy_arena = false;
   static_cast<void>(group);
   return options;
-}
-
-std::vector<Request> points(int ranks) {
-  std::vector<std::uint64_t> sizes;
-  for (int shift = 8; shift <= 30; ++shift) sizes.push_back(std::uint64_t{1} << shift);
-  for (int shift = 10; shift <= 24; shift += 2)
-    if (shift != 18) sizes.push_back(std::uint64_t{3} << shift);
-  std::sort(sizes.begin(), sizes.end());
-  std::vector<Request> all;
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
-        Collective::broadcast, Collective::reduce, Collective::all_to_all})
-    for (const std::uint64_t size : sizes) {
-      Request request;
-      request.collective = collective;
-      request.ranks = ranks;
-      request.count = 1;
-      request.count = std::max<std::uint64_t>(1, size / message_bytes(request));
-      all.push_back(request);
-    }
-  return all;
 }
 
 /// What serves a call: an engine, or NCCL.
@@ -256,7 +236,7 @@ void run_rank(bench::Board* board, const FirstRun& wanted, int rank) {
                                               !group.through_host.empty());
   const cuda::Selector shipped(whole, {}, true, nullptr, cuda::table_of(group.kind));
   Judged judged;
-  for (const Request& request : points(wanted.ranks)) {
+  for (const Request& request : plait_test::first_start_points(wanted.ranks)) {
     if (message_bytes(request) > after->most_bytes()) continue;
     const Served mine = by_found(group.tuning, request, first.when, wanted.has_nccl);
     const Served theirs = by_shipped(shipped, request, wanted.has_nccl);

@@ -2,6 +2,8 @@
 // drop-in makes: collectives, types, reductions, sizes and settings. Processes over a fake driver.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -16,43 +18,45 @@
 #include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
+#include "unit/requests.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
+using plait_test::requests_of;
 
 namespace {
 
-constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter,
-                                       Collective::all_gather, Collective::broadcast,
-                                       Collective::reduce,     Collective::all_to_all,
-                                       Collective::gather,     Collective::scatter};
-constexpr DataType kTypes[] = {DataType::fp32,  DataType::bf16,  DataType::fp64,
-                               DataType::int32, DataType::uint8, DataType::fp8e4m3};
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::prod,
-                             ReduceOp::premul_sum};
-constexpr std::uint64_t kSizes[] = {1 << 10, 16 << 10, 256 << 10, 1 << 20,
-                                    4 << 20, 16 << 20, 64 << 20,  1 << 30};
+const std::vector<Collective> kMoving{Collective::all_gather, Collective::broadcast,
+                                      Collective::all_to_all, Collective::gather,
+                                      Collective::scatter};
+const std::vector<Collective> kReducing{Collective::all_reduce, Collective::reduce_scatter,
+                                        Collective::reduce};
+const std::vector<DataType> kFloats{DataType::fp32, DataType::bf16, DataType::fp64,
+                                    DataType::fp8e4m3};
+const std::vector<DataType> kIntegers{DataType::int32, DataType::uint8};
+const std::vector<std::uint64_t> kSizes{1 << 10, 16 << 10, 256 << 10, 1 << 20,
+                                        4 << 20, 16 << 20, 64 << 20,  1 << 30};
 
 std::vector<Request> requests(int ranks) {
+  if (ranks == 0) return {};
   std::vector<Request> all;
-  if (ranks == 0) return all;
-  for (const Collective collective : kCollectives)
-    for (const DataType type : kTypes)
-      for (const ReduceOp op : kOps) {
-        if (!reduces(collective) && op != ReduceOp::sum) continue;
-        if (op == ReduceOp::premul_sum && !is_float(type)) continue;  // plans have no such sum
-        for (const std::uint64_t bytes : kSizes) {
-          Request request;
-          request.collective = collective;
-          request.type = type;
-          request.op = op;
-          request.ranks = ranks;
-          request.count = 1;
-          request.count = std::max<std::uint64_t>(1, bytes / message_bytes(request));
-          all.push_back(request);
-        }
-      }
+  Request like;
+  like.ranks = ranks;
+  const auto add = [&](const std::vector<Collective>& collectives,
+                       const std::vector<DataType>& types) {
+    std::ranges::copy(requests_of(collectives, types, kSizes, like), std::back_inserter(all));
+  };
+  for (const auto& types : {kFloats, kIntegers}) {
+    like.op = ReduceOp::sum;
+    add(kMoving, types);
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::prod}) {
+      like.op = op;
+      add(kReducing, types);
+    }
+  }
+  like.op = ReduceOp::premul_sum;  // plans have no such sum of integers
+  add(kReducing, kFloats);
   return all;
 }
 

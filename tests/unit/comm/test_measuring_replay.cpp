@@ -16,6 +16,7 @@
 #include "comm/gpu/measurement.hpp"
 #include "gpu/select/engines.hpp"
 #include "plan/blocks.hpp"
+#include "unit/requests.hpp"
 
 using namespace plait;
 
@@ -160,27 +161,6 @@ class ReplayBench : public CallBench {
   bool beside_nccl_ = false;
 };
 
-/// As bench_gpu_first_start judges.
-std::vector<Request> points() {
-  std::vector<std::uint64_t> sizes;
-  for (int shift = 8; shift <= 30; ++shift) sizes.push_back(std::uint64_t{1} << shift);
-  for (int shift = 10; shift <= 24; shift += 2)
-    if (shift != 18) sizes.push_back(std::uint64_t{3} << shift);
-  std::vector<Request> all;
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
-        Collective::broadcast, Collective::reduce, Collective::all_to_all})
-    for (const std::uint64_t size : sizes) {
-      Request request;
-      request.collective = collective;
-      request.ranks = 2;
-      request.count = 1;
-      request.count = std::max<std::uint64_t>(1, size / message_bytes(request));
-      all.push_back(request);
-    }
-  return all;
-}
-
 struct Replay {
   double ended_s = 0;
   std::size_t timed = 0, left_out = 0;
@@ -209,7 +189,7 @@ Replay replayed(double budget_s) {
   made.ended_s = clock_s;
   made.timed = measurement.timed();
   made.left_out = measurement.left_out();
-  for (const Request& request : points()) {
+  for (const Request& request : plait_test::first_start_points(2)) {
     const std::uint64_t bytes = message_bytes(request);
     const double nccl_us = us_of(request.collective, "", bytes);
     const cuda::TuningRow* const row = table.find(request, cuda::RowUse::alone);
