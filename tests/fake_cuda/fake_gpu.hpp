@@ -140,8 +140,8 @@ struct FakeCuda {
   std::function<void(const std::string&, unsigned, unsigned, const void*)> on_launch;
   /// Time of a launch in ns, by kernel, which streams and graphs add up; null = 0.
   std::function<double(const std::string&)> launch_ns;
-  std::vector<std::string> kernels;  ///< By handle - 1.
-  std::atomic<int> graph_launches{0};
+  std::vector<std::string> kernels;         ///< By handle - 1.
+  std::vector<const void*> graph_launches;  ///< Instance of each launch of a graph.
   FakeNccl nccl;
   FakeStill still;
   std::atomic<bool> holds_queries{false};  ///< Holds cuEventQuery.

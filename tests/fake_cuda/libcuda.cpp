@@ -155,10 +155,10 @@ void emulate_graphs(Api& api) {
     return kSuccess;
   };
   api.graph_launch = [](GraphExec exec, Stream stream) {
-    ++fake_cuda().graph_launches;
     double ns = 0;
     {
       const std::lock_guard<std::mutex> hold(graphs().guard);
+      fake_cuda().graph_launches.push_back(exec);
       ns = graphs().ns[exec];
     }
     return spend(stream, ns), kSuccess;
