@@ -410,30 +410,32 @@ TEST_CASE("a step goes when no call has used it, and the rest stay, at their add
 }
 
 TEST_CASE("without memory for a step on one rank, calls of the other steps go on") {
-  on_ranks(
-      2,
-      [](const FixedRank& me) {
-        const unsigned copies = cuda::kTileStep | cuda::kCopyStep;
-        call_with(me, cuda::kTileStep, 0);
-        const std::uint64_t tiles = large_bytes(me);
-        me.board->barrier();
-        if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
-        require(!me.cuda().reserve_large_arena(CallMode::alone, copies), "granted without memory");
-        me.cuda().cancel_reservation(copies, false);  // the same call again gets the same answer
-        require(!me.cuda().reserve_large_arena(CallMode::counted, copies),
-                "granted without memory");
-        require(me.cuda().why_no_large_arena().find("physical_create") != std::string::npos,
-                me.cuda().why_no_large_arena());
-        call_with(me, cuda::kTileStep, 1);
-        require(me.rank() == 0 || large_bytes(me) == tiles,
-                "memory of a failed attempt is counted");
-        me.board->barrier();
-        call_with(me, copies, 2);  // a later attempt
-        check_slots_follow(me);
-        me.board->barrier();
-        trim_until(me, [&] { return large_bytes(me) == 0; });  // no refused call holds a step
-      },
-      [](int) { return true; }, [](int) {}, 0.004);
+  for (const CallMode mode : {CallMode::alone, CallMode::captured})
+    on_ranks(
+        2,
+        [mode](const FixedRank& me) {
+          const unsigned copies = cuda::kTileStep | cuda::kCopyStep;
+          call_with(me, cuda::kTileStep, 0);
+          const std::uint64_t tiles = large_bytes(me);
+          me.board->barrier();
+          if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
+          require(!me.cuda().reserve_large_arena(mode, copies), "granted without memory");
+          me.cuda().cancel_reservation(copies, false);  // the same call again gets the same answer
+          require(!me.cuda().reserve_large_arena(CallMode::counted, copies),
+                  "granted without memory");
+          require(me.cuda().why_no_large_arena().find("physical_create") != std::string::npos,
+                  me.cuda().why_no_large_arena());
+          call_with(me, cuda::kTileStep, 1);
+          require(me.rank() == 0 || large_bytes(me) == tiles,
+                  "memory of a failed attempt is counted");
+          me.board->barrier();
+          call_with(me, copies, 2);  // a later attempt
+          check_slots_follow(me);
+          me.board->barrier();
+          // No refused call holds or pins a step.
+          trim_until(me, [&] { return large_bytes(me) == 0; });
+        },
+        [](int) { return true; }, [](int) {}, 0.004);
 }
 
 TEST_CASE("captures wait for further steps once a program has got one, and keep them") {

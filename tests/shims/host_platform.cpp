@@ -208,10 +208,11 @@ class HostEngine : public CommEngine {
     if (!is_open()) return {false, is_first, 0};
     if (!is_large(request)) return {true, is_first, 0};
     const bool captured = standin::stream_state(stream).capture != 0;
-    return {lazy_arena_->next(captured   ? cuda::CallMode::captured
-                              : in_group ? cuda::CallMode::grouped
-                                         : cuda::CallMode::alone),
-            is_first, 1};
+    const bool is_granted = lazy_arena_->next(captured   ? cuda::CallMode::captured
+                                              : in_group ? cuda::CallMode::grouped
+                                                         : cuda::CallMode::alone);
+    if (is_granted && captured) lazy_arena_->pin();
+    return {is_granted, is_first, 1};
   }
   void cancel(const ArenaReservation& reserved) noexcept override {
     if (reserved.large_steps != 0) lazy_arena_->cancel_last(reserved.is_granted);

@@ -119,9 +119,6 @@ bool LazyArena::next(CallMode call) {
   open_calls_.fetch_add(1);
   has_granted_ = true;
   wait_budget_s_ = wait_s_;
-  if (call == CallMode::captured || call == CallMode::captured_waiting ||
-      call == CallMode::captured_grouped)
-    is_captured_.store(true);
   return true;
 }
 
@@ -146,7 +143,7 @@ void LazyArena::allow_trim(double idle_s, std::function<void()> give_up) {
 }
 
 bool LazyArena::is_idle() const noexcept {
-  return open_calls_.load() == 0 && !is_captured_.load() &&
+  return open_calls_.load() == 0 && !is_pinned_.load() &&
          static_cast<double>(steady_ns() - last_call_ns_.load()) >= idle_s_ * 1e9;
 }
 

@@ -9,7 +9,7 @@
 //
 // An arena that no call has used for a while can be given up (trim()): all ranks offer it, and the
 // last to offer switches off for all. The next large call begins the next attempt. Not once a
-// capture has got the arena, since a graph may be replayed at any time.
+// captured call has pinned the arena (pin()), since a graph may be replayed at any time.
 //
 // Each rank must be a separate process. An allocation or a free may wait in the driver for the
 // kernels of the process, and launches wait for the allocation. If all ranks make calls in the same
@@ -50,6 +50,12 @@ enum class CallMode {
   alone              ///< Begin, and wait for a bounded time until all ranks have the arena.
 };
 
+/// True for calls of a capture: a graph may replay the call at any time.
+constexpr bool is_of_capture(CallMode call) {
+  return call == CallMode::captured || call == CallMode::captured_waiting ||
+         call == CallMode::captured_grouped;
+}
+
 class LazyArena {
  public:
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
@@ -78,6 +84,9 @@ class LazyArena {
   bool await();
   /// Rolls back the last next(): the call was not made. is_held: no end_call() has come since.
   void cancel_last(bool is_held = true);
+  /// A graph may use the arena, for good: nothing gives the arena up from now on. Needs an open
+  /// call, from next() to end_call().
+  void pin() noexcept { is_pinned_.store(true); }
   /// A call that got the arena from next() has been enqueued.
   void end_call() { open_calls_.fetch_sub(1); }
   /// True once all later calls have the arena, until it is given up.
@@ -138,8 +147,8 @@ class LazyArena {
   std::atomic<int> open_calls_{0};           // Calls that have got the arena and are not enqueued.
   std::atomic<std::int64_t> last_call_ns_{0}, next_trim_ns_{0};
   // Some call has got the arena. Before, trim() must not look at streams, which that call makes.
-  bool has_granted_ = false;              // Guarded by calls_.
-  std::atomic<bool> is_captured_{false};  // A graph may use the arena.
+  bool has_granted_ = false;            // Guarded by calls_.
+  std::atomic<bool> is_pinned_{false};  // A graph may use the arena.
   mutable std::mutex calls_;              // Guards agreed_ between calls and trim().
   std::mutex guard_;                      // Guards thread_.
   std::unique_ptr<std::thread> thread_;

@@ -131,7 +131,8 @@ void CudaRank::use_copy_path() {
 
 /// Steps are asked for one after the other, since slots of copy engines lie behind those of tiles.
 /// Behind a refused step the rest are only counted. A program that captures its calls makes some
-/// eager call before, of any size, so captures wait for further steps.
+/// eager call before, of any size, so captures wait for further steps. A captured call pins its
+/// steps once all are granted: no graph holds a refused call.
 bool CudaRank::reserve_large_arena(CallMode call, unsigned steps) {
   if (call == CallMode::captured && granted_.load() != 0) call = CallMode::captured_waiting;
   const unsigned used = used_steps(steps);
@@ -145,6 +146,8 @@ bool CudaRank::reserve_large_arena(CallMode call, unsigned steps) {
       if (has(granted, at)) large_[at].lazy->end_call();
     return false;
   }
+  for (std::size_t at = 0; is_of_capture(call) && at < large_.size(); ++at)
+    if (has(used, at)) large_[at].lazy->pin();
   const unsigned first = used & ~granted_.fetch_or(used);
   for (std::size_t at = 0; at < large_.size(); ++at)
     if (has(first, at) && large_[at].arena != nullptr)
