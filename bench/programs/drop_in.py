@@ -54,7 +54,8 @@ class DropInRunner:
         """Runs a job to its end, or prints its command."""
         if self.given.dry:
             said = [*(f"{key}={value}" for key, value in job.env.items()), *job.command]
-            print(f"## {job.name} on {job.lane}: {' '.join(said)}", flush=True)
+            with self.guard:  # lanes print side by side
+                print(f"## {job.name} on {job.lane}: {' '.join(said)}", flush=True)
             return
         env = {**os.environ, **job.env, "CUDA_VISIBLE_DEVICES": job.lane}
         if job.drop_in:
