@@ -64,6 +64,10 @@ Write = Annotated[bool, Option("--write", help="Write the file in the repository
 DropIn = Annotated[Path, Option(help="libplait_nccl.so")]
 Folder = Annotated[Path, Option(metavar="FOLDER", help="For rows and logs.")]
 Build = Annotated[Path, Option(metavar="FOLDER", help="Of the programs in C++.")]
+Commit = Annotated[
+    str,
+    Option(help="Of the build, in rows; default: of the staged package, else of the checkout."),
+]
 Dry = Annotated[bool, Option("--dry", help="No GPU: print the commands.")]
 StepNames = Annotated[list[str], Argument(metavar="STEP...", help="all = each of them.")]
 NcclTests = Annotated[str, Option(metavar="FOLDER", help="Of all_reduce_perf, ...")]
@@ -283,6 +287,7 @@ def run(
     most_mib: Annotated[int, Option(help="Largest message, MiB.")] = 4096,
     only: Annotated[str, Option(help="Steps by commas.")] = "",
     machine: Annotated[str, Option(help="In file names; default: h200xGPUS.")] = "",
+    commit: Commit = "",
     one_gpu: Annotated[bool, Option("--one-gpu", help="What one GPU can run.")] = False,
     large: Annotated[
         bool, Option("--large", help="Large messages, shares and rotations; a tuning file.")
@@ -430,7 +435,7 @@ def drop_in(
     drop_in: DropIn,
     gpus: Gpus = 2,
     out: Folder = Path("results"),
-    commit: str = "",
+    commit: Commit = "",
     batches: Batches = "8,32,64",
     training: Annotated[str, Option(help="Of ddp.")] = "--steps 3 --rounds 9 --warmup 3",
     programs: NcclTests = "",

@@ -7,6 +7,7 @@ and tests read results through this module.
 from __future__ import annotations
 
 import csv
+import importlib.util
 import os
 import subprocess
 import time
@@ -94,14 +95,29 @@ def today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
+UNKNOWN = "unknown"  # commit of a build that names none
+
+
 def commit() -> str:
-    """Returns the commit of the programs, from the file next to copied programs or from git."""
-    carried = ROOT / "build" / "run" / "commit"
-    if carried.exists():
-        return carried.read_text().strip()
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "--verify", "--quiet", "HEAD"]
+    """Returns the commit of the package plait that runs: the one in the file beside a staged
+    package, or this checkout's for a package installed below the checkout; else UNKNOWN."""
+    spec = importlib.util.find_spec("plait")
+    if spec is None or spec.origin is None:
+        return UNKNOWN
+    folder = Path(spec.origin).resolve().parents[1]
+    if (folder / "commit").exists():
+        return (folder / "commit").read_text().strip()
+    return checkout_commit() if folder.is_relative_to(ROOT) else UNKNOWN
+
+
+def checkout_commit() -> str:
+    """Returns this checkout's commit, with "-dirty" if tracked files differ; UNKNOWN without git.
+    git is not asked in a folder inside another checkout."""
+    if not (ROOT / ".git").exists():
+        return UNKNOWN
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
+    return found.stdout.strip() or UNKNOWN
 
 
 def provenance(command: str, formula: str) -> dict[str, str]:

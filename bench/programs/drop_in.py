@@ -308,7 +308,7 @@ def run(given: SimpleNamespace) -> int:
         print(f"# {name}: {time.monotonic() - begin:.1f} s", flush=True)
     if given.dry:
         return 0
-    found = rows_of(runner.rows, given.commit)
+    found = rows_of(runner.rows, given.commit or rows.commit())
     rows.add(given.out / "drop_in.csv", found, COLUMNS)
     with open(given.out / "drop_in.jsonl", "a") as file:
         file.writelines(json.dumps(row) + "\n" for row in runner.rows)

@@ -162,7 +162,13 @@ def run(given: SimpleNamespace) -> int:
     if given.out is None and not given.dry:
         raise SystemExit("--out: wanted a folder for the rows, found none")
     given.machine = given.machine or machine_name(given.gpus, given.dry)
-    given.commit, given.budget_s = rows.commit(), given.budget_s or BUDGET_S
+    given.commit, given.budget_s = given.commit or rows.commit(), given.budget_s or BUDGET_S
+    if given.commit == rows.UNKNOWN and not given.dry:
+        raise SystemExit(
+            "wanted the commit of the build for the rows, found no file `commit` beside the "
+            "package plait and no checkout above it; run a folder of `bench stage`, "
+            "or name --commit"
+        )
     with tempfile.TemporaryDirectory(prefix="plait-run-") as folder:
         given.out = given.out or Path(folder)
         given.out.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-from bench.lib.rows import ROOT, commit
+from bench.lib.rows import ROOT, checkout_commit
 
 DROP_INS = tuple(f"shims/libplait_{name}.so" for name in ("nccl", "audit", "mpi", "mark"))
 STAND_IN = "shims/nccl/libnccl.so.2"
@@ -59,6 +59,6 @@ def run(given: SimpleNamespace) -> None:
     for source, folder in (*copied, (build / STAND_IN, package / "nccl")):
         made = Path(shutil.copy(source, folder))
         subprocess.run(["strip", "--strip-unneeded", made], check=True)
-    (there / "commit").write_text(commit() + "\n")
+    (there / "commit").write_text(checkout_commit() + "\n")
     size = sum(file.stat().st_size for file in there.rglob("*") if file.is_file())
     print(f"{there}: {size >> 20} MB of 64 at most; {AFTERWARDS.format(run=there)}")
