@@ -1,5 +1,5 @@
-// Communicators that get their GPUs after they were made, and that give up their GPU memory for a
-// while: a process per rank over a fake driver. Calls on host memory compute sums; calls on GPUs
+// Communicators that get GPUs after they were made, and that give up GPU memory for a while: a
+// process per rank over a fake driver. Calls on host memory compute sums; calls on GPUs
 // are recorded instead of run.
 #include <doctest/doctest.h>
 
@@ -56,7 +56,7 @@ void sum_on_gpus(Communicator& comm) {
   require(comm.ranks() == 1 || kernels_noted() > before, "no kernel ran");
 }
 
-/// Requires that `work` throws an error of this code whose text holds `words`.
+/// Requires that `work` throws an error of the code with `words` in the text.
 void require_error(ErrorCode code, const std::string& words, const std::function<void()>& work) {
   const std::optional<Error> found = attempt(work);
   require(found.has_value(), "no error: " + words);

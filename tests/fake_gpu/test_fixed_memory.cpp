@@ -1,6 +1,6 @@
-// Arenas at fixed addresses: processes see each other's writes, suspend and resume keep addresses
-// and contents, and ranks that cannot have such memory go another way together. The fake driver
-// maps real memory: an access to memory that was given up ends the process.
+// Arenas at fixed addresses: processes see writes of peers, suspend and resume keep addresses and
+// contents, and all ranks share by CUDA IPC if a GPU maps no memory. The fake driver maps real
+// memory: an access to memory that was given up ends the process.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -46,7 +46,7 @@ struct FixedRank {
     return static_cast<const cuda::EngineRank&>(cuda()).at(part, owner);
   }
   std::uint64_t taken() const { return fake_cuda().memory.bytes; }
-  /// Each rank writes a value into its memory for each peer; all read all.
+  /// Each rank writes a value into each rank's memory, then reads the values of all ranks.
   void exchange_values(const cuda::ArenaPart& part, int turn) const {
     for (int owner = 0; owner < ranks(); ++owner) at(part, owner)[rank()] = value(rank(), turn);
     board->barrier();
@@ -92,7 +92,7 @@ void on_ranks(
           options.opens_at_first_call = opens_at_first_call;
           before(mine.rank);
           GpuGroup group = h200_group(mine.rank, ranks, mine.exchange, "");
-          group.kind = cuda::default_table().gpus().kind();  // which is measured
+          group.kind = cuda::default_table().gpus().kind();  // a measured kind of GPUs
           with_calls(mine, std::move(group), options,
                      [&](GpuCalls& calls) { body({&mine.board, calls}); });
         }) == 0);
@@ -124,7 +124,7 @@ TEST_CASE("suspend frees the arenas, resume brings back addresses and contents")
 
 namespace {
 
-/// on_ranks() of ranks that open at the first call.
+/// Runs on_ranks() of ranks that open at the first call.
 void on_opening_ranks(
     int ranks, const std::function<void(const FixedRank&)>& body,
     const std::function<bool(int rank)>& has = [](int) { return true; }, double first_wait_s = 60) {
@@ -270,13 +270,13 @@ namespace {
 constexpr unsigned kStepsOfCalls[] = {cuda::kPacketStep, cuda::kTileStep,
                                       cuda::kTileStep | cuda::kCopyStep};
 
-/// The last part that a call of these steps uses.
+/// Returns the last part that a call of the steps uses.
 const cuda::ArenaPart& part_of(unsigned steps) {
   if (steps == cuda::kPacketStep) return cuda::kSentinelPackets;
   return steps == cuda::kTileStep ? cuda::kTileMemory : cuda::kCopyMemory;
 }
 
-/// Makes a call of these steps, which writes into all ranks' memory.
+/// Makes a call of the steps. The call writes into the memory of all ranks.
 void call_with(const FixedRank& me, unsigned steps, int turn) {
   while (!me.cuda().reserve_large_arena(CallMode::alone, steps)) std::this_thread::sleep_for(kLook);
   me.exchange_values(part_of(steps), turn);
@@ -361,7 +361,7 @@ TEST_CASE("requests of every kind ask for the steps that their engines use") {
           for (const bool captured : {false, true}) {
             const auto choice = whole.best(request, {"", {}, captured});
             require(choice.has_value(), "no engine");
-            // A part whose step was not asked for, now or before, is an error.
+            // prepare() throws if no call has asked for the step of a part.
             require(me.cuda().prepare(*choice->engine, request, choice->tuning) != nullptr, "");
             const bool by_copies = &choice->engine->resources() == &cuda::copy_resources();
             require(!by_copies || !me.cuda().engine_path().slots.empty(), "no slots of copies");
@@ -390,7 +390,7 @@ TEST_CASE("a step goes when no call has used it, and the rest stay, at their add
         const char* const slots = me.at(cuda::kCopyMemory, 1);
         const std::uint64_t all = large_bytes(me);
         me.board->barrier();
-        // Tiles are in use: the other steps go.
+        // Tiles are in use. The steps of packets and copies go.
         require(me.cuda().reserve_large_arena(CallMode::alone, cuda::kTileStep), "no tiles");
         const std::uint64_t tiles = me.cuda().full_group().sizes[cuda::kTileMemory];
         trim_until(me, [&] { return large_bytes(me) < tiles + (4u << 20); });
@@ -490,7 +490,7 @@ TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
       const char* slots = nullptr;
       for (int turn = 0; turn < 12; ++turn) {
         const auto what = random() % 4;
-        if (what == 0) {  // Ranks may have begun, or not, when they suspend.
+        if (what == 0) {  // A rank may have begun the arena when the ranks suspend.
           if (own() % 2 == 0) me.cuda().begin_large_arena(cuda::kPacketStep);
         } else if (what == 1) {
           while (!me.cuda().reserve_large_arena(CallMode::alone))

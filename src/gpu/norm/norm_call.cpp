@@ -96,9 +96,9 @@ bool holds_row(const RmsNorm& norm, int units) {
   return threads_of(norm, units) <= static_cast<unsigned>(norm_threads(units));
 }
 
-/// Returns the blocks of the cluster that holds a row where sum_norm_cluster is the fastest; 0 =
-/// another kernel is. Measured over links, without a budget of SMs (E-0510, E-0511). Under a budget
-/// clusters hold all rows at once or none, since a cluster sends no row ahead.
+/// Returns the blocks of the cluster that holds a row if sum_norm_cluster is the fastest kernel; 0
+/// = another kernel is faster. Measured over links, without a budget of SMs (E-0510, E-0511). Under
+/// a budget clusters hold all rows at once or none, since a cluster sends no row ahead.
 unsigned best_cluster(const RmsNorm& norm, const Group& group) {
   if (group.ranks != 2 || group.through_host || !group.runs(kNormClusterKernels)) return 0;
   const bool fits_block = threads_of(norm, 1) <= static_cast<unsigned>(norm_threads(1));
@@ -110,7 +110,7 @@ unsigned best_cluster(const RmsNorm& norm, const Group& group) {
 }
 
 /// Fewest units a thread whose block holds a row. Sums over more than two ranks hold more packets:
-/// blocks of fewer threads have registers for these.
+/// blocks of fewer threads have registers for these packets.
 int units_of(const RmsNorm& norm, int ranks) {
   int units = ranks == 2 ? 2 : 4;
   while (!holds_row(norm, units)) units *= 2;
@@ -223,8 +223,8 @@ bool is_by_two_shot(const RmsNorm& norm, const NormTuning& tuning, const Group& 
   return sent > (group.ranks == 2 ? kOneShotBytesOfTwo : kOneShotBytes);
 }
 
-/// Returns why the demanded cluster does not hold the rows, and the parameters that do; "" = no
-/// reason.
+/// Returns why the demanded cluster does not hold the rows, and parameters that hold the rows;
+/// "" = no reason.
 std::string why_no_cluster(const RmsNorm& norm, const NormTuning& tuning, const Group& group) {
   if (!group.runs(kNormClusterKernels)) return group.lacks(kNormClusterKernels);
   if (tuning.strategy == "two_shot")

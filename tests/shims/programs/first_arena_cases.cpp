@@ -1,6 +1,6 @@
 // Cases of communicators that get their first arena at the first call: all ranks switch from NCCL
-// to plait at the same call, no rank waits for another's program, and captures, groups, messages,
-// suspends and resumes keep all values right.
+// to plait at the same call, no rank waits for another rank's program, and captures, groups,
+// messages, suspends and resumes keep all values right.
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -13,11 +13,11 @@ namespace program {
 namespace {
 
 constexpr std::size_t kSmall = 1000, kLarge = 300'000;
-constexpr std::uint64_t kOfStandin = 1000;  // bytes that the stand-in's own suspend frees
+constexpr std::uint64_t kOfStandin = 1000;  // bytes that a suspend of the stand-in frees
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-/// A communicator of all ranks, made after the job's own.
+/// A communicator of all ranks, split off the job's communicator.
 struct Child {
   explicit Child(const TestRank& r) {
     MUST(nccl().ncclCommSplit(r.comm, 0, r.rank, &comm, nullptr));
@@ -30,7 +30,7 @@ struct Child {
   Comm comm = nullptr;
 };
 
-/// An all_reduce with values of this call alone.
+/// An all_reduce with values of its number, so that no two calls have the same sums.
 struct NumberedCall {
   NumberedCall(const TestRank& r, std::size_t count, int number)
       : ranks_(r.ranks), number_(number), values(filled<std::int32_t>(r.rank, count)) {
@@ -195,7 +195,7 @@ std::string first_arena_lost(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("called", static_cast<std::uint64_t>(called));
 }
 
-/// Rank 0 begins to open; all ranks close before the others make a call.
+/// Rank 0 begins to open. All ranks close before another rank makes a call.
 std::string first_arena_closed_early(const TestJob& job, int rank) {
   {
     const TestRank r(job, rank);
