@@ -340,7 +340,7 @@ class HostEngine : public CommEngine {
         ::kill(::getpid(), SIGKILL);
       exchange.exchange("resumed", give_up);
     } catch (const Error& error) {
-      exchange.fail(error.what());
+      exchange.fail(error.what(), error.code());
       has_broken_off_ = true;
       throw;
     }
