@@ -151,6 +151,11 @@ class CudaEngine : public CommEngine {
   std::unique_ptr<GpuCalls> calls_;
 };
 
+struct CudaSpare : EngineSpare {
+  explicit CudaSpare(std::shared_ptr<cuda::SpareArena> begun) : arena(std::move(begun)) {}
+  const std::shared_ptr<cuda::SpareArena> arena;
+};
+
 class CudaStaging : public ExchangeStaging {
  public:
   CudaStaging(int device, int ranks, std::uint64_t record_bytes)
@@ -242,9 +247,15 @@ class CudaPlatform : public Platform {
                                            std::uint64_t record_bytes) override {
     return std::make_unique<CudaStaging>(device, ranks, record_bytes);
   }
+  std::unique_ptr<EngineSpare> spare(int device, int ranks) noexcept override {
+    std::shared_ptr<cuda::SpareArena> begun = cuda::SpareArena::begin(device, ranks);
+    return begun == nullptr ? nullptr : std::make_unique<CudaSpare>(std::move(begun));
+  }
   std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options, const Exchange& exchange,
-                                     const BenchSource& source) override {
-    return std::make_unique<CudaEngine>(options, exchange, source);
+                                     const BenchSource& source, EngineSpare* spare) override {
+    GpuCallsOptions wanted = options;
+    if (spare != nullptr) wanted.rank.spare = static_cast<const CudaSpare*>(spare)->arena;
+    return std::make_unique<CudaEngine>(wanted, exchange, source);
   }
   std::unique_ptr<Marker> marker(int device) override {
     return std::make_unique<cuda::EventMarker>(device);

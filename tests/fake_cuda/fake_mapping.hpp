@@ -3,11 +3,13 @@
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "fake_cuda/fake_gpu.hpp"
 
@@ -17,6 +19,7 @@ struct FakePhysical {
   int file;
   std::size_t bytes;
   bool is_own;  ///< made by this process
+  std::vector<int> shown{};  ///< descriptors by which it was shown
 };
 
 struct FakeMapping {
@@ -61,6 +64,16 @@ inline PhysicalMemory add(int file, std::size_t bytes, bool is_own) {
   return fake_mapping().last;
 }
 
+/// True if a descriptor that shows the memory is still open: the driver keeps the memory then.
+inline bool is_kept(const FakePhysical& memory) {
+  struct stat mine{}, shown{};
+  ::fstat(memory.file, &mine);
+  for (const int file : memory.shown)
+    if (::fstat(file, &shown) == 0 && shown.st_ino == mine.st_ino && shown.st_dev == mine.st_dev)
+      return true;
+  return false;
+}
+
 inline void count(std::size_t more) {
   const std::lock_guard<std::mutex> hold(fake_cuda().memory.guard);
   fake_cuda().memory.bytes += more;
@@ -90,8 +103,9 @@ inline void emulate_physical(plait::cuda::Api& api) {
       found = at->second;
       fake_mapping().physical.erase(at);
     }
+    const bool is_gone = found.is_own && !is_kept(found);
     ::close(found.file);
-    if (found.is_own) count(~found.bytes + 1);
+    if (is_gone) count(~found.bytes + 1);
     if (!found.is_own) --fake_cuda().opened;
     return kSuccess;
   };
@@ -99,8 +113,9 @@ inline void emulate_physical(plait::cuda::Api& api) {
     const std::lock_guard<std::mutex> hold(fake_mapping().guard);
     const auto at = fake_mapping().physical.find(memory);
     if (at == fake_mapping().physical.end()) return kInvalid;
-    *static_cast<int*>(handle) = ::fcntl(at->second.file, F_DUPFD_CLOEXEC, 0);
-    return kSuccess;
+    const int file = ::fcntl(at->second.file, F_DUPFD_CLOEXEC, 0);
+    at->second.shown.push_back(file);
+    return *static_cast<int*>(handle) = file, kSuccess;
   };
   api.physical_open = [](PhysicalMemory* memory, void* handle, int) {
     const int file =

@@ -250,6 +250,12 @@ void emulate_memory(Api& api) {
     return kSuccess;
   };
   constexpr Result kOutOfMemory = 2;
+  api.memory_info = [](std::size_t* free_bytes, std::size_t* all_bytes) {
+    const std::lock_guard<std::mutex> hold(fake_cuda().memory.guard);
+    *all_bytes = std::min(fake_cuda().memory.most, std::size_t{141} << 30);
+    *free_bytes = *all_bytes - std::min(*all_bytes, fake_cuda().memory.bytes);
+    return kSuccess;
+  };
   api.memory_alloc = [](DevicePointer* pointer, std::size_t bytes) {
     static DevicePointer next = DevicePointer{1} << 40;
     FakeMemory& memory = fake_cuda().memory;

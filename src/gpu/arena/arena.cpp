@@ -14,6 +14,7 @@
 #include "base/env.hpp"
 #include "base/error_reason.hpp"
 #include "base/hash.hpp"
+#include "base/lap.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "gpu/abi/path_args.hpp"
@@ -112,7 +113,7 @@ struct DeviceArena::SharedRecords {
 
 DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
                          HostMemory host, std::vector<int> islands, OpenFileExchange files,
-                         ArenaPlace place)
+                         ArenaPlace place, SpareArena* spare)
     : rank_(rank),
       sizes_(sizes),
       parts_(host ? parts_of(contents.parts, false) : contents.parts),
@@ -127,20 +128,22 @@ DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaCon
       files_(host_ ? nullptr : std::move(files)),
       place_(place),
       has_lasted_(place.front != nullptr) {
-  if (files_ && !is_inside_front()) make_fixed();
+  if (files_ && !is_inside_front()) make_fixed(spare);
   allocate();
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
 }
 
 /// Memory that runs out is an error and no refusal.
-void DeviceArena::make_fixed() {
+void DeviceArena::make_fixed(SpareArena* spare) {
   Device device = 0;
   PLAIT_CUDA_CALL(context_device, &device);
   std::string why = FixedMemory::why_none(device);
   try {
     if (place_.front != nullptr)
       fixed_ = std::make_unique<FixedMemory>(*place_.front->fixed_, layout_.total_bytes());
-    else if (why.empty())
+    else if (why.empty() && spare != nullptr && place_.behind_bytes == 0)
+      fixed_ = spare->take_memory(device, layout_.total_bytes());
+    if (why.empty() && fixed_ == nullptr)
       fixed_ = std::make_unique<FixedMemory>(device, layout_.total_bytes(), place_.behind_bytes);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::driver_error || place_.front != nullptr) throw;
@@ -353,26 +356,31 @@ std::string DeviceArena::map_files(FileExchange& files, const std::vector<std::s
 /// addresses are already in use.
 bool DeviceArena::map_fixed(Context context, int device, const Exchange& exchange) {
   std::unique_ptr<FileExchange> files;
-  ClosedFiles mine;
+  int mine = -1;
   std::string why;
+  Lap lap;
   if (fixed_ != nullptr)
     why = why_failed([&] {
       files = files_();
-      mine.all.push_back(fixed_->show());
+      mine = fixed_->show();
     });
   const SharedRecords records =
-      exchange_records(context, device, exchange, mine.all.empty() ? "" : files->address().c_str());
+      exchange_records(context, device, exchange, mine < 0 ? "" : files->address().c_str());
+  const double records_ms = lap.ms();
   std::vector<std::string> addresses;
   for (const ArenaRecord& one : records.all) addresses.emplace_back(one.address);
   base_.assign(addresses.size(), 0);
   if (!in_processes_)
     why = "several ranks of one process";
   else if (std::count(addresses.begin(), addresses.end(), "") == 0)
-    why = map_files(*files, addresses, mine.all.front());
+    why = map_files(*files, addresses, mine);
   else if (why.empty())
     why = "a rank has no memory at fixed addresses";
+  const double maps_ms = lap.ms();
   // No rank writes into a peer before that peer has mapped all memory.
   const std::vector<std::string> all = exchange(why);
+  log(LogLevel::info, rank_, text("arena of {} MiB: shown in {} ms, peers mapped in {}, all in {}",
+                                  bytes() >> 20, records_ms, maps_ms, lap.ms()));
   const auto failed = std::find_if(all.begin(), all.end(),
                                    [](const std::string& reason) { return !reason.empty(); });
   if (failed == all.end()) return has_lasted_ = has_contents_ = true;

@@ -13,6 +13,7 @@
 #include "gpu/arena/arena_layout.hpp"
 #include "gpu/arena/file_exchange.hpp"
 #include "gpu/arena/fixed_memory.hpp"
+#include "gpu/arena/spare_arena.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -57,10 +58,11 @@ class DeviceArena {
   /// rank's own state is in GPU memory in both cases, since kernels update the state by atomics,
   /// and so are parts that no peer uses. islands: of arenas in host memory, by rank: ranks with
   /// equal numbers map each other's memory of such parts; empty = no ranks do. files: hands the
-  /// files of memory at fixed addresses to ranks that are processes; null = CUDA IPC.
+  /// files of memory at fixed addresses to ranks that are processes; null = CUDA IPC. spare: memory
+  /// at fixed addresses that may be taken; null = none.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
               HostMemory host = nullptr, std::vector<int> islands = {},
-              OpenFileExchange files = nullptr, ArenaPlace place = {});
+              OpenFileExchange files = nullptr, ArenaPlace place = {}, SpareArena* spare = nullptr);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -130,7 +132,7 @@ class DeviceArena {
   void map_host(const Exchange& exchange);
   void fill_host(std::byte* mine) const;
   void forget_host() noexcept;
-  void make_fixed();
+  void make_fixed(SpareArena* spare);
   void allocate();
   void make_contents(Stream stream);
   bool keep(Stream stream) noexcept;

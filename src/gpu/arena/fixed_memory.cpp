@@ -1,6 +1,8 @@
 // Reserves addresses once, and maps physical memory there as often as needed.
 #include "gpu/arena/fixed_memory.hpp"
 
+#include <unistd.h>
+
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "gpu/arena/arena_layout.hpp"
@@ -71,10 +73,9 @@ void FixedMemory::make() {
   map(own_, memory);
 }
 
-int FixedMemory::show() const {
-  int file = -1;
-  PLAIT_CUDA_CALL(physical_show, &file, own_.memory, kShownByFile, 0);
-  return file;
+int FixedMemory::show() {
+  if (file_ < 0) PLAIT_CUDA_CALL(physical_show, &file_, own_.memory, kShownByFile, 0);
+  return file_;
 }
 
 DevicePointer FixedMemory::map_peer(std::size_t peer, int file) {
@@ -98,6 +99,8 @@ void FixedMemory::unmap_peers() noexcept {
 
 void FixedMemory::give_up() noexcept {
   unmap_peers();
+  if (file_ >= 0) ::close(file_);
+  file_ = -1;
   unmap(own_);
 }
 

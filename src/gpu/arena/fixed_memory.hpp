@@ -28,8 +28,9 @@ class FixedMemory {
   /// Makes memory behind this rank's addresses, unless there is some.
   void make();
   bool is_made() const { return own_.memory != 0; }
-  /// Returns a new file descriptor that shows this rank's memory to another process.
-  int show() const;
+  /// Returns the file descriptor that shows this rank's memory to other processes. The descriptor
+  /// closes when the memory goes, since closing may take a millisecond of a set-up (E-0484).
+  int show();
   /// Maps a peer's memory, shown by `file`, at the peer's addresses; the same addresses each time.
   DevicePointer map_peer(std::size_t peer, int file);
   /// Unmaps the peers' memory. Keeps the addresses.
@@ -51,6 +52,7 @@ class FixedMemory {
   std::uint64_t bytes_, more_bytes_ = 0;
   const FixedMemory* front_ = nullptr;  // has reserved the addresses; null = this object has
   FixedBlock own_;
+  int file_ = -1;  // of show(); holds the memory too
   std::vector<FixedBlock> peers_;  // by rank
 };
 

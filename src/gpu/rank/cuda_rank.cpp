@@ -69,6 +69,31 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
   }
 }
 
+void CudaRank::make_events(std::vector<Event>& events, std::size_t count) {
+  const RelaxedCaptureMode relaxed;
+  const Current current(context_);
+  while (events.size() < count) {
+    Event made = nullptr;
+    PLAIT_CUDA_CALL(event_create, &made, kEventDisableTiming);
+    events.push_back(made);
+  }
+}
+
+/// Makes the stream of uploads, or takes a spare's.
+void CudaRank::make_upload_stream() {
+  Stream const spare =
+      upload_.empty() && options_.spare != nullptr ? options_.spare->take_stream(device_) : nullptr;
+  if (spare == nullptr) return make_streams(upload_, 1);
+  upload_.push_back(spare);
+  held_.set(MemoryPart::streams, kStreamBytes * ++streams_made_);
+}
+
+/// Makes streams and events of copy engines.
+void CudaRank::make_copy_streams() {
+  make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+  make_events(large_arena_events_, kEngineEvents + kHostEvents);
+}
+
 /// Calls by copy engines borrow the slots of tiles alone.
 const std::uint32_t* CudaRank::poisoned(const ArenaPart& part) const {
   const bool is_borrowed = &part == &kTileMemory && borrowed_bytes(group()) != 0;
@@ -85,8 +110,8 @@ void CudaRank::close() noexcept {
     if (arena_ != nullptr) neighbours().remove(device_, arena_->state(), upload());
     for (const auto* streams : {&upload_, &engine_streams_, &large_arena_streams_, &lane_streams_})
       for (Stream stream : *streams) api().stream_destroy(stream);
-    for (Event mark : marks_)
-      if (mark != nullptr) api().event_destroy(mark);
+    for (const auto* events : {&marks_, &large_arena_events_})
+      for (Event event : *events) api().event_destroy(event);
     for (Event event : {fork_, uploaded_})
       if (event != nullptr) api().event_destroy(event);
     marker_.close();
@@ -274,7 +299,10 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
     check_alignment(bound.plan().request, options_.rank, input, output);
   const Current current(context_);
   const bool by_one_kernel = uses_one_kernel(bound, copied_by, stream);
-  if (!by_one_kernel) make_streams(lane_streams_, kStreams);
+  if (!by_one_kernel) {
+    make_streams(lane_streams_, kStreams);
+    make_events(marks_, kStreams);
+  }
   in_order(stream, [&] {
     await_uploads(stream);
     LaneArgs args = lane_args(bound, input, output, scalars);

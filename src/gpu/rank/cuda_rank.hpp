@@ -93,6 +93,8 @@ struct CudaRankOptions {
   bool messages = false;                      ///< Allocate slots for point-to-point messages.
   bool norms = true;     ///< Load the kernels of all_reduce_rms_norm; the same on all ranks.
   bool factors = false;  ///< Load the kernel of enqueue_products(); the same on all ranks.
+  /// Memory and stream that may be taken; null = none. Of the set-up alone.
+  std::shared_ptr<SpareArena> spare;
   /// By rank, of arenas in host memory: ranks with equal numbers map each other's memory for plans.
   std::vector<int> islands;
   /// Check every path between GPUs. false = paths are known to work, or unused.
@@ -273,12 +275,14 @@ class CudaRank : public EngineRank {
   bool agree_on_processes(const Exchange& exchange);
   void agree_on_group();
   void agree_on_host_path();
-  void make_events();
   void share_arena(const Exchange& exchange);
   void open_memory();
   bool end_opening() noexcept;
   void drop_first_arena() noexcept;
   void make_streams(std::vector<Stream>& streams, std::size_t count);
+  void make_events(std::vector<Event>& events, std::size_t count);
+  void make_upload_stream();
+  void make_copy_streams();
   void open_engine_path();
   struct LargeArena;
   bool is_in_steps() const { return arena_->is_fixed(); }
@@ -381,7 +385,8 @@ class CudaRank : public EngineRank {
   Event fork_ = nullptr;
   Event uploaded_ = nullptr;       // Recorded behind the upload of the plan bound last.
   bool has_uploads_ = false;       // Uploads may still be running.
-  std::vector<Event> marks_;       // One per stream.
+  std::vector<Event> marks_;       // One per stream of lanes; created at first use.
+  std::vector<Event> large_arena_events_;  // For copy engines, created with large_arena_streams_.
   StopPage* stop_page_ = nullptr;  // Host address.
   DevicePointer device_stop_page_ = 0;
   std::vector<std::byte*> host_rings_;  // By rank; those registered so far.

@@ -90,7 +90,7 @@ void CudaRank::allocate_large_arena(std::size_t at, const Exchange& exchange) {
     const bool is_for_copies = !is_in_steps() || at == kCopiesAt;
     if (is_for_copies && !has_copy_path_) {  // Else calls have both since before a trim.
       make_rings(exchange);
-      make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+      make_copy_streams();
     }
   } catch (...) {
     api().stream_destroy(stream);
@@ -102,6 +102,8 @@ void CudaRank::allocate_large_arena(std::size_t at, const Exchange& exchange) {
 /// Publishes slots, rings and streams of copy engines.
 void CudaRank::use_copy_path() {
   EnginePath path = engine_path_;
+  path.events.assign(large_arena_events_.begin(), large_arena_events_.begin() + kEngineEvents);
+  path.host_events.assign(large_arena_events_.begin() + kEngineEvents, large_arena_events_.end());
   const auto host = large_arena_streams_.begin() + kEngineStreams;
   path.streams.assign(large_arena_streams_.begin(), host);
   path.host_streams.assign(host, large_arena_streams_.end());

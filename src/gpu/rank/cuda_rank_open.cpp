@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "base/env.hpp"
+#include "base/lap.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "gpu/arena/pinned_memory.hpp"
@@ -41,20 +41,6 @@ unsigned connections_of_process() {
   const int said = std::atoi(foreign_env("CUDA_DEVICE_MAX_CONNECTIONS").c_str());
   return said < 1 || said > kMost ? kDefault : static_cast<unsigned>(said);
 }
-
-/// Milliseconds since the last look, to a tenth.
-class Lap {
- public:
-  double ms() {
-    const auto now = std::chrono::steady_clock::now();
-    const double took = std::chrono::duration<double, std::milli>(now - last_).count();
-    last_ = now;
-    return std::round(took * 10) / 10;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 
@@ -129,7 +115,7 @@ void CudaRank::open(const Exchange& exchange) {
   if (!is_tree(options_.sum_order))
     std::erase_if(families, [](const KernelFamily* family) { return family->sums_in_trees; });
   const auto stream = [this] {
-    make_streams(upload_, 1);
+    make_upload_stream();
     return upload();
   };
   families_ = std::make_unique<KernelFamilies>(*kernels_, families, device_, options_.rank,
@@ -145,7 +131,10 @@ void CudaRank::open(const Exchange& exchange) {
         [this, at](const Exchange& in_memory) { allocate_large_arena(at, in_memory); });
   // Only two ranks make a message, so the first one could not have all ranks open: it would wait on
   // the host for ranks whose allocation may wait for kernels that wait for this rank.
-  if (may_open_later && options_.memory.two_tiers && !takes_messages()) return open_later();
+  if (may_open_later && options_.memory.two_tiers && !takes_messages()) {
+    SpareArena::note(options_.device, options_.ranks, 0);
+    return open_later();
+  }
   const double agreed_ms = lap.ms();
   share_arena(exchange);
   const double arena_ms = lap.ms();
@@ -154,13 +143,18 @@ void CudaRank::open(const Exchange& exchange) {
   const double paths_ms = lap.ms();
   open_memory();
   log(LogLevel::info, options_.rank,
-      text("opened GPU {}: kernels {} ms, agreement {}, arena of {} MiB {}, paths {}, events {}",
+      text("opened GPU {}: kernels {} ms, agreement {}, arena of {} MiB {}, paths {}, the rest {}",
            options_.device, kernels_ms, agreed_ms, arena_->bytes() >> 20, arena_ms, paths_ms,
            lap.ms()));
   small_group_ = small_arena_group_of(full_group_);
+  const bool may_open_next_later = options_.first_arena != nullptr && options_.memory.two_tiers &&
+                                   !takes_messages();
+  const bool has_like = arena_->is_fixed() && !may_open_next_later;
+  SpareArena::note(options_.device, options_.ranks, has_like ? arena_->bytes() : 0);
+  options_.spare.reset();
   if (has_lazy_arena()) return;
   make_rings(exchange);
-  make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+  make_copy_streams();
   use_copy_path();
 }
 
@@ -206,21 +200,12 @@ void CudaRank::cancel_arena() {
   is_open_ = opening_->is_on();
 }
 
-void CudaRank::make_events() {
-  marks_.resize(kStreams + kHostEvents);
-  const auto make = [](Event& event) {
-    if (event == nullptr) PLAIT_CUDA_CALL(event_create, &event, kEventDisableTiming);
-  };
-  for (Event& mark : marks_) make(mark);
-  for (Event* const event : {&fork_, &uploaded_}) make(*event);
-}
-
 void CudaRank::share_arena(const Exchange& exchange) {
-  make_streams(upload_, 1);
+  make_upload_stream();
   if (arena_ == nullptr)
-    arena_ =
-        std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
-                                      options_.arenas_in_host, options_.islands, options_.files);
+    arena_ = std::make_unique<DeviceArena>(
+        options_.rank, full_group_.tiers.small, arena_contents(), options_.arenas_in_host,
+        options_.islands, options_.files, ArenaPlace{}, options_.spare.get());
   count_memory();
   arena_->share(context_, options_.device, exchange, upload());
   count_memory();
@@ -228,12 +213,17 @@ void CudaRank::share_arena(const Exchange& exchange) {
 
 /// Makes what calls need beside the arena.
 void CudaRank::open_memory() {
-  make_events();
+  for (Event* const event : {&fork_, &uploaded_})
+    if (*event == nullptr) PLAIT_CUDA_CALL(event_create, event, kEventDisableTiming);
   open_engine_path();
+  Lap lap;
   open_message_slots();
+  const double slots_ms = lap.ms();
   if (options_.rings)
     agreed_share_.open(options_.share_page, options_.rank, options_.ranks, options_.wait_s);
   neighbours().add(device_, arena_->state(), upload());
+  log(LogLevel::info, options_.rank,
+      text("slots of messages {} ms, neighbours {}", slots_ms, lap.ms()));
   if (options_.trim_s > 0 && has_lazy_arena()) {
     if (arena_->is_fixed())
       for (LargeArena& large : large_)
@@ -251,8 +241,6 @@ void CudaRank::open_engine_path() {
   for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(flags(kEngineFlags, rank));
   if (full_group_.has_host_reducer) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
-  path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
-  path.host_events.assign(marks_.begin() + kStreams, marks_.end());
 }
 
 /// Returns the first fault on paths among the members, in arenas or in an island's GPU memory. The
