@@ -16,10 +16,10 @@ TORCH_FOLDER := build/torch
 # GPUs of this machine (/dev/dxg: under WSL).
 GPUS := $(wildcard /dev/nvidia[0-9]* /dev/dxg)
 # Architectures of a development build. On a machine with a GPU: 8.0 and 9.0, since kernels differ from 9.0 on. Without
-# a GPU: 9.0 alone, hardly optimized, since tests read device code and never run it. `pip install .` compiles for all
+# a GPU: 9.0 alone, not optimized by ptxas, since tests read device code and never run it. `pip install .` compiles for all
 # GPUs that plait knows, which takes three times as long. CUDA_FLAGS: further options of nvcc.
 CUDA_ARCHS ?= $(if $(GPUS),80-real;90,90-real)
-CUDA_FLAGS ?= $(if $(GPUS),,-Xcicc -O1 -Xptxas -O1)
+CUDA_FLAGS ?= $(if $(GPUS),,-Xcicc -O1 -Xptxas -O0)
 # The share of cases that long tests run in `make test`; 1 in `make test-long`.
 PLAIT_TEST_SCALE ?= 0.15
 CORE_SOURCES := $(shell find src include bindings python cmake gpus topologies tuning -type f -not -name '*.pyc' 2>/dev/null) \
