@@ -90,6 +90,7 @@ int main(int argc, char** argv) {
   const Type types[] = {{"int32", MPI_INT, 4}, {"fp64", MPI_DOUBLE, 8}, {"int16", MPI_SHORT, 2}};
   for (const Type& of : types)
     for (const int bytes : {1 << 10, 64 << 10, 1 << 20, 4 << 20}) {
+      if (bytes == 4 << 20 && of.bytes != 4) continue;  // seconds, where an MPI polls without rest
       equal_parts(of, bytes / of.bytes / ranks);
       unequal_parts(of, bytes / of.bytes / ranks);
     }
