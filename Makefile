@@ -21,7 +21,7 @@ GPUS := $(wildcard /dev/nvidia[0-9]* /dev/dxg)
 CUDA_ARCHS ?= $(if $(GPUS),80-real;90,90-real)
 CUDA_FLAGS ?= $(if $(GPUS),,-Xcicc -O1 -Xptxas -O0)
 # The share of cases that long tests run in `make test`; 1 in `make test-long`.
-PLAIT_TEST_SCALE ?= 0.15
+PLAIT_TEST_SCALE ?= 0.1
 CORE_SOURCES := $(shell find src include bindings python cmake gpus topologies tuning -type f -not -name '*.pyc' 2>/dev/null) \
 	CMakeLists.txt pyproject.toml
 SOURCES := $(CORE_SOURCES) $(shell find shims tests bench -type f -not -path 'tests/mpi/*' \( -name '*.[ch]pp' -o -name '*.[chS]' \
@@ -113,7 +113,7 @@ py-test: install mpis
 
 # Runs the Python tests with the mark `alone`.
 test-alone: install
-	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m alone
+	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m alone $$(grep -rl --include="test_*.py" "mark.alone" tests)
 
 # Tests the backend of torch.distributed, also by PyTorch's own suite. PyTorch gets a folder of its own, since other
 # tests run without it.
