@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -65,8 +66,7 @@ class CheckJob:
         """Makes the host wait for this GPU."""
         if not self.is_cuda:
             return
-        event = torch.cuda.Event()
-        event.record()
+        (event := torch.cuda.Event()).record()
         limit = time.monotonic() + GROUP_S
         while not event.query():
             want(time.monotonic() < limit, f"the GPU is not done after {GROUP_S} s")
@@ -87,11 +87,9 @@ def same(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     if torch.equal(one, two):
         return
     first = int((one != two).flatten().nonzero()[0])
-    wrong = f"{int((one != two).sum())} of {one.numel()} wrong"
+    wrong = f"{int((one != two).sum())} of {one.numel()} wrong, the first at {first}"
     found_there, wanted_there = one.flatten()[first].item(), two.flatten()[first].item()
-    raise AssertionError(
-        f"{what}: {wrong}, the first at {first}: wanted {wanted_there}, found {found_there}"
-    )
+    raise AssertionError(f"{what}: {wrong}: wanted {wanted_there}, found {found_there}")
 
 
 # Collectives.
@@ -120,10 +118,9 @@ def all_reduce_operations(job: CheckJob) -> None:
         same(mine, wanted, str(op))
     bits = job.values(count, dtype=torch.int32)
     dist.all_reduce(bits, op=Op.BXOR, group=job.group)
-    wanted_bits = every[0].int()
-    for one in every[1:]:
-        wanted_bits = wanted_bits ^ one.int()
-    same(bits, wanted_bits, "BXOR")
+    for one in every:
+        bits ^= one.int()
+    same(bits, torch.zeros_like(bits), "BXOR, and again with all inputs")
     mine = job.values(count)
     dist.all_reduce(mine, op=Op.AVG, group=job.group)
     want(torch.allclose(mine, job.total(count) / job.ranks), "AVG")
@@ -204,8 +201,8 @@ def uneven(job: CheckJob) -> None:
         same(torch.cat(takes), torch.cat(wanted), f"all_to_all at {scale}")
         apart = [job.empty(scale + r) for r in range(ranks)]
         dist.all_gather(apart, job.values(scale + rank), group=group)
-        for r, one in enumerate(apart):
-            same(one, job.values(scale + r, r), f"all_gather at {scale}, rank {r}'s")
+        whole = torch.cat([job.values(scale + r, r) for r in range(ranks)])
+        same(torch.cat(apart), whole, f"all_gather at {scale}")
 
 
 def unfit(job: CheckJob) -> None:
@@ -232,7 +229,7 @@ def unfit(job: CheckJob) -> None:
 
 
 def sparse(job: CheckJob) -> None:
-    """A sum of sparse tensors, for example gradients of embeddings."""
+    """A sum of sparse tensors, as gradients of embeddings; then a rank fails amid a sum."""
     rows = torch.tensor([[job.rank, job.ranks]], device=job.device)
     values = torch.ones(2, 3, device=job.device) * (job.rank + 1)
     mine = torch.sparse_coo_tensor(rows, values, (job.ranks + 1, 3), check_invariants=True)
@@ -240,6 +237,10 @@ def sparse(job: CheckJob) -> None:
     last = job.ranks * (job.ranks + 1) / 2
     column = torch.tensor([*range(1, job.ranks + 1), last], dtype=torch.float32)
     same(mine.to_dense(), column[:, None].expand(-1, 3).contiguous(), "the sum")
+    lacks = torch.OutOfMemoryError("wanted memory")
+    with patch.object(torch, "unique", side_effect=lacks if job.rank == 0 else torch.unique):
+        said = raises(lambda: dist.all_reduce(mine, group=job.group))
+    want("wanted memory" in said, said)
 
 
 def objects(job: CheckJob) -> None:
@@ -679,17 +680,16 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--limit-s", type=float, default=60.0, help="of one check")
     args = parser.parse_args()
+    is_cuda = args.device == "cuda"
     names = [check.__name__ for check in every]
     if unknown := set(args.checks) - set(names):
         parser.error(f"wanted checks among {', '.join(names)}, found {', '.join(unknown)}")
-    device = torch.device("cpu")
-    if args.device == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if is_cuda else torch.device("cpu")
+    if is_cuda:
         torch.cuda.set_device(device)
     dist.init_process_group("plait", timeout=timedelta(seconds=GROUP_S))
     runner = Runner(CheckJob(device), args.limit_s)
-    here = every if args.device == "cuda" else [*EVERYWHERE, world, *LAST]
-    for check in here:
+    for check in every if is_cuda else [*EVERYWHERE, world, *LAST]:
         if not args.checks or check.__name__ in args.checks:
             runner.run(check)
     dist.destroy_process_group()

@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 import time
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 
@@ -130,6 +132,60 @@ def wrong_alone(rank, ranks):
 
 def test_what_one_rank_alone_finds_wrong_is_an_error_on_all():
     assert on_ranks(wrong_alone) == [True, True]
+
+
+@contextmanager
+def failing(owner, name, last):
+    """Makes the last-th call of owner.name from now on fail, as without memory."""
+    calls, real = iter(range(1, last + 1)), getattr(owner, name)
+
+    def fails(*given, **named):
+        if next(calls, last + 1) == last:
+            raise torch.OutOfMemoryError(f"{name} has no memory")
+        return real(*given, **named)
+
+    with patch.object(owner, name, fails):
+        yield
+
+
+def sparse_of_failing_rank(rank, ranks):
+    """Rank 1 fails in a step between the collectives of a sparse sum, and goes on with a dense sum
+    of as many values."""
+    steps = [(torch, "unique", 1), (torch, "searchsorted", 1), (torch.Tensor, "new_zeros", 2)]
+    steps += [(torch.Tensor, "coalesce", 1), (torch.Tensor, "new_empty", 1)]
+    for owner, name, last in steps:
+        mine = torch.sparse_coo_tensor([[0, 1 + rank]], torch.ones(2, 4), (ranks + 1, 4))
+        with (
+            failing(owner, name, last) if rank == 1 else nullcontext(),
+            pytest.raises(RuntimeError, match=f"{name} has no memory"),
+        ):
+            dist.all_reduce(mine)
+        dense = torch.full((ranks + 1, 4), 5.0)
+        dist.all_reduce(dense)
+        assert torch.all(dense == 5 * ranks), name
+    return True
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_rank_that_fails_amid_a_sparse_sum_fails_the_sum_on_all(ranks):
+    assert on_ranks(sparse_of_failing_rank, ranks) == [True] * ranks
+
+
+def sparse_of_other_shapes(rank, ranks):
+    """Shapes of as many places, and other types."""
+    for shape, dtype in (((2, 10), torch.float32), ((4, 5), torch.float64)):
+        given = (shape, dtype) if rank == 1 else ((4, 5), torch.float32)
+        mine = torch.ones(given[0], dtype=given[1]).to_sparse()
+        with pytest.raises(RuntimeError, match="wanted one type and shape on all ranks"):
+            dist.all_reduce(mine)
+    dense = torch.ones(3)
+    dist.all_reduce(dense)
+    assert torch.all(dense == ranks)
+    return True
+
+
+def test_sparse_tensors_of_two_shapes_are_an_error_on_all():
+    assert on_ranks(sparse_of_other_shapes, 2) == [True, True]
 
 
 # Values and layouts.
