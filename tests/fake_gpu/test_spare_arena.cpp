@@ -104,7 +104,9 @@ TEST_CASE("a communicator makes its arena itself if the spare has another size o
   on_noting_ranks([](const RankProcess& mine, std::uint64_t bytes) {
     auto spare = std::make_shared<SpareArena>(0, 4u << 20);
     await("no memory of a spare", [] { return taken() == 4u << 20; });
-    require(open_with(mine, 2, spare, [&] { spare.reset(); }) == bytes, "another arena");
+    require(open_with(mine, 2, std::move(spare),
+                      [&] { require(taken() == bytes + (4u << 20), "took too little"); }) == bytes,
+            "another arena");
     await("memory of a spare is kept", [] { return taken() == 0; });
     for (const char* const call : {"physical_create", "memory_map", "stream_create"}) {
       fake_cuda().refuses.of(call, 1);
