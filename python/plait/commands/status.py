@@ -110,6 +110,8 @@ def _print_communicator(pid: int, one: dict[str, Any], calls: bool) -> None:
     if calls:
         for call in one["calls"]:
             number = call["number"] or "-"
+            why = f", by the MPI: {call['why']}" if "why" in call else ""
             out.print(
-                f"  {number:>8}  {call['seconds_ago']:8.1f} s ago  {call['call']}", markup=False
+                f"  {number:>8}  {call['seconds_ago']:8.1f} s ago  {call['call']}{why}",
+                markup=False,
             )

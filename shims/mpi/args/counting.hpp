@@ -16,7 +16,8 @@ inline bool is_counting() { return counting.load(std::memory_order_relaxed); }
 /// Set by MPI_Init if PLAIT_DEBUG is EXPLAIN.
 extern constinit std::atomic<bool> explaining;
 inline bool is_explaining() { return explaining.load(std::memory_order_relaxed); }
-/// Set by MPI_Init if either is set: no call is passed on at once.
+/// Set by MPI_Init if either is set, or PLAIT_WARN_S (native_flight.hpp): no call is passed on at
+/// once.
 extern constinit std::atomic<bool> recording;
 inline bool is_recording() { return recording.load(std::memory_order_relaxed); }
 

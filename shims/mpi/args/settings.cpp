@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "gpu/device/direct_access.hpp"
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/args/native_flight.hpp"
 
 namespace plait::mpi {
 
@@ -20,7 +21,8 @@ void read_settings() {
     const Env env = read_env();
     counting.store(!env.profile.empty());
     explaining.store(parse_log_level(env.debug) >= LogLevel::explain);
-    recording.store(is_counting() || is_explaining());
+    recording_native.store(env.has("PLAIT_WARN_S"));
+    recording.store(is_counting() || is_explaining() || records_native());
     found.disabled = env.disable;
     found.host = env.mpi_host;
     found.maps_gpus =

@@ -16,6 +16,7 @@
 #include "base/text.hpp"
 #include "base/threads.hpp"
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/args/native_flight.hpp"
 #include "shims/mpi/collective/attach.hpp"
 #include "shims/mpi/collective/collective_request.hpp"
 #include "shims/mpi/collective/explain.hpp"
@@ -218,6 +219,7 @@ void release_state(ServedComm* state) {
 void begin_serving() {
   const bool serves = agreed_to_serve();
   note_job(serves);
+  begin_native_flight();
   intercepting.store(serves || is_recording());
   if (!serves) return;
   native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);

@@ -2,6 +2,7 @@
 // the native MPI with staging buffers in the place of GPU memory.
 #pragma once
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/args/native_flight.hpp"
 #include "shims/mpi/collective/collective_request.hpp"
 #include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/collective/fast_path.hpp"
@@ -35,6 +36,7 @@ template <class Mpi, class ArgsOf, class... Arguments>
     }
     if (is_explaining()) explain_fallback(mpi.name(), args, why);
     const CountedNative counted(args);
+    const RecordedNative recorded(args, why);
     return staged(
         args.comm, [&](CallStaging& staging) { staging.add(args); }, mpi(args.comm), arguments...);
   });
@@ -54,6 +56,7 @@ template <class Mpi, class ArgsOf, class... Arguments>
     }
     if (is_explaining()) explain_fallback(mpi.name(), args, why);
     const CountedNative counted(args);
+    const RecordedNative recorded(args, why);
     return start_staged(
         args.comm, request, [&](CallStaging& staging) { staging.add(args); }, mpi(args.comm),
         arguments...);

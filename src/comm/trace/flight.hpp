@@ -30,16 +30,18 @@ struct FlightMemory {
 
 /// A communicator's calls of one order: those on host memory, or those on GPU memory.
 struct FlightInfo {
-  std::string door;    ///< entry point: "native", "nccl"
+  std::string door;    ///< entry point: "native", "nccl", "mpi"
   std::string id;      ///< of the communicator, the same on all ranks
   std::string name;    ///< by which this rank's log lines call the communicator; may be empty
-  std::string memory;  ///< "host" or "GPU"
+  std::string memory;  ///< "host", "GPU" or "host and GPU"
   int rank = 0;
   int ranks = 0;
   FlightRing* mine = nullptr;
   std::vector<FlightRank> here;  ///< ranks on this host, this one included
   /// Memory that the communicator holds, by part. Any thread; waits for nothing.
   std::function<std::vector<FlightMemory>()> held;
+  /// Words of FlightCall::reason; null = this library serves all calls, or gives no reasons.
+  std::string (*why)(std::uint8_t reason) = nullptr;
   std::shared_ptr<const void> keeps;  ///< what the rings lie in
 };
 

@@ -32,10 +32,11 @@ struct FlightCall {
   std::uint8_t type = 0;        ///< DataType
   std::uint8_t op = 0;          ///< ReduceOp
   std::int32_t root = 0;        ///< root rank; for a message the peer
-  std::uint64_t count = 0;      ///< elements; for a message bytes
+  std::uint64_t count = 0;      ///< elements; for a message, and with a reason, bytes
   std::uint64_t counts_hash = 0;
   std::uint32_t most_blocks = 0;  ///< limit of the call's own; 0 = none
   bool engines_move = false;      ///< the call wants copy engines to move its data
+  std::uint8_t reason = 0;        ///< why another library serves the call; 0 = none is recorded
   std::uint64_t number = 0;       ///< sequence number among collectives; 0 = a message
   std::uint64_t index = 0;        ///< position among all records of the ring, from 1 on
   std::int64_t entered_ns = 0;    ///< CLOCK_MONOTONIC, 4 ms coarse
@@ -71,7 +72,8 @@ class FlightRing {
                         static_cast<std::uint64_t>(call.collective) << 16 |
                         static_cast<std::uint64_t>(call.type) << 8 | call.op,
                     std::memory_order_release);
-    record[6].store(std::uint64_t{call.most_blocks} << 1 | (call.engines_move ? 1 : 0),
+    record[6].store(std::uint64_t{call.reason} << 56 | std::uint64_t{call.most_blocks} << 1 |
+                        (call.engines_move ? 1 : 0),
                     std::memory_order_release);
     record[0].store(index, std::memory_order_release);
     numbered_.store(number, std::memory_order_release);
@@ -155,6 +157,7 @@ class FlightRing {
     call.op = static_cast<std::uint8_t>(rest);
     call.most_blocks = static_cast<std::uint32_t>(limits >> 1);
     call.engines_move = (limits & 1) != 0;
+    call.reason = static_cast<std::uint8_t>(limits >> 56);
     return call;
   }
 

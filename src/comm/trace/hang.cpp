@@ -25,6 +25,7 @@ std::string name_in(std::uint8_t value, Enum last) {
 std::string collective_text(const FlightCall& call) {
   const auto collective = static_cast<Collective>(call.collective);
   std::string line = name_in(call.collective, Collective::copy);
+  if (call.reason != 0) return line + text(" of {} bytes", call.count);
   if (call.counts_hash != 0) line += "_v";
   line += text(" of {} {}", call.count, name_in(call.type, DataType::fp8e5m2));
   if (reduces(collective)) line += text(", {}", name_in(call.op, ReduceOp::bit_xor));

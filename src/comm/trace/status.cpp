@@ -64,32 +64,40 @@ double seconds_since(std::int64_t then_ns, std::int64_t now) {
   return static_cast<double>(now - then_ns) * 1e-9;
 }
 
-std::string call_json(const FlightCall& call, std::uint64_t ended, std::int64_t now) {
-  return text("{{\"index\":{},\"number\":{},\"call\":{},\"seconds_ago\":{},\"ended\":{}}}",
+/// why: FlightInfo::why.
+std::string call_json(const FlightCall& call, std::uint64_t ended, std::int64_t now,
+                      std::string (*why)(std::uint8_t)) {
+  return text("{{\"index\":{},\"number\":{},\"call\":{},\"seconds_ago\":{},\"ended\":{}{}}}",
               call.index, call.number, quoted(call_text(call)), seconds_since(call.entered_ns, now),
-              call.index <= ended ? "true" : "false");
+              call.index <= ended ? "true" : "false",
+              why == nullptr || call.reason == 0 ? "" : ",\"why\":" + quoted(why(call.reason)));
 }
 
-std::string calls_json(const RankFlight& rank, std::int64_t now) {
+std::string calls_json(const RankFlight& rank, std::int64_t now, std::string (*why)(std::uint8_t)) {
   return "[" +
          each(rank.calls,
-              [&](const FlightCall& call) { return call_json(call, rank.ended, now); }) +
+              [&](const FlightCall& call) { return call_json(call, rank.ended, now, why); }) +
          "]";
 }
 
-std::string rank_json(const RankFlight& rank, StatusCalls calls, std::int64_t now) {
+std::string rank_json(const RankFlight& rank, StatusCalls calls, std::int64_t now,
+                      std::string (*why)(std::uint8_t)) {
   return text("{{\"rank\":{},\"pid\":{},\"state\":\"{}\",\"number\":{},\"last\":{}{}}}", rank.rank,
               rank.pid, name_of(rank.state), rank.numbered,
-              rank.calls.empty() ? "null" : call_json(rank.calls.back(), rank.ended, now),
-              calls == StatusCalls::own ? "" : ",\"calls\":" + calls_json(rank, now));
+              rank.calls.empty() ? "null" : call_json(rank.calls.back(), rank.ended, now, why),
+              calls == StatusCalls::own ? "" : ",\"calls\":" + calls_json(rank, now, why));
 }
 
 /// A call on GPU memory may have ended unseen, so there only a visible cause counts as a wait.
 std::string wait_json(const FlightInfo& info, const std::vector<RankFlight>& ranks,
                       std::int64_t now) {
   const Hang hang = explain_hang(ranks, info.rank, info.ranks, now);
-  if (hang.call.empty() || (!hang.has_cause && info.memory != "host")) return "null";
-  return text("{{\"in\":{},\"reason\":{},\"seconds\":{}}}", quoted(hang.call), quoted(hang.reason),
+  const bool is_of_other = info.why != nullptr;
+  if (hang.call.empty() || (!hang.has_cause && info.memory != "host" && !is_of_other))
+    return "null";
+  const std::string reason =
+      is_of_other ? "the MPI serves the call, so the other ranks are not known" : hang.reason;
+  return text("{{\"in\":{},\"reason\":{},\"seconds\":{}}}", quoted(hang.call), quoted(reason),
               seconds_since(info.mine->last_entered_ns(), now));
 }
 
@@ -99,13 +107,15 @@ std::string communicator_json(const FlightInfo& info, StatusCalls whose) {
   const std::vector<FlightMemory> held = info.held ? info.held() : std::vector<FlightMemory>();
   std::string calls = "[]";
   for (const RankFlight& one : ranks)
-    if (one.rank == info.rank) calls = calls_json(one, now);
+    if (one.rank == info.rank) calls = calls_json(one, now, info.why);
   return text(
       "{{\"door\":{},\"id\":{},\"name\":{},\"memory\":{},\"rank\":{},\"ranks\":{},\"number\":{},"
       "\"waits\":{},\"here\":[{}],\"calls\":{},\"bytes\":{{{}}}}}",
       quoted(info.door), quoted(info.id), quoted(info.name), quoted(info.memory), info.rank,
       info.ranks, info.mine->numbered(), wait_json(info, ranks, now),
-      each(ranks, [&](const RankFlight& one) { return rank_json(one, whose, now); }), calls,
+      each(ranks,
+           [&](const RankFlight& one) { return rank_json(one, whose, now, info.why); }),
+      calls,
       each(held,
            [](const FlightMemory& one) { return text("{}:{}", quoted(one.part), one.bytes); }));
 }
