@@ -37,10 +37,6 @@ constexpr double kUnknownS = 0.05;  // expected time of the first request
 // Two H200 had 1.08 times the time of a larger message and 1.05 times its bandwidth at most
 // (E-0520).
 constexpr double kNoFaster = 0.92, kNoBandwidth = 0.95;
-// From this size on a larger message has little more bandwidth: on two H200 1 GiB had 1.05 times
-// that of 256 MiB at most, with and without direct access.
-constexpr std::uint64_t kFullFrom = 256ull << 20;
-constexpr double kFullBandwidth = 1.15;
 constexpr double kOtherType = 0.9;  // NCCL's sums of other types
 // From this size on a call's time grows about as the message does. Below, a larger message counts
 // as moved by a fast link: a call that is expected to be too short is timed too often, not too
@@ -440,12 +436,13 @@ CallTimes Measurement::nccl_at_least(const Request& request) const {
                ? kNoFaster * us
                : kNoBandwidth * us * static_cast<double>(bytes) / static_cast<double>(from);
   };
-  // The same from kFullFrom on, where bandwidth hardly grows. Not for the check of growth below.
+  // The same from cuda::kFullFrom on, where bandwidth hardly grows. Not for the check of growth
+  // below.
   const auto least_of_large = [&least](double us, std::uint64_t from, std::uint64_t bytes) {
     const double low = least(us, from, bytes);
-    if (from < kFullFrom || bytes < from) return low;
-    return std::max(low,
-                    us * static_cast<double>(bytes) / static_cast<double>(from) / kFullBandwidth);
+    if (from < cuda::kFullFrom || bytes < from) return low;
+    const double ratio = static_cast<double>(bytes) / static_cast<double>(from);
+    return std::max(low, us * ratio / cuda::kFullBandwidth);
   };
   CallTimes floor;
   const std::uint64_t bytes = message_bytes(request);

@@ -18,10 +18,6 @@ constexpr std::uint64_t kSmallest = 1 << 10;    // smaller messages take the row
 constexpr std::uint64_t kLargest = 1ull << 30;  // larger messages take the row of this size
 constexpr std::uint64_t kFarApart = 4;          // sizes at a larger ratio are no neighbours
 constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
-// From this size on NCCL's larger messages have at most this times the bandwidth (E-0482). A lead
-// as large holds for all larger messages.
-constexpr std::uint64_t kFullFrom = 256ull << 20;
-constexpr double kFullBandwidth = 1.15;
 
 /// 251658240 -> "240M", 8191 -> "8191".
 std::string size_text(std::uint64_t bytes) {

@@ -10,6 +10,12 @@
 
 namespace plait::cuda {
 
+/// From this size on a larger message has at most this times the bandwidth: on two H200 1 GiB of
+/// NCCL's had 1.05 times that of 256 MiB at most, with and without direct access (E-0482). A lead
+/// as large holds for all larger messages.
+inline constexpr std::uint64_t kFullFrom = 256ull << 20;
+inline constexpr double kFullBandwidth = 1.15;
+
 /// The fastest way to make a call, as measured at one size.
 struct MeasuredCall {
   RowUse when = RowUse::alone;
