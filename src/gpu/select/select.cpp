@@ -237,8 +237,12 @@ bool Selector::differs_in_graphs(const Request& request, const EngineRequest& wa
   return captured && (!eager || !eager->runs_as(*captured));
 }
 
+/// One choice for both kinds of launch. Captured calls with a row of their own may be slower by the
+/// engine of eager calls, so the engine of captured calls then serves both.
 std::optional<EngineChoice> Selector::no_slower_than_nccl(const Request& request) const {
   std::optional<EngineChoice> choice = best(request);
+  if (choice && choice->beats_nccl.value_or(false) && has_row_for_graphs(request))
+    choice = best(request, {"", {}, true});
   if (choice && !choice->beats_nccl.value_or(false)) choice.reset();
   return choice;
 }

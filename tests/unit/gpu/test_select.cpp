@@ -139,7 +139,13 @@ TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
   const Selector selector(usual_group(8), {}, true, nullptr, both);
   CHECK(said(*selector.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
   CHECK(said(*selector.best(long_one)) == "tiled piece_kib=4");
-  CHECK(!selector.no_slower_than_nccl(long_one));  // without a requested launch
+  CHECK(!selector.no_slower_than_nccl(long_one));  // eager calls are behind NCCL
+  for (TuningRow& row : with_graphs)
+    if (row.engine == &tiled_engine()) row.ahead_of_nccl = true;
+  const TuningTable both_ahead(with_graphs);
+  const Selector ahead(usual_group(8), {}, true, nullptr, both_ahead);
+  CHECK(said(*ahead.no_slower_than_nccl(long_one)) == "scatter_ring, ahead");  // in any launch
+  CHECK(said(*ahead.best(long_one)) == "tiled piece_kib=4, ahead");
   CHECK(said(*selector.best(request_of(DataType::bf16, 16 << 20), {"", {}, true})) ==
         "two_shot");  // from 32 MiB on alone
   CHECK(said(*selector.best(long_one, {"tiled", {}, true})) == "tiled");
