@@ -14,9 +14,11 @@
 namespace plait::cuda {
 namespace {
 
-std::string why_no_chain(const Request& request) {
-  if (request.ranks < 3)
-    return text("a chain wants 3 ranks or more, found {}; direct_ll serves two", request.ranks);
+std::string why_no_chain(const Request& request, const Tuning& tuning) {
+  if (request.ranks < 3 && tuning.tile_units == 0)
+    return text(
+        "a chain wants 3 ranks or more, or tile_units, found {} ranks; direct_ll serves two",
+        request.ranks);
   if (!reduces(request.collective)) return "";
   if (is_widened(request.type) && !has_no_order(request.type, request.op))
     return text(
@@ -131,7 +133,7 @@ class ChainEngine : public Engine {
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
     if (!group.runs(kDirectLlKernels)) return group.lacks(kDirectLlKernels);
-    if (const std::string why = why_no_chain(request); !why.empty()) return why;
+    if (const std::string why = why_no_chain(request, tuning); !why.empty()) return why;
     const LlCut packets = launch_of(request, tuning, group).cut;
     const bool is_worth_it = packets.pieces <= kMostLlPieces || tuning.tile_units != 0 ||
                              packets.units * 16 >= kLeastPiece;
