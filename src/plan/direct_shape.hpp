@@ -44,6 +44,11 @@ PLAIT_ON_BOTH inline bool sends(const DirectShape& shape, int ranks, int from, i
          (shape.shift == 0 || (from + shape.shift) % ranks == owner);
 }
 
+/// Ranks (bits) of two that receive: only a receiver sees all paths of a call end.
+PLAIT_ON_BOTH inline std::uint32_t takers_of_pair(const DirectShape& shape) {
+  return (sends(shape, 2, 1, 0) ? 1u : 0u) | (sends(shape, 2, 0, 1) ? 2u : 0u);
+}
+
 /// Index of `from` among the ranks except `owner`: the slot of `from` in the owner's inbox.
 PLAIT_ON_BOTH inline int place_among_others(int owner, int from) {
   return from - (from > owner ? 1 : 0);

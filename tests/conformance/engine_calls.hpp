@@ -48,6 +48,8 @@ class EmulatedRank : public EngineRank {
   const std::uint32_t* poisoned(const ArenaPart&) const override { refuse_kernels(); }
   EngineQueue& queue() override { return queue_; }
   const EnginePath& engine_path() const override { return path_; }
+  bool reserve_long_inbox(Stream) override { return !path_.long_slots.empty(); }
+  void end_long_inbox() override {}
   Event fork() const override { return reinterpret_cast<Event>(std::uintptr_t{0x9008}); }
   AgreedShare& agreed_share() override { return share_; }
   bool is_capturing(Stream) const override { return true; }

@@ -17,92 +17,20 @@
 #include "gpu/copy/copy_memory.hpp"
 #include "gpu/host_path/with_host_part.hpp"
 #include "gpu/ll/ll_memory.hpp"
-#include "gpu/select/gpu_tables.hpp"
 #include "gpu/select/large_steps.hpp"
 #include "gpu/select/select.hpp"
 #include "gpu/tile/tile_memory.hpp"
 #include "plait/error.hpp"
-#include "tests/fake_gpu/h200_group.hpp"
-#include "tests/fake_gpu/on_ranks.hpp"
+#include "tests/fake_gpu/fixed_rank.hpp"
 #include "tests/fake_gpu/require.hpp"
-#include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait::cuda::CallMode;
 using namespace plait_test;
 
-namespace {
-
-constexpr auto kLook = std::chrono::microseconds(100);  // leaves the core to awaited ranks
-
-/// A rank of the test.
-struct FixedRank {
-  bench::Board* board;
-  GpuCalls& calls;
-  cuda::CudaRank& cuda() const { return calls.rank(); }
-  int rank() const { return cuda().rank(); }
-  int ranks() const { return cuda().ranks(); }
-  char* at(const cuda::ArenaPart& part, int owner) const {
-    return static_cast<const cuda::EngineRank&>(cuda()).at(part, owner);
-  }
-  std::uint64_t taken() const { return fake_cuda().memory.bytes; }
-  /// Each rank writes a value into each rank's memory, then reads the values of all ranks.
-  void exchange_values(const cuda::ArenaPart& part, int turn) const {
-    for (int owner = 0; owner < ranks(); ++owner) at(part, owner)[rank()] = value(rank(), turn);
-    board->barrier();
-    check_values(part, turn);
-  }
-  void check_values(const cuda::ArenaPart& part, int turn) const {
-    for (int owner = 0; owner < ranks(); ++owner)
-      for (int writer = 0; writer < ranks(); ++writer)
-        require(at(part, owner)[writer] == value(writer, turn),
-                text("rank {}'s memory lacks what rank {} wrote in turn {}", owner, writer, turn));
-    board->barrier();
-  }
-  void suspend() const {
-    agree_on_suspend();
-    calls.suspend();
-  }
-  void agree_on_suspend() const {
-    board->barrier();  // as NCCL's own
-    require(calls.agree_on_suspend(true, [] {}), "a rank cannot suspend");
-  }
-  void resume() const {
-    calls.resume([] {});
-  }
-
- private:
-  static char value(int writer, int turn) {
-    return static_cast<char>(16 * (turn % 6) + writer + 1);
-  }
-};
-
-/// Runs `body` on each rank, a process each. has: whether a rank's GPU maps memory.
-void on_ranks(
-    int ranks, const std::function<void(const FixedRank&)>& body,
-    const std::function<bool(int rank)>& has = [](int) { return true; },
-    const std::function<void(int rank)>& before = [](int) {}, double trim_s = 0,
-    bool opens_at_first_call = false, double first_wait_s = 60) {
-  CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
-          fake_cuda().gpu.maps_memory = has(mine.rank);
-          GpuCallsOptions options = options_without_kernels();
-          options.rank.large_arena_wait_s = 60;
-          options.rank.trim_s = trim_s;
-          options.rank.first_arena_wait_s = first_wait_s;
-          options.opens_at_first_call = opens_at_first_call;
-          before(mine.rank);
-          GpuGroup group = h200_group(mine.rank, ranks, mine.exchange, "");
-          group.kind = cuda::default_table().gpus().kind();  // a measured kind of GPUs
-          with_calls(mine, std::move(group), options,
-                     [&](GpuCalls& calls) { body({&mine.board, calls}); });
-        }) == 0);
-}
-
-}  // namespace
-
 TEST_CASE("suspend frees the arenas, resume brings back addresses and contents") {
   for (const int ranks : {2, 3})
-    on_ranks(ranks, [](const FixedRank& me) {
+    on_fixed_ranks(ranks, [](const FixedRank& me) {
       const GpuMemory memory = me.cuda().gpu_memory();
       require(memory.suspendable == me.taken() && memory.suspendable > 8'000'000,
               "wanted all arenas at fixed addresses");
@@ -124,11 +52,11 @@ TEST_CASE("suspend frees the arenas, resume brings back addresses and contents")
 
 namespace {
 
-/// Runs on_ranks() of ranks that open at the first call.
+/// on_fixed_ranks() of ranks that open at the first call.
 void on_opening_ranks(
     int ranks, const std::function<void(const FixedRank&)>& body,
     const std::function<bool(int rank)>& has = [](int) { return true; }, double first_wait_s = 60) {
-  on_ranks(ranks, body, has, [](int) {}, 0, true, first_wait_s);
+  on_fixed_ranks(ranks, body, has, [](int) {}, 0, true, first_wait_s);
 }
 
 }  // namespace
@@ -310,7 +238,7 @@ void check_slots_follow(const FixedRank& me) {
 TEST_CASE("calls make the steps of the large arena that they need, in any order") {
   for (const int ranks : {2, 3, 4})
     for (unsigned seed = 0; seed < 3; ++seed)
-      on_ranks(ranks, [seed](const FixedRank& me) {
+      on_fixed_ranks(ranks, [seed](const FixedRank& me) {
         std::mt19937 random(seed);
         const cuda::DeviceArenaSizes& sizes = me.cuda().full_group().tiers.large;
         unsigned made = 0;
@@ -341,7 +269,7 @@ TEST_CASE("calls make the steps of the large arena that they need, in any order"
 TEST_CASE("requests of every kind ask for the steps that their engines use") {
   for (const int ranks : {2, 3, 4, 8})
     for (unsigned seed = 0; seed < 3; ++seed)
-      on_ranks(ranks, [seed](const FixedRank& me) {
+      on_fixed_ranks(ranks, [seed](const FixedRank& me) {
         const cuda::Selector whole(me.cuda().full_group(), {}, true);
         std::mt19937 random(seed);
         std::set<unsigned> kinds;
@@ -368,9 +296,12 @@ TEST_CASE("requests of every kind ask for the steps that their engines use") {
             // Calls with parameters have a single choice for both kinds of launch.
             const bool has_part = cuda::may_have_host_part(*choice->engine, request, choice->tuning,
                                                            me.cuda().full_group());
-            const int permille = cuda::eager_permille(*choice->engine, request, choice->tuning,
-                                                      me.cuda().full_group());
-            require(permille <= 0 || has_part || by_copies, "a part that asks for no step");
+            for (const auto& tuning_of : {cuda::eager_tuning, cuda::captured_tuning}) {
+              const int permille =
+                  tuning_of(*choice->engine, request, choice->tuning, me.cuda().full_group())
+                      .host_permille;
+              require(permille <= 0 || has_part || by_copies, "a part that asks for no step");
+            }
             const unsigned of_launch =
                 cuda::large_steps_of(*choice, request, me.cuda().full_group());
             require(!(has_part || by_copies) || (of_launch & cuda::kCopyStep) != 0,
@@ -383,7 +314,7 @@ TEST_CASE("requests of every kind ask for the steps that their engines use") {
 }
 
 TEST_CASE("a step goes when no call has used it, and the rest stay, at their addresses") {
-  on_ranks(
+  on_fixed_ranks(
       3,
       [](const FixedRank& me) {
         for (const unsigned steps : kStepsOfCalls) call_with(me, steps, 0);
@@ -410,36 +341,34 @@ TEST_CASE("a step goes when no call has used it, and the rest stay, at their add
 }
 
 TEST_CASE("without memory for a step on one rank, calls of the other steps go on") {
-  for (const CallMode mode : {CallMode::alone, CallMode::captured})
-    on_ranks(
-        2,
-        [mode](const FixedRank& me) {
-          const unsigned copies = cuda::kTileStep | cuda::kCopyStep;
-          call_with(me, cuda::kTileStep, 0);
-          const std::uint64_t tiles = large_bytes(me);
-          me.board->barrier();
-          if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
-          require(!me.cuda().reserve_large_arena(mode, copies), "granted without memory");
-          me.cuda().cancel_reservation(copies, false);  // the same call again gets the same answer
-          require(!me.cuda().reserve_large_arena(CallMode::counted, copies),
-                  "granted without memory");
-          require(me.cuda().why_no_large_arena().find("physical_create") != std::string::npos,
-                  me.cuda().why_no_large_arena());
-          call_with(me, cuda::kTileStep, 1);
-          require(me.rank() == 0 || large_bytes(me) == tiles,
-                  "memory of a failed attempt is counted");
-          me.board->barrier();
-          call_with(me, copies, 2);  // a later attempt
-          check_slots_follow(me);
-          me.board->barrier();
-          // No refused call holds or pins a step.
-          trim_until(me, [&] { return large_bytes(me) == 0; });
-        },
-        [](int) { return true; }, [](int) {}, 0.004);
+  on_fixed_ranks(
+      2,
+      [](const FixedRank& me) {
+        const unsigned copies = cuda::kTileStep | cuda::kCopyStep;
+        call_with(me, cuda::kTileStep, 0);
+        const std::uint64_t tiles = large_bytes(me);
+        me.board->barrier();
+        if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
+        require(!me.cuda().reserve_large_arena(CallMode::alone, copies), "granted without memory");
+        me.cuda().cancel_reservation(copies, false);  // the same call again gets the same answer
+        require(!me.cuda().reserve_large_arena(CallMode::counted, copies),
+                "granted without memory");
+        require(me.cuda().why_no_large_arena().find("physical_create") != std::string::npos,
+                me.cuda().why_no_large_arena());
+        call_with(me, cuda::kTileStep, 1);
+        require(me.rank() == 0 || large_bytes(me) == tiles,
+                "memory of a failed attempt is counted");
+        me.board->barrier();
+        call_with(me, copies, 2);  // a later attempt
+        check_slots_follow(me);
+        me.board->barrier();
+        trim_until(me, [&] { return large_bytes(me) == 0; });  // no refused call holds a step
+      },
+      [](int) { return true; }, [](int) {}, 0.004);
 }
 
 TEST_CASE("captures wait for further steps once a program has got one, and keep them") {
-  on_ranks(
+  on_fixed_ranks(
       2,
       [](const FixedRank& me) {
         require(!me.cuda().reserve_large_arena(CallMode::captured, cuda::kTileStep),
@@ -463,7 +392,7 @@ TEST_CASE("captures wait for further steps once a program has got one, and keep 
 }
 
 TEST_CASE("slots of tiles by CUDA IPC hold those of copies too") {
-  on_ranks(2, [](const FixedRank& me) {
+  on_fixed_ranks(2, [](const FixedRank& me) {
     call_with(me, cuda::kPacketStep, 0);
     me.board->barrier();
     if (me.rank() == 1) fake_cuda().refuses.of("physical_open", 1, 801);
@@ -485,7 +414,7 @@ TEST_CASE("slots of tiles by CUDA IPC hold those of copies too") {
 
 TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
   for (unsigned seed = 0; seed < 6; ++seed)
-    on_ranks(2, [seed](const FixedRank& me) {
+    on_fixed_ranks(2, [seed](const FixedRank& me) {
       std::mt19937 random(seed), own(seed * 2 + static_cast<unsigned>(me.rank()));
       const char* slots = nullptr;
       for (int turn = 0; turn < 12; ++turn) {
@@ -510,7 +439,7 @@ TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
 
 TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay, values arrive") {
   for (unsigned seed = 0; seed < 4; ++seed)
-    on_ranks(
+    on_fixed_ranks(
         2 + static_cast<int>(seed % 2),
         [seed](const FixedRank& me) {
           std::mt19937 random(seed), own(seed * 4 + static_cast<unsigned>(me.rank()));
@@ -553,7 +482,7 @@ TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay
 }
 
 TEST_CASE("a rank frees what it made for an attempt in which another rank had no memory") {
-  on_ranks(
+  on_fixed_ranks(
       2,
       [](const FixedRank& me) {
         const auto until = [](const std::function<bool()>& done) {
@@ -590,7 +519,7 @@ TEST_CASE(
     "up") {
   constexpr unsigned kTiles = cuda::kTileStep;
   for (const bool lacks : {false, true})
-    on_ranks(
+    on_fixed_ranks(
         2,
         [lacks](const FixedRank& me) {
           if (me.rank() == 1) fake_cuda().refuses.of("physical_open", 1, 801);
@@ -613,7 +542,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a call of a suspended rank is refused, and breaks nothing off") {
-  on_ranks(2, [](const FixedRank& me) {
+  on_fixed_ranks(2, [](const FixedRank& me) {
     Request request;
     request.ranks = 2;
     request.count = 100;
@@ -635,7 +564,7 @@ TEST_CASE("a call of a suspended rank is refused, and breaks nothing off") {
 }
 
 TEST_CASE("a rank whose GPU maps no memory takes all ranks to CUDA IPC") {
-  on_ranks(
+  on_fixed_ranks(
       3,
       [](const FixedRank& me) {
         require(me.cuda().gpu_memory().suspendable == 0, "memory at fixed addresses");
@@ -648,7 +577,7 @@ TEST_CASE("a rank whose GPU maps no memory takes all ranks to CUDA IPC") {
 }
 
 TEST_CASE("NCCL_CUMEM_ENABLE=0 on a rank takes all ranks to CUDA IPC") {
-  on_ranks(
+  on_fixed_ranks(
       3,
       [](const FixedRank& me) {
         require(me.cuda().gpu_memory().suspendable == 0, "memory at fixed addresses");
@@ -661,7 +590,7 @@ TEST_CASE("NCCL_CUMEM_ENABLE=0 on a rank takes all ranks to CUDA IPC") {
 
 TEST_CASE("a driver that opens no peer's file takes all ranks to CUDA IPC") {
   for (const char* const call : {"physical_open", "physical_show", "memory_set_access"})
-    on_ranks(
+    on_fixed_ranks(
         2,
         [](const FixedRank& me) {
           require(me.cuda().gpu_memory().suspendable == 0, "memory at fixed addresses");
@@ -673,7 +602,7 @@ TEST_CASE("a driver that opens no peer's file takes all ranks to CUDA IPC") {
 }
 
 TEST_CASE("a rank without memory at resume fails all ranks, and ends their calls") {
-  on_ranks(3, [](const FixedRank& me) {
+  on_fixed_ranks(3, [](const FixedRank& me) {
     me.suspend();
     if (me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
     try {

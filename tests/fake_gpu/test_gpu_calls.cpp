@@ -230,16 +230,16 @@ std::uint64_t permille_through_host(GpuCalls& calls) {
 }
 
 TEST_CASE("large calls share host memory if their inbox has space beside its chunks") {
-  GpuCallsOptions options = drop_in();
-  on_ranks(options, {}, [](GpuCalls& calls) {  // 68 MiB: pieces would be too small.
-    const std::uint64_t permille = permille_through_host(calls);
-    require(permille == 0, text("{} thousandths through host memory", permille));
-  });
-  options.rank.memory.budget_bytes = 640 * kMib;
-  on_ranks(options, {}, [](GpuCalls& calls) {
-    const std::uint64_t permille = permille_through_host(calls);
-    require(permille > 50, text("{} thousandths through host memory", permille));
-  });
+  // An inbox of 68 MiB, in which pieces would be too small; of 128 MiB; the long inbox.
+  for (const std::uint64_t budget : {183 * kMib, 640 * kMib, std::uint64_t{0}}) {
+    GpuCallsOptions options = drop_in();
+    options.rank.memory.budget_bytes = budget;
+    on_ranks(options, {}, [budget](GpuCalls& calls) {
+      const std::uint64_t permille = permille_through_host(calls);
+      require(budget == 183 * kMib ? permille == 0 : permille > 50,
+              text("{} thousandths through host memory with {} bytes", permille, budget));
+    });
+  }
 }
 
 TEST_CASE("with masked links calls use plans, and no kernel that uses all links") {

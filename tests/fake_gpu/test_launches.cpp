@@ -211,6 +211,8 @@ class HostRank : public EngineRank {
   EngineQueue& queue() override { no_copy_engines(); }
   const EnginePath& engine_path() const override { no_copy_engines(); }
   Event fork() const override { no_copy_engines(); }
+  bool reserve_long_inbox(Stream) override { no_copy_engines(); }
+  void end_long_inbox() override { no_copy_engines(); }
   AgreedShare& agreed_share() override { no_copy_engines(); }
   bool is_capturing(Stream) const override { return false; }
   void fill_call(CallArgs& args, const Request& request) const override {

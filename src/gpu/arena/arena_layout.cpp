@@ -110,7 +110,7 @@ ArenaTiers share_out(std::vector<PartSize> sizes, const ArenaBudget& budget, std
       kMostHeaderBytes + bytes % kArenaGrainBytes + (budget.two_tiers ? kArenaGrainBytes : 0);
   std::uint64_t left = bytes > apart ? bytes - apart : 0;
   for (PartSize& size : sizes) {
-    const std::uint64_t cost = size.cost(size.least);
+    const std::uint64_t cost = size.is_beyond_budget ? 0 : size.cost(size.least);
     if (cost <= left) {
       size.got = size.least;
       left -= cost;

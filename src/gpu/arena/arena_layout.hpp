@@ -75,6 +75,7 @@ struct PartSize {
   /// leaves no part out.
   const char* needed_as = nullptr;
   std::uint64_t way = 0;  ///< DeviceArenaSizes::divided() of the part.
+  bool is_beyond_budget = false;  ///< The part gets its least size, and the budget pays nothing.
   std::uint64_t got = 0;
 
   std::uint64_t cost(std::uint64_t bytes) const;

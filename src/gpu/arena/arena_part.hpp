@@ -9,10 +9,13 @@
 namespace plait::cuda {
 
 /// Steps in which the large arena is made at fixed addresses, each for the first call that needs
-/// the step. The memory of copies lies behind that of tiles, which copies borrow.
-enum LargeStep : unsigned { kPacketStep = 1, kTileStep = 2, kCopyStep = 4 };
+/// the step. The memory of copies lies behind that of tiles, which copies borrow. The last step is
+/// asked for by a call on its way to the streams (EngineRank::reserve_long_inbox), and exists at
+/// fixed addresses alone.
+enum LargeStep : unsigned { kPacketStep = 1, kTileStep = 2, kCopyStep = 4, kLongStep = 8 };
+/// Steps that a call reserves before it is prepared.
 inline constexpr unsigned kAllLargeSteps = kPacketStep | kTileStep | kCopyStep;
-inline constexpr std::size_t kLargeStepCount = 3;
+inline constexpr std::size_t kLargeStepCount = 4;
 
 /// Defined once, by the room that uses the part. Two parts are the same if their names are.
 struct ArenaPart {

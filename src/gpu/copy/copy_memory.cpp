@@ -47,7 +47,17 @@ std::vector<PartSize> sizes_of(const Group& group, const ArenaOptions& wish) {
   };
   if (exchanges && wish.moves_only) return size(4 * kMib, 6 * kMib, best);
   if (wish.moves_only) return {};
-  if (exchanges && ranks == 2) return size(4 * kMib, 12 * kMib, best);
+  if (exchanges && ranks == 2) {
+    std::vector<PartSize> sizes = size(4 * kMib, 12 * kMib, best);
+    if (wish.two_tiers && wish.budget_bytes == 0)
+      sizes.push_back({.part = &kLongInbox,
+                       .least = kLongInboxBytes,
+                       .good = kLongInboxBytes,
+                       .best = kLongInboxBytes,
+                       .turn = kLargestCallsTurn,
+                       .is_beyond_budget = true});
+    return sizes;
+  }
   if (exchanges) return size(2 * kMib, best / 4, best);
   if (!rings) return {};
   // With the tile slots, borrowed by rings, pieces are 24 to 32 MiB.
@@ -80,7 +90,7 @@ const KernelFamily kCopyTreeKernels{
 const Resources& copy_resources() {
   static const Resources resources{
       {&kEngineFlags},
-      {&kCopyMemory, &kChunkStaging},
+      {&kCopyMemory, &kChunkStaging, &kLongInbox},
       sizes_of,
       {&kCopyKernels, &kCopyTreeKernels},
       {kCopyPlanFlags, kHostPlanFlags, kEventPlanFlags, kPartPlanFlags}};
@@ -121,6 +131,11 @@ unsigned blocks_that_move(const Group& group) {
 
 std::uint64_t inbox_bytes(const Group& group) {
   return has_copy_engines(group) ? group.sizes[kCopyMemory] : 0;
+}
+
+std::uint64_t long_inbox_bytes(const Group& group, std::uint64_t part_bytes) {
+  const bool is_long = part_bytes >= kLeastLongBytes && inbox_bytes(group) != 0;
+  return is_long && group.host_bytes != 0 ? group.sizes[kLongInbox] : 0;
 }
 
 std::uint64_t slot_bytes(const Group& group) {

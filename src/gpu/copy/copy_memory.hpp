@@ -16,6 +16,12 @@ inline constexpr std::uint64_t kRingsAlone = 1;
 inline constexpr ArenaPart kChunkStaging{
     .name = "staging", .what = "staging buffers of copy engines", .is_own = true};
 std::uint64_t staging_bytes();
+/// A longer inbox of two ranks for exchanges of at least kLeastLongBytes, which then have a share
+/// through host memory. Made by the first such call, beyond the budget.
+inline constexpr ArenaPart kLongInbox{
+    .name = "long", .what = "the inbox of long exchanges", .step = kLongStep};
+inline constexpr std::uint64_t kLongInboxBytes = 128ull << 20;
+inline constexpr std::uint64_t kLeastLongBytes = 512ull << 20;
 extern const KernelFamily kCopyKernels, kCopyTreeKernels;
 inline constexpr PlanFlagRange kCopyPlanFlags{0, 1 << 10};       ///< Rows of EngineFlags.
 inline constexpr PlanFlagRange kHostPlanFlags{1 << 10, 3 << 9};  ///< Rows of HostFlags.
@@ -35,7 +41,9 @@ std::string why_no_copy_engines(const Group& group);
 unsigned blocks_alongside_copies(const Group& group, const Tuning& tuning);
 /// Blocks of kernels that move pieces out of copy-engine slots; 0 = copy engines do that too.
 unsigned blocks_that_move(const Group& group);
-std::uint64_t inbox_bytes(const Group& group);     ///< All copy-engine slots of a rank; 0 = none.
+std::uint64_t inbox_bytes(const Group& group);  ///< All copy-engine slots of a rank; 0 = none.
+/// Returns the bytes of the long inbox that exchanges of `part_bytes` ask for; 0 = none.
+std::uint64_t long_inbox_bytes(const Group& group, std::uint64_t part_bytes);
 std::uint64_t slot_bytes(const Group& group);      ///< A single slot; 0 = slots for rings only.
 std::uint64_t borrowed_bytes(const Group& group);  ///< Tile slots that copy engines borrow.
 std::uint64_t ring_bytes(const Group& group);      ///< Borrowed and own slots, as rings use them.

@@ -33,6 +33,9 @@ class WritingRank : public EngineRank {
   const std::uint32_t* poisoned(const ArenaPart& part) const override;
   EngineQueue& queue() override { return queue_; }
   const EnginePath& engine_path() const override { return book_.path(); }
+  /// The plan is that of a call that has all memory.
+  bool reserve_long_inbox(Stream) override { return group_.sizes[kLongInbox] != 0; }
+  void end_long_inbox() override {}
   Event fork() const override { return PlanBook::fork(); }
   AgreedShare& agreed_share() override { return share_; }
   bool is_capturing(Stream) const override { return true; }

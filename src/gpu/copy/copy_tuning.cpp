@@ -20,19 +20,24 @@ std::uint64_t wished_piece_bytes(const Tuning& tuning) {
   return std::max(kLeastPiece, static_cast<std::uint64_t>(tuning.tile_units) * 16);
 }
 
-bool may_share(const Group& group) {
-  return !group.through_host && group.host_bytes != 0 && inbox_bytes(group) >= kLeastSharingInbox;
+bool may_share(const Group& group, bool is_long) {
+  static_assert(kLongInboxBytes >= kLeastSharingInbox);
+  return !group.through_host && group.host_bytes != 0 &&
+         (is_long || inbox_bytes(group) >= kLeastSharingInbox);
 }
 
-ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
+ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning,
+                         bool is_long) {
   ExchangeSpace wished;
-  wished.inbox_bytes = inbox_bytes(group);
+  wished.inbox_bytes = is_long ? group.sizes[kLongInbox] : inbox_bytes(group);
   wished.ring_bytes = group.host_bytes;
   wished.piece_bytes = wished_piece_bytes(tuning);
   wished.host_permille = static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
   wished.cuts = tuning.cuts;
   wished.borrowed_bytes = borrowed_bytes(group);
-  return cut_exchange(part_bytes, wished);
+  ExchangeCut cut = cut_exchange(part_bytes, wished);
+  cut.is_long = is_long;
+  return cut;
 }
 
 /// A chunk is an eighth of the message, 2 to 4 MiB, since nothing comes up while the first chunk

@@ -15,8 +15,10 @@ namespace plait::cuda {
 std::uint64_t wished_piece_bytes(const Tuning& tuning);
 
 /// True if an exchange's share through host memory may be chosen when the caller sets none.
-bool may_share(const Group& group);
-ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
+/// is_long: the exchange has the long inbox.
+bool may_share(const Group& group, bool is_long);
+ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning,
+                         bool is_long);
 /// Returns the cut of an exchange without a link. part_bytes: not 0.
 HostCut host_exchange_cut(const Request& request, std::uint64_t part_bytes, const Group& group,
                           const Tuning& tuning);

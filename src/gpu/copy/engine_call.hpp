@@ -24,6 +24,7 @@ struct EnginePath {
   std::vector<EngineFlags*> flags;  ///< by rank
   std::uint64_t slot_bytes = 0;     ///< size of a slot of the rotation; 0 = no slots
   std::uint64_t inbox_bytes = 0;  ///< size of all slots of a rank, the inbox of exchanges and rings
+  std::vector<char*> long_slots;  ///< by rank: the inbox of long exchanges; empty = not there yet
   std::vector<char*> borrowed;    ///< by rank: slots of tiled kernels, in front of `slots`
   std::uint64_t borrowed_bytes = 0;
   std::vector<char*> staging;  ///< by rank, this rank's alone: GPU memory for chunks of a message

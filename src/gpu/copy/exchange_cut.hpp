@@ -59,6 +59,7 @@ struct ExchangePiece {
 };
 
 struct ExchangeCut : HostCut {
+  bool is_long = false;               ///< the inbox is that of long exchanges
   std::vector<ExchangePiece> pieces;  ///< up to host_from
   std::uint64_t staging_at = 0;  ///< in the inbox, behind the pieces: space for kChunkSlots chunks
 };

@@ -13,11 +13,11 @@ Event PairExchange::event(ExchangeStream role, std::uint32_t index) const {
 }
 
 char* PairExchange::slot(int rank, const ExchangePiece& piece) const {
-  return (piece.borrowed ? path_.borrowed : path_.slots)[static_cast<std::size_t>(rank)] + piece.at;
+  return (piece.borrowed ? path_.borrowed : inbox())[static_cast<std::size_t>(rank)] + piece.at;
 }
 
 char* PairExchange::staged(std::uint32_t chunk) const {
-  return path_.slots[static_cast<std::size_t>(call_.rank)] + cut_.staging_at + cut_.slot_at(chunk);
+  return inbox()[static_cast<std::size_t>(call_.rank)] + cut_.staging_at + cut_.slot_at(chunk);
 }
 
 char* PairExchange::ring(int rank, std::uint32_t chunk) const {
@@ -37,6 +37,22 @@ void PairExchange::keep(std::uint64_t upto) {
   copy(stream(kHandle), static_cast<char*>(call_.output) + shape_.own_to + kept_,
        static_cast<const char*>(call_.input) + shape_.own_from + kept_, upto - kept_);
   kept_ = upto;
+}
+
+/// Enqueues a barrier between earlier and later work of the stream. In one order: all barriers go
+/// on kCross, so a barrier of a graph's one branch waits for peers only behind the barriers that
+/// the peers reach first. The event is free: bring_up() records those of the last two chunks.
+void PairExchange::barrier(ExchangeStream role, const EngineStep& step) {
+  const bool is_apart = is_ordered_ && role != kCross;
+  const Event passed = event(kCross, chunk_steps_);
+  if (is_apart) {
+    record(passed, stream(role));
+    follow(stream(kCross), passed);
+  }
+  launch(stream(is_apart ? kCross : role), step);
+  if (!is_apart) return;
+  record(passed, stream(kCross));
+  follow(stream(role), passed);
 }
 
 /// Handles data of the peer: places the data, or reduces it with the own input in rank order.
@@ -75,14 +91,12 @@ void PairExchange::push(std::uint32_t piece) {
 void PairExchange::handle(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
   if (sends_) follow(stream(kHandle), event(kPush, piece));
-  launch(stream(kHandle),
-         barrier_step(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
+  barrier(kHandle, barrier_step(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
   if (piece == 0 && marks_ != nullptr) record(marks_->begin, stream(kHandle));
   take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
              what.last ? path_.blocks : blocks_);
   if (what.awaited) {
-    launch(stream(kHandle),
-           barrier_step(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
+    barrier(kHandle, barrier_step(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
     record(event(kHandle, piece), stream(kHandle));
   }
   // One piece ahead, so that the copy beside the last piece runs while that piece is pushed; the
@@ -102,7 +116,7 @@ void PairExchange::bring_down(std::uint32_t chunk) {
 /// Brings a chunk up. The space beside the inbox was freed before the chunk came down.
 void PairExchange::bring_up(std::uint32_t chunk) {
   follow(stream(kCross), event(kDown, chunk));
-  launch(stream(kCross), barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  barrier(kCross, barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
   record(event(kCross, chunk), stream(kCross));
   follow(stream(kUp), event(kCross, chunk));
   if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), cut_.length_of(chunk));
@@ -112,7 +126,7 @@ void PairExchange::bring_up(std::uint32_t chunk) {
 void PairExchange::take(std::uint32_t chunk) {
   follow(stream(kTake), event(kUp, chunk));
   if (chunk + kChunkSlots < cut_.chunks)  // otherwise the end of the call signals it
-    launch(stream(kTake), barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
+    barrier(kTake, barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
   take_range(kTake, staged(chunk), cut_.chunk_from(chunk), cut_.length_of(chunk), blocks_);
   record(event(kTake, chunk), stream(kTake));
 }

@@ -66,8 +66,8 @@ PlanBook::PlanBook(const Topology& topology, const Request& request, const Group
   plan_.request = request;
   plan_.topology = topology.name;
   const auto ranks = static_cast<std::size_t>(request.ranks);
-  plan_.scratch_bytes.assign(
-      ranks, group.sizes[kTileMemory] + inbox_bytes(group) + group.sizes[kChunkStaging]);
+  plan_.scratch_bytes.assign(ranks, group.sizes[kTileMemory] + inbox_bytes(group) +
+                                        group.sizes[kChunkStaging] + group.sizes[kLongInbox]);
   plan_.inbox_bytes.assign(ranks, 0);
   plan_.ring_bytes.assign(ranks, group.host_bytes);
   plan_.enqueued.resize(ranks);
@@ -79,6 +79,9 @@ PlanBook::PlanBook(const Topology& topology, const Request& request, const Group
     path_.borrowed.push_back(symbol(Space::scratch, rank, 0));
     path_.staging.push_back(
         symbol(Space::scratch, rank, group.sizes[kTileMemory] + inbox_bytes(group)));
+    path_.long_slots.push_back(
+        symbol(Space::scratch, rank,
+               group.sizes[kTileMemory] + inbox_bytes(group) + group.sizes[kChunkStaging]));
     path_.rings.push_back(symbol(Space::ring, rank, 0));
   }
   path_.host_rings = path_.rings;

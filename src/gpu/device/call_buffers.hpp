@@ -19,6 +19,12 @@ struct CallBuffers {
   std::span<const double> scalars;
 };
 
+/// Returns the buffers from these bytes of input and output on.
+inline CallBuffers behind(const CallBuffers& buffers, std::uint64_t input, std::uint64_t output) {
+  return {static_cast<const char*>(buffers.input) + input,
+          static_cast<char*>(buffers.output) + output, buffers.scalars};
+}
+
 inline void set_scalars(CallArgs& args, std::span<const double> scalars) {
   for (std::size_t i = 0; i < kMaxCudaRanks; ++i)
     args.scalars[i] = i < scalars.size() ? scalars[i] : 1.0;

@@ -44,6 +44,11 @@ class EngineRank {
   /// Queue and resources of copy engines.
   virtual EngineQueue& queue() = 0;
   virtual const EnginePath& engine_path() const = 0;
+  /// Returns whether the call being enqueued on `stream` has the long inbox (copy/copy_memory.hpp)
+  /// of all ranks; the same on all ranks, since all make the same calls. Begins to make the inbox
+  /// if there is none. After `true` the call ends with end_long_inbox().
+  virtual bool reserve_long_inbox(Stream stream) = 0;
+  virtual void end_long_inbox() = 0;
   virtual Event fork() const = 0;  ///< Event recorded where a call forks from its stream.
   virtual AgreedShare& agreed_share() = 0;
   virtual bool is_capturing(Stream stream) const = 0;

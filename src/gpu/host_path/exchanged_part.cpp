@@ -35,11 +35,6 @@ Request with_bytes(const Request& request, std::uint64_t bytes) {
   return part;
 }
 
-CallBuffers behind(const CallBuffers& buffers, std::uint64_t from) {
-  return {static_cast<const char*>(buffers.input) + from, static_cast<char*>(buffers.output) + from,
-          buffers.scalars};
-}
-
 class WithExchangedPart : public PreparedCall {
  public:
   WithExchangedPart(const Engine& engine, const Request& request, const Tuning& tuning,
@@ -61,14 +56,16 @@ class WithExchangedPart : public PreparedCall {
     AgreedShare& share = rank_.agreed_share();
     const std::uint64_t bytes = bytes_of_message(request_);
     const std::uint32_t permille =
-        corrected ? share.next(LinkCarrier::kernel, bytes, kLeastPartChunk, takers()) : permille_;
+        corrected ? share.next(LinkCarrier::kernel, bytes, kLeastPartChunk,
+                               takers_of_pair(direct_shape(request_, rank_.rank())))
+                  : permille_;
     const HostCut cut = exchanged_part(request_, rank_.group(), permille);
     if (cut.chunks == 0) return whole_->enqueue(buffers, stream);
     const std::uint64_t part_bytes = bytes - cut.host_from;
     const Request part = with_bytes(request_, part_bytes);
     const DirectShape shape = direct_shape(part, rank_.rank());
     CallArgs call = call_;
-    set_buffers(call, behind(buffers, cut.host_from));
+    set_buffers(call, behind(buffers, cut.host_from, cut.host_from));
     const HostCut chunks{part_bytes, 0, cut.chunk_bytes, cut.chunks};
     const EnginePath& path = rank_.engine_path();
     HostExchange exchange(rank_.queue(), path, path.slots, chunks, shape, call,
@@ -81,12 +78,6 @@ class WithExchangedPart : public PreparedCall {
   }
 
  private:
-  /// Ranks (bits) that receive: only a receiver sees both paths end.
-  std::uint32_t takers() const {
-    const DirectShape shape = direct_shape(request_, rank_.rank());
-    return (sends(shape, 2, 1, 0) ? 1u : 0u) | (sends(shape, 2, 0, 1) ? 2u : 0u);
-  }
-
   const Engine& engine_;
   const Request request_;
   EngineRank& rank_;

@@ -112,11 +112,6 @@ class WithHostPart : public PreparedCall {
         ->enqueue(behind(buffers, segment.from, segment.from + mine), stream);
   }
 
-  static CallBuffers behind(const CallBuffers& buffers, std::uint64_t input, std::uint64_t output) {
-    return {static_cast<const char*>(buffers.input) + input,
-            static_cast<char*>(buffers.output) + output, buffers.scalars};
-  }
-
   const Engine& engine_;
   const Engine& scatters_;
   const Request request_;
@@ -209,15 +204,35 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
   return "";
 }
 
-int eager_permille(const Engine& engine, const Request& request, const Tuning& tuning,
+namespace {
+
+bool chooses_share(const Engine& engine, const Request& request, const Tuning& tuning,
                    const Group& group) {
   const std::uint64_t bytes = request.count * bytes_of(request.type);
-  if (tuning.host_permille < 0 && exchanges_it(engine) && may_share(group) &&
-      request.counts.empty() && bytes >= kLeastSharedBytes)
-    return kBestHostPermille;
-  if (may_choose_exchanged_part(engine, request, tuning, group) && bytes >= kLeastExchangedBytes)
-    return kBestExchangedPermille;
-  return tuning.host_permille;
+  return tuning.host_permille < 0 && exchanges_it(engine) && request.counts.empty() &&
+         bytes >= kLeastSharedBytes && may_share(group, long_inbox_bytes(group, bytes) != 0);
+}
+
+}  // namespace
+
+Tuning eager_tuning(const Engine& engine, const Request& request, const Tuning& tuning,
+                    const Group& group) {
+  Tuning eager = tuning;
+  if (chooses_share(engine, request, tuning, group))
+    eager.host_permille = kBestHostPermille;
+  else if (may_choose_exchanged_part(engine, request, tuning, group) &&
+           request.count * bytes_of(request.type) >= kLeastExchangedBytes)
+    eager.host_permille = kBestExchangedPermille;
+  return eager;
+}
+
+Tuning captured_tuning(const Engine& engine, const Request& request, const Tuning& tuning,
+                       const Group& group) {
+  Tuning captured = tuning;
+  if (!chooses_share(engine, request, tuning, group)) return captured;
+  captured.host_permille = kUntimedPermille;
+  captured.ordered = 1;
+  return captured;
 }
 
 Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,

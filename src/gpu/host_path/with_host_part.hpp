@@ -15,10 +15,13 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
 /// Returns whether the engine's call may have a part through host memory, asked for or not.
 bool may_have_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                         const Group& group);
-/// Returns the share of a large eager call of two ranks while PCIe is idle, in thousandths; of
-/// other calls the share that `tuning` asks for.
-int eager_permille(const Engine& engine, const Request& request, const Tuning& tuning,
-                   const Group& group);
+/// Returns the tuning of an eager call of two ranks while PCIe is idle: with the share of large
+/// calls if `tuning` leaves the share to be chosen.
+Tuning eager_tuning(const Engine& engine, const Request& request, const Tuning& tuning,
+                    const Group& group);
+/// The same of a captured call before an eager call was timed.
+Tuning captured_tuning(const Engine& engine, const Request& request, const Tuning& tuning,
+                       const Group& group);
 /// Prepares the engine's call, with a part through host memory if `tuning` asks for a part or if a
 /// part may be fastest.
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,

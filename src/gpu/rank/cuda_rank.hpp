@@ -79,7 +79,7 @@ struct CudaRankOptions {
   std::byte* message_slots = nullptr;
   /// Zeroed page mapped by all ranks, to agree on the share of large calls that goes through host
   /// memory. Null = no share.
-  AgreedNumber::NumberPage* share_page = nullptr;
+  SharePage* share_page = nullptr;
   /// Seconds without a large call after which the large arena at fixed addresses is given up, if no
   /// capture has used it; 0 = never.
   double trim_s = 0;
@@ -230,6 +230,8 @@ class CudaRank : public EngineRank {
   const std::uint32_t* poisoned(const ArenaPart& part) const override;
   EngineQueue& queue() override { return *queue_; }
   const EnginePath& engine_path() const override { return engine_path_; }
+  bool reserve_long_inbox(Stream stream) override;
+  void end_long_inbox() override;
   Event fork() const override { return fork_; }
   AgreedShare& agreed_share() override { return agreed_share_; }
   bool is_capturing(Stream stream) const override { return marker_.capturing(stream); }

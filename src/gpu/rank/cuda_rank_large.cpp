@@ -1,5 +1,7 @@
 // The large arena of a rank: its steps are made by the first calls that need them, and go when no
 // call has used them for a while. GpuCalls and the drop-in under NCCL reserve steps before calls.
+#include <bit>
+
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "gpu/copy/copy_memory.hpp"
@@ -11,23 +13,24 @@
 namespace plait::cuda {
 namespace {
 
-constexpr std::size_t kTilesAt = 1, kCopiesAt = 2;
-static_assert(kPacketStep == 1u && kTileStep == 1u << kTilesAt && kCopyStep == 1u << kCopiesAt);
+constexpr std::size_t kTilesAt = 1, kCopiesAt = 2, kLongAt = 3;
+static_assert(kPacketStep == 1u && kTileStep == 1u << kTilesAt && kCopyStep == 1u << kCopiesAt &&
+              kLongStep == 1u << kLongAt);
 
 bool has(unsigned steps, std::size_t at) { return (steps >> at & 1u) != 0; }
 
 std::size_t index_of(LargeStep step) {
-  return step == kPacketStep ? 0 : step == kTileStep ? kTilesAt : kCopiesAt;
+  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(step)));
 }
 
 }  // namespace
 
-/// Returns the parts of a step; all parts if the arena is not made in steps.
+/// Returns the parts of a step. If the arena is not made in steps: all parts but those of long
+/// exchanges, which do without.
 std::vector<const ArenaPart*> CudaRank::parts_of_step(std::size_t at) const {
-  if (!is_in_steps()) return arena_contents().parts;
   std::vector<const ArenaPart*> parts;
   for (const ArenaPart* const part : arena_contents().parts)
-    if (index_of(part->step) == at) parts.push_back(part);
+    if (is_in_steps() ? index_of(part->step) == at : part->step != kLongStep) parts.push_back(part);
   return parts;
 }
 
@@ -161,6 +164,21 @@ bool CudaRank::reserve_large_arena(CallMode call, unsigned steps) {
   return true;
 }
 
+/// Begins to make the inbox, and goes without meanwhile: a wait here would hold up calls that the
+/// thread makes for peers. A capture waits, since its replays would go without for good.
+bool CudaRank::reserve_long_inbox(Stream stream) {
+  LargeArena& large = large_[kLongAt];
+  if (!has_lazy_arena() || !is_in_steps() || full_group_.tiers.large[kLongInbox] == 0) return false;
+  if (!large.lazy->next(is_capturing(stream) ? CallMode::captured_waiting : CallMode::grouped))
+    return false;
+  if (engine_path_.long_slots.empty())
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      engine_path_.long_slots.push_back(large.arena->at(kLongInbox, rank));
+  return true;
+}
+
+void CudaRank::end_long_inbox() { large_[kLongAt].lazy->end_call(); }
+
 void CudaRank::cancel_reservation(unsigned steps, bool is_granted) {
   const unsigned used = used_steps(steps);
   for (std::size_t at = 0; at < large_.size(); ++at)
@@ -175,8 +193,8 @@ void CudaRank::end_large_call(unsigned steps) {
 }
 
 std::string CudaRank::why_no_large_arena() const {
-  for (const LargeArena& large : large_)
-    if (const std::string failure = large.lazy->failure(); !failure.empty())
+  for (std::size_t at = 0; at < kLongAt; ++at)
+    if (const std::string failure = large_[at].lazy->failure(); !failure.empty())
       return text("{}; free memory there: a later call outside a capture tries again", failure);
   return "it is not there yet on all ranks, and comes with calls outside captures";
 }

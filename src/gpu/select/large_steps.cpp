@@ -10,7 +10,7 @@ namespace plait::cuda {
 unsigned large_steps_of(const EngineChoice& choice, const Request& request, const Group& group) {
   unsigned steps = 0;
   for (const ArenaPart* const part : choice.engine->resources().parts)
-    if (group.tiers.large[*part] != 0) steps |= part->step;
+    if (group.tiers.large[*part] != 0) steps |= part->step & kAllLargeSteps;
   if (may_have_host_part(*choice.engine, request, choice.tuning, group)) steps |= kCopyStep;
   if ((steps & kCopyStep) != 0) steps |= kTileStep;
   return steps != 0 ? steps : kAllLargeSteps;
