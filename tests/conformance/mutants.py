@@ -310,8 +310,8 @@ FAULTS = [
     (
         "direct_ll",
         "short_direct_ll: a sum without the last rank",
-        "from < args.ranks && from != args.rank,",
-        "from < args.ranks - ({} ? 1 : 0) && from != args.rank,",
+        "(kIsFull || from < args.ranks) && from",
+        "(kIsFull || from < args.ranks - ({} ? 1 : 0)) && from",
     ),
     (
         "direct_ll",

@@ -294,16 +294,30 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     else
       place_by_one();
   }
+  /// Takes the units of a group's ranks, except this rank's own. kIsFull: no rank is missing.
+  template <bool kIsFull, class Group>
+  __device__ void take_group(Unit (&got)[kPeers], Group) {
+    this->template take_slots<RareCode::once>(got, this->packets(), [&](int j) {
+      const int from = Group::first + j;
+      return ExpectedUnit{(kIsFull || from < args.ranks) && from != args.rank, from,
+                          this->index(args.rank, from, unit), unit};
+    });
+  }
+  /// Returns a rank's unit of a sum. The unit may not be whole.
+  __device__ Unit unit_of(int from) {
+    Unit got[1];
+    if (from == args.rank)
+      got[0] = load_own(false);
+    else
+      this->take(got, from, unit, 0, 1);
+    return got[0];
+  }
   __device__ void reduce(const Unit& mine) {
     Sum sum;
     for_groups([&](auto group) {
       constexpr int first = decltype(group)::first;
       Unit got[kPeers];
-      this->template take_slots<RareCode::once>(got, this->packets(), [&](int j) {
-        const int from = first + j;
-        return ExpectedUnit{from < args.ranks && from != args.rank, from,
-                            this->index(args.rank, from, unit), unit};
-      });
+      take_group<false>(got, group);
 #pragma unroll
       for (int j = 0; j < kPeers; ++j) {
         const int from = first + j;
@@ -318,14 +332,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
   __device__ void reduce_by_one() {
     Sum sum;
 #pragma unroll 1
-    for (int from = 0; from < args.ranks; ++from) {
-      Unit got[1];
-      if (from == args.rank)
-        got[0] = load_own(false);
-      else
-        this->take(got, from, unit, 0, 1);
-      add(sum, from, got[0]);
-    }
+    for (int from = 0; from < args.ranks; ++from) add(sum, from, unit_of(from));
     put(0, sum.result(args.op, true, args.ranks), false);
   }
   /// The ranks of a group are four of 4 or 8.
@@ -336,10 +343,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     for_groups([&](auto group) {
       constexpr int first = decltype(group)::first;
       Unit got[kPeers];
-      this->template take_slots<RareCode::once>(got, this->packets(), [&](int j) {
-        const int from = first + j;
-        return ExpectedUnit{from != args.rank, from, this->index(args.rank, from, unit), unit};
-      });
+      take_group<true>(got, group);
 #pragma unroll
       for (int j = 0; j < kPeers; ++j)
         if (first + j == args.rank) got[j] = mine;
@@ -353,14 +357,8 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     put(0, sum.result(args.op, true, args.ranks), true);
   }
   __device__ void reduce_in_tree_by_one() {
-    Sum sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars, [&](int from) {
-      Unit got[1];
-      if (from == args.rank)
-        got[0] = load_own(false);
-      else
-        this->take(got, from, unit, 0, 1);
-      return got[0];
-    });
+    Sum sum = sum_in_tree<Sum>(args.ranks, args.op, args.order, args.scalars,
+                               [&](int from) { return unit_of(from); });
     put(0, sum.result(args.op, true, args.ranks), false);
   }
   __device__ void place() {
