@@ -108,11 +108,38 @@ class BlockShared {
 };
 inline thread_local BlockShared* block_shared = nullptr;
 
-/// A cluster of blocks: their shared memory, and the barrier of all their threads.
-struct EmulatedCluster {
-  explicit EmulatedCluster(unsigned threads) : barrier(threads) {}
+/// A cluster of blocks: shared memory, the barrier of all threads, and the use of mbarriers.
+class EmulatedCluster {
+ public:
+  EmulatedCluster(unsigned threads, std::chrono::milliseconds most_wait)
+      : barrier(threads), patience(most_wait) {}
   std::barrier<> barrier;
-  std::vector<BlockShared*> shared;  ///< by block
+  std::vector<BlockShared*> shared;          ///< by block
+  const std::chrono::milliseconds patience;  ///< most time of a wait at an mbarrier
+
+  using IsAtRest = bool (*)(const void* counter);
+  /// Registers an mbarrier in shared memory. No phase may be open when the kernel ends.
+  void add_counter(const void* counter, IsAtRest is_at_rest) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    counters_.emplace_back(counter, is_at_rest);
+  }
+  /// Records the first fault of the kernel. Waits at mbarriers end then.
+  void report(const char* fault) {
+    const char* none = nullptr;
+    fault_.compare_exchange_strong(none, fault);
+  }
+  bool has_fault() const { return fault_ != nullptr; }
+  /// Returns the fault of a kernel that has ended; null = no fault.
+  const char* fault() {
+    for (const auto& [counter, is_at_rest] : counters_)
+      if (!is_at_rest(counter)) report("a phase of an mbarrier is open at the end of the kernel");
+    return fault_;
+  }
+
+ private:
+  std::mutex guard_;
+  std::vector<std::pair<const void*, IsAtRest>> counters_;
+  std::atomic<const char*> fault_{nullptr};
 };
 inline thread_local EmulatedCluster* cluster = nullptr;
 inline thread_local std::optional<std::barrier<>::arrival_token> cluster_arrival;
@@ -233,6 +260,9 @@ struct Grid {
   std::atomic<bool>* stream_failed = nullptr;
   unsigned resident = ~0u;  ///< blocks at a time: the next start when these have ended
   unsigned cluster = 1;     ///< blocks of a cluster
+  /// Gets the fault in the use of an mbarrier; null = a fault ends the process.
+  std::atomic<const char*>* barrier_fault = nullptr;
+  std::chrono::milliseconds barrier_patience{60'000};
 };
 
 /// Runs body() in each thread.
@@ -256,7 +286,8 @@ void launch(const Grid& grid, const Body& body) {
     for (unsigned block = first; block < end; ++block) {
       blocks.push_back(std::make_unique<EmulatedBlock>(grid));
       if ((block - first) % grid.cluster == 0)
-        clusters.push_back(std::make_unique<EmulatedCluster>(grid.threads * grid.cluster));
+        clusters.push_back(
+            std::make_unique<EmulatedCluster>(grid.threads * grid.cluster, grid.barrier_patience));
       clusters.back()->shared.push_back(&blocks.back()->shared);
     }
     HostThreads::run((end - first) * grid.threads, [&](unsigned number) {
@@ -271,6 +302,15 @@ void launch(const Grid& grid, const Body& body) {
       body();
       end_kernel_thread();
     });
+    for (const auto& one : clusters) {
+      const char* const fault = one->fault();
+      if (fault == nullptr) continue;
+      if (grid.barrier_fault == nullptr) {
+        std::fprintf(stderr, "%s\n", fault);
+        std::abort();
+      }
+      grid.barrier_fault->store(fault);
+    }
     first = end;
   }
 }

@@ -52,19 +52,59 @@ inline void cluster_wait() {
   plait_test::cluster->barrier.wait(std::move(*plait_test::cluster_arrival));
   plait_test::cluster_arrival.reset();
 }
-/// Bytes of all uses so far.
 using ByteCounter = unsigned long long;
-inline void init_bytes(ByteCounter* counter) { std::atomic_ref(*counter).store(0); }
-inline void expect_bytes(ByteCounter*, unsigned) {}
+/// State of an mbarrier of one arrival a phase. A phase ends with its arrival and all bytes that
+/// the arrival expects.
+struct BarrierState {
+  std::uint16_t phases;    ///< ended phases
+  std::uint16_t arrivals;  ///< in this phase
+  std::int32_t missing;    ///< bytes; negative = bytes came before the arrival
+};
+inline BarrierState state_of(const ByteCounter* counter) {
+  return std::bit_cast<BarrierState>(std::atomic_ref(*const_cast<ByteCounter*>(counter)).load());
+}
+inline void change_barrier(ByteCounter* counter, std::uint16_t arrivals, std::int32_t missing) {
+  ByteCounter before = std::atomic_ref(*counter).load(), after = 0;
+  do {
+    auto state = std::bit_cast<BarrierState>(before);
+    if (arrivals != 0 && state.arrivals != 0)
+      plait_test::cluster->report("an mbarrier got two arrivals in a phase");
+    state.arrivals = static_cast<std::uint16_t>(state.arrivals + arrivals);
+    state.missing += missing;
+    if (state.arrivals != 0 && state.missing == 0)
+      state = {static_cast<std::uint16_t>(state.phases + 1), 0, 0};
+    after = std::bit_cast<ByteCounter>(state);
+  } while (!std::atomic_ref(*counter).compare_exchange_weak(before, after));
+}
+inline void init_bytes(ByteCounter* counter) {
+  std::atomic_ref(*counter).store(0);
+  plait_test::cluster->add_counter(counter, [](const void* at) {
+    const BarrierState state = state_of(static_cast<const ByteCounter*>(at));
+    return state.arrivals == 0 && state.missing == 0;
+  });
+}
+inline void expect_bytes(ByteCounter* counter, unsigned bytes) {
+  change_barrier(counter, 1, static_cast<std::int32_t>(bytes));
+}
 inline void store_in_block(float* shared, ByteCounter* counter, unsigned block, float value) {
   auto& mine = *plait_test::block_shared;
   auto& other = *plait_test::cluster->shared[block];
   std::atomic_ref(*static_cast<float*>(mine.same_place(shared, other))).store(value);
-  std::atomic_ref(*static_cast<ByteCounter*>(mine.same_place(counter, other))).fetch_add(4);
+  change_barrier(static_cast<ByteCounter*>(mine.same_place(counter, other)), 0, -4);
 }
 inline void let_others_run();
-inline void await_bytes(ByteCounter* counter, unsigned use, unsigned bytes) {
-  while (std::atomic_ref(*counter).load() < (use + 1ull) * bytes) let_others_run();
+/// Reports a wait whose parity stands for another phase: a GPU would go on too early, or never.
+inline void await_bytes(ByteCounter* counter, unsigned use) {
+  plait_test::EmulatedCluster& mine = *plait_test::cluster;
+  const auto end = std::chrono::steady_clock::now() + mine.patience;
+  while (!mine.has_fault()) {
+    const auto ended = static_cast<std::uint16_t>(state_of(counter).phases - use);
+    if (ended == 1) return;
+    if (ended != 0) return mine.report("a wait at an mbarrier names another phase");
+    if (std::chrono::steady_clock::now() > end)
+      return mine.report("a phase of an mbarrier lacks its arrival or bytes");
+    let_others_run();
+  }
 }
 /// A polling thread yields or sleeps at every 16th look, since threads outnumber cores.
 inline void let_others_run() {

@@ -306,6 +306,56 @@ TEST_CASE("all blocks of a cluster learn that a thread was broken off") {
   CHECK(wrong == 0);
 }
 
+namespace {
+
+enum class Misuse { none, no_arrival, two_arrivals, early_phase, late_phase, open_phase };
+
+/// Returns the fault that the emulation finds in the third of four uses of a byte counter by two
+/// blocks; "" = no fault.
+std::string fault_of(Misuse misuse) {
+  struct Shared {
+    float values[2];
+    ByteCounter counter;
+  };
+  std::atomic<const char*> fault{nullptr};
+  Grid grid{2, 32, {}, nullptr};
+  grid.cluster = 2;
+  grid.barrier_fault = &fault;
+  if (misuse == Misuse::no_arrival) grid.barrier_patience = std::chrono::milliseconds(300);
+  launch(grid, [&] {
+    PLAIT_SHARED(Shared, shared);
+    if (threadIdx.x == 0) init_bytes(&shared.counter);
+    cluster_arrive();
+    cluster_wait();
+    for (unsigned use = 0; use < 4; ++use) {
+      const bool is_wrong = use == 2 && block_of_cluster() == 1;
+      const auto has = [&](Misuse one) { return is_wrong && misuse == one; };
+      if (threadIdx.x == 0 && !has(Misuse::no_arrival)) expect_bytes(&shared.counter, 8);
+      if (threadIdx.x == 0 && has(Misuse::two_arrivals)) expect_bytes(&shared.counter, 0);
+      any_of_warp(false);
+      if (threadIdx.x < 2)
+        store_in_block(&shared.values[block_of_cluster()], &shared.counter, threadIdx.x, 1.0f);
+      await_bytes(&shared.counter, has(Misuse::early_phase)  ? use - 2
+                                   : has(Misuse::late_phase) ? use + 2
+                                                             : use);
+      any_of_warp(false);
+    }
+    if (threadIdx.x == 0 && misuse == Misuse::open_phase) expect_bytes(&shared.counter, 8);
+  });
+  return fault == nullptr ? "" : fault.load();
+}
+
+}  // namespace
+
+TEST_CASE("a wrong use of an mbarrier is found on host threads") {
+  CHECK(fault_of(Misuse::none) == "");
+  CHECK(fault_of(Misuse::no_arrival) == "a phase of an mbarrier lacks its arrival or bytes");
+  CHECK(fault_of(Misuse::two_arrivals) == "an mbarrier got two arrivals in a phase");
+  CHECK(fault_of(Misuse::early_phase) == "a wait at an mbarrier names another phase");
+  CHECK(fault_of(Misuse::late_phase) == "a wait at an mbarrier names another phase");
+  CHECK(fault_of(Misuse::open_phase) == "a phase of an mbarrier is open at the end of the kernel");
+}
+
 TEST_CASE("packets of rows behind a bus are not written again before their clears have landed") {
   for (const int ranks : {2, 3, 4})
     for (const NormKernel kernel : {NormKernel::one_shot, NormKernel::two_shot}) {

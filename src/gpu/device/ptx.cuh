@@ -138,7 +138,7 @@ __device__ inline void store_in_block(float* shared, ByteCounter* counter, unsig
       : "memory");
 }
 /// Waits until all bytes of a use have come. use: uses of the counter before this one.
-__device__ inline void await_bytes(ByteCounter* counter, unsigned use, unsigned) {
+__device__ inline void await_bytes(ByteCounter* counter, unsigned use) {
   asm volatile(
       "{\n\t"
       ".reg .pred here;\n\t"

@@ -78,7 +78,7 @@ struct ClusterTeam {
   }
   __device__ bool meet(GroupSums& sums, int turn, const NormArgs& args, bool is_broken) {
     if (blocks == 1) return alone.meet(sums, turn, args, is_broken);
-    await_bytes(&sums.bytes[turn], (rows - 1) / 2, bytes());
+    await_bytes(&sums.bytes[turn], (rows - 1) / 2);
     const unsigned first = 2 * (threadIdx.x & (args.lanes - 1));
     const bool is_any_broken =
         group_sum(args, sums, turn, first) < 0.0f || group_sum(args, sums, turn, first + 1) < 0.0f;
