@@ -23,6 +23,7 @@
 #include "plait/error.hpp"
 #include "tests/fake_gpu/fixed_rank.hpp"
 #include "tests/fake_gpu/require.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 using plait::cuda::CallMode;
@@ -237,7 +238,7 @@ void check_slots_follow(const FixedRank& me) {
 
 TEST_CASE("calls make the steps of the large arena that they need, in any order") {
   for (const int ranks : {2, 3, 4})
-    for (unsigned seed = 0; seed < 3; ++seed)
+    for (unsigned seed = 0; seed < (takes_few() ? 1 : 3); ++seed)
       on_fixed_ranks(ranks, [seed](const FixedRank& me) {
         std::mt19937 random(seed);
         const cuda::DeviceArenaSizes& sizes = me.cuda().full_group().tiers.large;
@@ -268,7 +269,7 @@ TEST_CASE("calls make the steps of the large arena that they need, in any order"
 
 TEST_CASE("requests of every kind ask for the steps that their engines use") {
   for (const int ranks : {2, 3, 4, 8})
-    for (unsigned seed = 0; seed < 3; ++seed)
+    for (unsigned seed = 0; seed < (takes_few() ? 1 : 3); ++seed)
       on_fixed_ranks(ranks, [seed](const FixedRank& me) {
         const cuda::Selector whole(me.cuda().full_group(), {}, true);
         std::mt19937 random(seed);
@@ -413,7 +414,7 @@ TEST_CASE("slots of tiles by CUDA IPC hold those of copies too") {
 }
 
 TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
-  for (unsigned seed = 0; seed < 6; ++seed)
+  for (unsigned seed = 0; seed < (takes_few() ? 3 : 6); ++seed)
     on_fixed_ranks(2, [seed](const FixedRank& me) {
       std::mt19937 random(seed), own(seed * 2 + static_cast<unsigned>(me.rank()));
       const char* slots = nullptr;
@@ -438,7 +439,7 @@ TEST_CASE("the large arena goes and comes back too, also if it is begun amid") {
 }
 
 TEST_CASE("large calls, trims, suspends and resumes in any order: addresses stay, values arrive") {
-  for (unsigned seed = 0; seed < 4; ++seed)
+  for (unsigned seed = 0; seed < (takes_few() ? 2 : 4); ++seed)
     on_fixed_ranks(
         2 + static_cast<int>(seed % 2),
         [seed](const FixedRank& me) {

@@ -22,6 +22,7 @@
 #include "plait/error.hpp"
 #include "tests/fake_gpu/h200_group.hpp"
 #include "tests/fake_gpu/on_ranks.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
@@ -145,7 +146,7 @@ TEST_CASE("random groups of messages through host memory arrive as sent, in repl
     on_ranks(ranks, 60, [ranks](CudaRank& rank, PlayedKernels& played, bench::Board& board) {
       const auto me = static_cast<std::size_t>(rank.rank());
       std::mt19937 random(static_cast<unsigned>(ranks));  // alike on all ranks
-      for (int number = 0; number < 40; ++number) {
+      for (int number = 0; number < (plait_test::takes_few() ? 12 : 40); ++number) {
         std::vector<Sent> group = random_group(random, static_cast<std::size_t>(ranks));
         for (Sent& one : group) one.fill(random);
         std::vector<MessageEnd> ends;
