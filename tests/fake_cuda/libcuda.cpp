@@ -194,6 +194,9 @@ void emulate_kernels(Api& api) {
       if (attribute.id == kClusterDimension) launch.cluster = attribute.value.cluster[0];
     }
     if (launch.blocks % launch.cluster != 0) return kInvalidValue;
+    constexpr int kInvalidClusterSize = 912;
+    if (static_cast<int>(launch.cluster) > fake_cuda().gpu.multiprocessors)
+      return kInvalidClusterSize;
     fake_cuda().launches.push_back(launch);
     fake_cuda().notes.add({kernel_of(function), config->stream});
     if (fake_cuda().on_launch)

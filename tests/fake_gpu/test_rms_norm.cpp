@@ -222,6 +222,18 @@ TEST_CASE("a parameter that does not hold a row is an error with values that do"
       true, "", "", SumOrder::rank_order, sm_budget);
 }
 
+TEST_CASE("a part of a GPU that places no cluster of eight blocks has rows in a block each") {
+  fake_cuda().gpu.multiprocessors = 4;
+  on_ranks(2, [](GpuCalls& calls) {
+    const RmsNorm norm{.rows = 4, .hidden = 8192};
+    expect(launched(calls, norm), "plait_sum_norm_one_shot_bf16_2_2 4x512");
+    const std::string found =
+        refusal([&] { launched(calls, norm, by("one_shot", {{"cluster", 2}})); });
+    require(found.find("rank 0's GPU: plait_sum_norm_cluster_bf16_2_1: ") != found.npos, found);
+  });
+  fake_cuda().gpu = {};
+}
+
 TEST_CASE("parameters without a strategy demand the fused kernel, whatever PLAIT_ALGO names") {
   for (const std::string forced : {"ring", "two_shot"})
     on_ranks(

@@ -88,7 +88,7 @@ class KernelTrial {
   }
 
   /// Blocks that run at once; 0 if the kernel cannot run. Launches the kernel with a null state, so
-  /// that it exits at once.
+  /// that it exits at once. A cluster launches whole: parts of a GPU may have no place for one.
   unsigned blocks_at_once(const std::string& name, const KernelUse& use, std::string& why_not) {
     if (!kernels_.has(name)) {
       why_not = text("the device code for it has no {}", name);
@@ -101,7 +101,7 @@ class KernelTrial {
                      shared_bytes_);
       return 0;
     }
-    const KernelLaunchConfig config{1, use.threads, false, use.shared_bytes};
+    const KernelLaunchConfig config{use.cluster, use.threads, false, use.shared_bytes, use.cluster};
     try {
       const unsigned blocks = multiprocessors_ * kernels_.blocks_a_multiprocessor(kernel, config);
       if (blocks == 0)

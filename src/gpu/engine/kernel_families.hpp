@@ -19,6 +19,7 @@ namespace plait::cuda {
 struct KernelUse {
   unsigned threads = 512;
   unsigned shared_bytes = 0;
+  unsigned cluster = 1;  ///< Most blocks of a thread-block cluster.
 };
 using KernelUses = std::map<std::string, KernelUse>;  ///< By kernel name.
 

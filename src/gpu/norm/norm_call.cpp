@@ -78,7 +78,7 @@ KernelUses cluster_uses(int ranks) {
   KernelUses uses;
   for (const DataType type : kNormTypes)
     uses[kernel_name(sum_kernel(NormKernel::cluster), type, ranks, 1)] = {
-        static_cast<unsigned>(norm_threads(1)), 0};
+        static_cast<unsigned>(norm_threads(1)), 0, kMostCluster};
   return uses;
 }
 
