@@ -13,9 +13,9 @@ namespace {
 /// Returns the call's plan over links, also where arenas lie in host memory and GPUs lack links.
 Plan plan_over_links(const cuda::EngineChoice& choice, const Topology& topology,
                      const Request& request, const cuda::Group& group, Launch launch) {
-  const cuda::Tuning tuning =
-      launch == Launch::eager ? eager_tuning(*choice.engine, request, choice.tuning, group)
-                              : captured_tuning(*choice.engine, request, choice.tuning, group);
+  const cuda::Tuning tuning = launch == Launch::eager
+                                  ? eager_tuning(*choice.engine, request, choice.tuning, group)
+                                  : choice.tuning;
   if (!group.through_host) return plan_of(*choice.engine, topology, request, tuning, group);
   return plan_of(*choice.engine, with_links(topology), request, tuning, group);
 }

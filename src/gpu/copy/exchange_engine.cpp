@@ -43,20 +43,14 @@ class ExchangeReady : public PreparedCall {
 
  private:
   void exchange(const CallArgs& call, Stream stream, bool is_long) {
-    const bool shares = is_chosen_ && may_share(group_, is_long);
-    const bool corrected = shares && !rank_.is_capturing(stream);
+    const bool corrected = is_chosen_ && may_share(group_, is_long) && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
     Tuning tuning = tuning_;
     if (is_chosen_) tuning.host_permille = 0;
-    if (shares && !corrected) {
-      tuning.ordered = 1;
-      tuning.host_permille = static_cast<int>(
-          share.captured(LinkCarrier::copy_engines, shape_.part_bytes, takers_of_pair(shape_)));
-    } else if (shares) {
+    if (corrected)
       tuning.host_permille =
           static_cast<int>(share.next(LinkCarrier::copy_engines, shape_.part_bytes,
                                       group_.host_bytes / kChunkSlots, takers_of_pair(shape_)));
-    }
     const ExchangeCut cut = exchange_cut(shape_.part_bytes, group_, tuning, is_long);
     PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_,
                  {blocks_, tuning.batch == 1, tuning.ordered == 1},

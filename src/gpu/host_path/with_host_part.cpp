@@ -226,15 +226,6 @@ Tuning eager_tuning(const Engine& engine, const Request& request, const Tuning& 
   return eager;
 }
 
-Tuning captured_tuning(const Engine& engine, const Request& request, const Tuning& tuning,
-                       const Group& group) {
-  Tuning captured = tuning;
-  if (!chooses_share(engine, request, tuning, group)) return captured;
-  captured.host_permille = kUntimedPermille;
-  captured.ordered = 1;
-  return captured;
-}
-
 Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
              const Tuning& tuning, const Group& group) {
   return plan_through(engine, topology, request, tuning, group, nullptr);

@@ -19,9 +19,6 @@ bool may_have_host_part(const Engine& engine, const Request& request, const Tuni
 /// calls if `tuning` leaves the share to be chosen.
 Tuning eager_tuning(const Engine& engine, const Request& request, const Tuning& tuning,
                     const Group& group);
-/// The same of a captured call before an eager call was timed.
-Tuning captured_tuning(const Engine& engine, const Request& request, const Tuning& tuning,
-                       const Group& group);
 /// Prepares the engine's call, with a part through host memory if `tuning` asks for a part or if a
 /// part may be fastest.
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,

@@ -169,8 +169,9 @@ bool CudaRank::reserve_large_arena(CallMode call, unsigned steps) {
 bool CudaRank::reserve_long_inbox(Stream stream) {
   LargeArena& large = large_[kLongAt];
   if (!has_lazy_arena() || !is_in_steps() || full_group_.tiers.large[kLongInbox] == 0) return false;
-  if (!large.lazy->next(is_capturing(stream) ? CallMode::captured_waiting : CallMode::grouped))
-    return false;
+  const bool is_captured = is_capturing(stream);
+  if (!large.lazy->next(is_captured ? CallMode::captured_waiting : CallMode::grouped)) return false;
+  if (is_captured) large.lazy->pin();
   if (engine_path_.long_slots.empty())
     for (int rank = 0; rank < options_.ranks; ++rank)
       engine_path_.long_slots.push_back(large.arena->at(kLongInbox, rank));
