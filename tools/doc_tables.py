@@ -303,7 +303,6 @@ COPY_CALLS = {  # names in engine_mutants.def; test_engine_mutants.cpp makes the
     "ring": "`copy_ring`, all_gather",
     "chain": "`copy_ring`, broadcast",
     "exchange": "`copy_exchange`, all_reduce with a part through host memory",
-    "ordered": "`copy_exchange`, all_reduce with a part through host memory, barriers in one order",
     "hosted": "`copy_exchange` without a link, all_reduce",
     "beside": "`tiled`, reduce of two ranks with a part through host memory",
     "gather": "`copy_rotation`, all_reduce with a part through host memory",

@@ -103,13 +103,13 @@ inline std::string emulate(const EngineRun& run, const Topology& topology) {
   using namespace engine_calls;
   for (const QueueOrder order :
        {QueueOrder::by_chance, QueueOrder::one_queue, QueueOrder::one_branch}) {
-    if (order == QueueOrder::one_branch && has_host_part(run) && run.tuning.ordered == 0) continue;
+    if (order == QueueOrder::one_branch && has_host_part(run)) continue;
     FakeEngines emulated;
     Ranks all(emulated, run.group);
     std::vector<CopyCall> calls;
     for (const unsigned seed : {1u, 2u})
-      calls.push_back(
-          call_of(topology, run.engine, run.request, run.tuning, seed, run.group.sum_order));
+      calls.push_back(call_of(topology, run.engine, run.request, run.tuning, seed,
+                              run.group.sum_order));
     for (int rank = 0; rank < run.request.ranks; ++rank)
       for (CopyCall& call : calls) all.enqueue(call, rank);
     emulated.run(order, static_cast<unsigned>(run.request.count));

@@ -46,7 +46,6 @@ enum MutantCall {
   ring,
   chain,
   exchange,
-  ordered,
   gather,
   cores,
   hosted,
@@ -105,8 +104,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
   if (call == scattered) return plan_of_scatter_ring(topology, through);
 #endif
   Request request;
-  const bool by_two = call == exchange || call == ordered || call == hosted || call == beside;
-  request.ranks = by_two ? 2 : 4;
+  request.ranks = call == exchange || call == hosted || call == beside ? 2 : 4;
   request.root = request.ranks - 1;
   request.count = call == gather   ? 400000
                   : call == places ? 20000
@@ -127,9 +125,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
                       45001, 110000, 3, 20000, 110000, 0, 110000, 110000};
   request = checked(request, topology);
   Tuning tuning;
-  if (call == exchange || call == ordered || call == gather || call == beside)
-    tuning.host_permille = 300;
-  if (call == ordered) tuning.ordered = 1;
+  if (call == exchange || call == gather || call == beside) tuning.host_permille = 300;
   if (call == batched) tuning.batch = 1;
   if (call == cores) tuning.host_cpu_permille = 300;
   const bool by_cores = call == summed || call == rooted, in_host = by_cores || call == hosted;
@@ -210,8 +206,7 @@ TEST_CASE("the same calls without a mistake are proved, in a row and in graphs")
     CAPTURE(label(plan));
     const bool has_host_part =
         plan.params.contains("host_permille") || plan.params.contains("host_cpu_permille");
-    const bool fits_one_branch = !has_host_part || plan.params.contains("ordered");
-    CHECK(rejected_by(plan, right) == (fits_one_branch ? "" : "graph"));
+    CHECK(rejected_by(plan, right) == (has_host_part ? "graph" : ""));
   }
 }
 

@@ -56,7 +56,7 @@ class OneRank {
       for (int owner = 0; owner < ranks; ++owner) bases.push_back(all + owner * kBytes);
       return bases;
     };
-    shares_ = std::make_unique<cuda::SharePage>();
+    shares_ = std::make_unique<cuda::AgreedNumber::NumberPage>();
     options.share_page = shares_.get();
     fake_cuda().refuses.none();
     rank = std::make_unique<CudaRank>(options, [ranks](const std::string& mine) {
@@ -88,7 +88,7 @@ class OneRank {
     std::memcpy(record.data(), &process, sizeof process);
     return record;
   }
-  std::unique_ptr<cuda::SharePage> shares_;
+  std::unique_ptr<cuda::AgreedNumber::NumberPage> shares_;
 
  public:
   std::unique_ptr<CudaRank> rank;

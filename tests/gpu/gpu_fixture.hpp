@@ -125,7 +125,7 @@ class GpuFixture {
   /// page: for ranks that agree on a host share of large calls; the inbox is then large enough for
   /// a share. overlap_compute: as under NCCL.
   GpuFixture(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
-             SharePage* page = nullptr, bool overlap_compute = false)
+             AgreedNumber::NumberPage* page = nullptr, bool overlap_compute = false)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
@@ -278,7 +278,7 @@ inline bool skipped(int ranks, const std::string& why = "") {
 /// Runs body(gpu, findings) on every rank; fails if a rank throws or reports findings.
 inline GpuFindings* on_gpus(int ranks, bool processes,
                             const std::function<void(GpuFixture&, GpuFindings&)>& body,
-                            SharePage* page = nullptr) {
+                            AgreedNumber::NumberPage* page = nullptr) {
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = shared_rings(ranks);
   GpuFindings* findings = GpuFindings::shared();

@@ -39,15 +39,15 @@ TEST_CASE("processes: ranks agree on the share through host memory, whoever come
   if (skipped(most)) return;
   for (const int ranks : {2, 4}) {
     if (ranks > most) continue;
-    auto* words = reinterpret_cast<SharePage*>(
-        bench::shared_memory(sizeof(SharePage)));
+    auto* words = reinterpret_cast<AgreedNumber::NumberPage*>(
+        bench::shared_memory(sizeof(AgreedNumber::NumberPage)));
     on_gpus(ranks, true, check_shares, words);
     std::map<std::uint64_t, int> levels;
-    for (int call = 0; call < 60; ++call) ++levels[words->calls.decided[call] & 255];
+    for (int call = 0; call < 60; ++call) ++levels[words->decided[call] & 255];
     std::string said;
     for (const auto& [level, calls] : levels) said += text(" {}: {}", level, calls);
     MESSAGE(ranks << " ranks, levels of the share, and calls:" << said);
-    for (int rank = 0; rank < ranks; ++rank) CHECK(words->calls.calls_done[rank] == 60);
+    for (int rank = 0; rank < ranks; ++rank) CHECK(words->calls_done[rank] == 60);
     CHECK(levels.size() > levels.count(0));  // Some share was used.
   }
 }

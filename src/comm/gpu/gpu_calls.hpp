@@ -37,7 +37,7 @@ void add(Counters& counters, const Counters& more);
 /// Part of rank 0's host memory that all ranks map; zeroed.
 struct GpuSharedPage {
   alignas(4096) std::byte host[cuda::kHostFlagsBytes];  ///< HostFlags: barriers of GPUs and cores
-  cuda::SharePage shares;                               ///< agreed host shares of large calls
+  cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
   cuda::LargeArenaPage lazy_arena;
   cuda::LazyArenaPage first_arena;
   cuda::PageExchange::ExchangePage resumes;  ///< exchanges of resume(), an attempt each

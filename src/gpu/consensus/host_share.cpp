@@ -20,12 +20,18 @@ constexpr double kMuchLater = 1.10;     // Later than noise explains.
 constexpr double kSure = 0.98;          // Fraction of the promised share that is used.
 constexpr int kFirstPause = 8, kLongestPause = 64;
 
-/// Smallest share that pays for the fork into two paths.
-double least_share(const SharedSize& size) { return size.fork_ns / size.alone_ns + kLeastGain; }
-
+/// Smallest level that pays for the fork into two paths.
 int least_level(const SharedSize& size) {
-  const double level = std::ceil(least_share(size) / size.host_share * HostShare::kLevels);
+  const double share = size.fork_ns / size.alone_ns + kLeastGain;
+  const double level = std::ceil(share / size.host_share * HostShare::kLevels);
   return static_cast<int>(std::clamp(level, 1.0, double{HostShare::kLevels}));
+}
+
+/// Level that would make both paths end together, at the speeds of the sample.
+double balanced_level(const PathSample& sample) {
+  const double host = sample.host_share / std::max(sample.host_ns - kSlackNs, 1.0);
+  const double direct = (1.0 - sample.host_share) / sample.direct_ns;
+  return host / (host + direct) / sample.size.host_share * HostShare::kLevels;
 }
 
 /// Time lost against the direct path alone, as a fraction; negative = a gain.
@@ -40,18 +46,6 @@ unsigned permille_at(int level, const SharedSize& size, double least) {
   const double wanted = size.host_share * level / HostShare::kLevels;
   return static_cast<unsigned>(
       std::max(std::lround(1000 * wanted), static_cast<long>(std::ceil(1000 * least)) + 1));
-}
-
-double balanced_share(const PathSample& sample) {
-  const double host = sample.host_share / std::max(sample.host_ns - kSlackNs, 1.0);
-  const double direct = (1.0 - sample.host_share) / sample.direct_ns;
-  return host / (host + direct);
-}
-
-std::uint32_t captured_permille(const SharedSize& size, double balanced) {
-  const double wanted = balanced > 0.0 ? kCapturedMargin * balanced : kUntimedPermille / 1000.0;
-  const double share = std::min(wanted, size.host_share);
-  return share < least_share(size) ? 0 : static_cast<std::uint32_t>(std::lround(1000.0 * share));
 }
 
 int HostShare::choose(const SharedSize& size, bool may_try) const {
@@ -69,7 +63,7 @@ void HostShare::learn(const PathSample& sample) {
   // Calls without times may have lost as much, but count for no gain.
   const double lost = loss_of(sample);
   credit_ = std::clamp(credit_ - lost * (lost > 0.0 ? sample.calls : 1), kLeastCredit, kMostCredit);
-  const double balanced = balanced_share(sample) / sample.size.host_share * kLevels;
+  const double balanced = balanced_level(sample);
   const int before = level_;
   if (sample.host_ns > kLate * sample.direct_ns + kSlackNs) {
     ++late_;

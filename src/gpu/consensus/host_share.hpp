@@ -17,14 +17,6 @@ inline constexpr std::uint64_t kLeastExchangedBytes = 176ull << 20;
 /// The same of results of three and four ranks beside a kernel.
 inline constexpr std::uint64_t kLeastGatheredBytes = 120ull << 20;
 
-/// Share of a captured call in thousandths before an eager call was timed: two H200 gain 2 to 3 %
-/// with 40 (E-0535), and are ahead of NCCL with a host path of 13 GB/s, a third of the usual rate.
-inline constexpr std::uint32_t kUntimedPermille = 40;
-/// Fraction of the measured balance that a captured call uses, since no replay is corrected. The
-/// host path's rate drifts by 19 % within minutes (E-0485). A call then takes 0.9 / 0.81 = 1.11
-/// times the balanced time, and NCCL 1.12 to 1.23 times (two H200, 1 GiB, E-0535).
-inline constexpr double kCapturedMargin = 0.9;
-
 /// Best cut of calls of a given size.
 struct SharedSize {
   double host_share = 0.0;  ///< Fraction of the message at level kLevels, with a free host path.
@@ -45,12 +37,6 @@ struct PathSample {
   double host_ns = 0.0;     ///< Until the end of the host path.
   int calls = 1;            ///< Calls enqueued with a host share before the times were known.
 };
-
-/// Returns the share at which both paths would end together, at the speeds of the sample.
-double balanced_share(const PathSample& sample);
-/// Returns the share of a captured call in thousandths, at most that of level kLevels. balanced:
-/// balanced_share() of earlier calls; 0 = unknown.
-std::uint32_t captured_permille(const SharedSize& size, double balanced);
 
 class HostShare {
  public:

@@ -57,7 +57,6 @@ std::map<std::string, std::int64_t> cut_params(const Tuning& tuning) {
   add("piece_bytes", static_cast<std::int64_t>(wished_piece_bytes(tuning)), 0);
   add("batch", tuning.batch, 0);
   add("cuts", tuning.cuts, -1);
-  add("ordered", tuning.ordered, 0);
   add("host_permille", std::max(0, tuning.host_permille), 0);
   add("host_cpu_permille", tuning.host_cpu_permille, 0);
   return params;

@@ -52,8 +52,8 @@ class ExchangeReady : public PreparedCall {
           static_cast<int>(share.next(LinkCarrier::copy_engines, shape_.part_bytes,
                                       group_.host_bytes / kChunkSlots, takers_of_pair(shape_)));
     const ExchangeCut cut = exchange_cut(shape_.part_bytes, group_, tuning, is_long);
-    PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_,
-                 {blocks_, tuning.batch == 1, tuning.ordered == 1},
+    PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_,
+                 tuning.batch == 1,
                  corrected ? share.timed(cut.bytes, cut.bytes - cut.host_from) : nullptr)
         .enqueue(rank_.fork(), stream);
   }

@@ -39,22 +39,6 @@ void PairExchange::keep(std::uint64_t upto) {
   kept_ = upto;
 }
 
-/// Enqueues a barrier between earlier and later work of the stream. In one order: all barriers go
-/// on kCross, so a barrier of a graph's one branch waits for peers only behind the barriers that
-/// the peers reach first. The event is free: bring_up() records those of the last two chunks.
-void PairExchange::barrier(ExchangeStream role, const EngineStep& step) {
-  const bool is_apart = is_ordered_ && role != kCross;
-  const Event passed = event(kCross, chunk_steps_);
-  if (is_apart) {
-    record(passed, stream(role));
-    follow(stream(kCross), passed);
-  }
-  launch(stream(is_apart ? kCross : role), step);
-  if (!is_apart) return;
-  record(passed, stream(kCross));
-  follow(stream(role), passed);
-}
-
 /// Handles data of the peer: places the data, or reduces it with the own input in rank order.
 void PairExchange::take_range(ExchangeStream role, const char* came, std::uint64_t from,
                               std::uint64_t bytes, unsigned blocks) {
@@ -91,12 +75,14 @@ void PairExchange::push(std::uint32_t piece) {
 void PairExchange::handle(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
   if (sends_) follow(stream(kHandle), event(kPush, piece));
-  barrier(kHandle, barrier_step(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
+  launch(stream(kHandle),
+         barrier_step(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
   if (piece == 0 && marks_ != nullptr) record(marks_->begin, stream(kHandle));
   take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
              what.last ? path_.blocks : blocks_);
   if (what.awaited) {
-    barrier(kHandle, barrier_step(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
+    launch(stream(kHandle),
+           barrier_step(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
     record(event(kHandle, piece), stream(kHandle));
   }
   // One piece ahead, so that the copy beside the last piece runs while that piece is pushed; the
@@ -116,7 +102,7 @@ void PairExchange::bring_down(std::uint32_t chunk) {
 /// Brings a chunk up. The space beside the inbox was freed before the chunk came down.
 void PairExchange::bring_up(std::uint32_t chunk) {
   follow(stream(kCross), event(kDown, chunk));
-  barrier(kCross, barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  launch(stream(kCross), barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
   record(event(kCross, chunk), stream(kCross));
   follow(stream(kUp), event(kCross, chunk));
   if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), cut_.length_of(chunk));
@@ -126,7 +112,7 @@ void PairExchange::bring_up(std::uint32_t chunk) {
 void PairExchange::take(std::uint32_t chunk) {
   follow(stream(kTake), event(kUp, chunk));
   if (chunk + kChunkSlots < cut_.chunks)  // otherwise the end of the call signals it
-    barrier(kTake, barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
+    launch(stream(kTake), barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
   take_range(kTake, staged(chunk), cut_.chunk_from(chunk), cut_.length_of(chunk), blocks_);
   record(event(kTake, chunk), stream(kTake));
 }

@@ -20,25 +20,18 @@ namespace plait::cuda {
 /// are borrowed from the peer as soon as the peer is known to be in this call.
 class PairExchange : private EngineCall {
  public:
-  struct ExchangeOptions {
-    unsigned blocks = 0;   ///< Of reductions beside copies, which need memory bandwidth too; the
-                           ///< last pieces are reduced by all blocks.
-    bool batches = false;  ///< A piece is pushed in several copies at once.
-    /// Barriers of both paths are in one order, the same on both ranks. Times of the host path then
-    /// include waits for the link.
-    bool is_ordered = false;
-  };
-  /// `cut`: of shape.part_bytes. marks: times to record; null = none.
+  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which need memory bandwidth
+  /// too; the last pieces are reduced by all blocks. batches: a piece is pushed in several copies
+  /// at once. marks: times to record; null = none.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
-               const DirectShape& shape, const CallArgs& call, DataType type,
-               const ExchangeOptions& options, const PathMarks* marks)
+               const DirectShape& shape, const CallArgs& call, DataType type, unsigned blocks,
+               bool batches, const PathMarks* marks)
       : EngineCall(queue, path, call, type),
         cut_(cut),
         shape_(shape),
         call_(call),
-        blocks_(options.blocks),
-        batches_(options.batches),
-        is_ordered_(options.is_ordered && cut.chunks != 0),
+        blocks_(blocks),
+        batches_(batches),
         marks_(marks),
         sends_(sends(shape, 2, call.rank, 1 - call.rank)),
         takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
@@ -60,7 +53,6 @@ class PairExchange : private EngineCall {
   char* ring(int rank, std::uint32_t chunk) const;
   const char* sent(std::uint64_t from) const;
   void keep(std::uint64_t upto);
-  void barrier(ExchangeStream role, const EngineStep& step);
   void take_range(ExchangeStream role, const char* came, std::uint64_t from, std::uint64_t bytes,
                   unsigned blocks);
   void push(std::uint32_t piece);
@@ -76,7 +68,6 @@ class PairExchange : private EngineCall {
   const CallArgs& call_;
   const unsigned blocks_;
   const bool batches_;
-  const bool is_ordered_;
   const PathMarks* const marks_;
   const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // steps of chunks enqueued so far

@@ -79,7 +79,7 @@ struct CudaRankOptions {
   std::byte* message_slots = nullptr;
   /// Zeroed page mapped by all ranks, to agree on the share of large calls that goes through host
   /// memory. Null = no share.
-  SharePage* share_page = nullptr;
+  AgreedNumber::NumberPage* share_page = nullptr;
   /// Seconds without a large call after which the large arena at fixed addresses is given up, if no
   /// capture has used it; 0 = never.
   double trim_s = 0;

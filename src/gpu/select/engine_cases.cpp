@@ -99,7 +99,7 @@ EngineCase case_of(const Engine& engine, const Request& request, const CaseSetti
   EngineCase made;
   made.engine = engine.info().name;
   made.label = label_of(request, setting.name, tuning);
-  made.in_graphs = !has_host_part || (tuning.ordered == 1 && tuning.host_cpu_permille == 0);
+  made.in_graphs = !has_host_part;
   made.calls.emplace_back([&engine, request, tuning, group = setting.group] {
     return plan_or_refuse(engine, request, tuning, group);
   });
@@ -194,8 +194,6 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
     for (const int value : std::set<int>{param.unset + param.grain, param.most})
       all.push_back(tuning_from(name, {{param.name, value}}));
   }
-  if (&engine == &copy_exchange_engine())
-    all.push_back(tuning_from(name, {{"host_permille", 300}, {"ordered", 1}}));
   return all;
 }
 

@@ -209,29 +209,3 @@ TEST_CASE("host share: two sizes in turn, six copies on streams before times are
     CHECK(mean(1.0, 400) < 0.95);
   }
 }
-
-TEST_CASE(
-    "a captured call has the measured balance less a margin, and little before one is timed") {
-  SharedSize size;
-  size.host_share = 0.09;
-  size.alone_ns = 2.86e6;
-  using plait::cuda::captured_permille;
-  CHECK(captured_permille(size, 0.0) == plait::cuda::kUntimedPermille);
-  CHECK(captured_permille(size, 0.08) == 72);
-  CHECK(captured_permille(size, 0.2) == 90);   // no more than eager calls
-  CHECK(captured_permille(size, 0.005) == 0);  // less than the fork costs
-  PathSample sample;
-  sample.size = size;
-  sample.host_share = 0.09;
-  sample.direct_ns = 2.6e6;
-  for (const double host_ns : {2.0e6, 2.6e6, 3.4e6}) {
-    sample.host_ns = host_ns;
-    const double balanced = plait::cuda::balanced_share(sample);
-    // Both paths end together at the share, at the sample's speeds.
-    const double host = balanced / 0.09 * (host_ns - 5000.0), link = (1 - balanced) / 0.91 * 2.6e6;
-    CHECK(host == doctest::Approx(link));
-    // With a host path that is 19 % slower, the captured call takes at most 1.12 times the balance.
-    const double share = plait::cuda::kCapturedMargin * balanced;
-    CHECK(share / 0.09 * host_ns / 0.81 < 1.12 * link);
-  }
-}
