@@ -141,7 +141,7 @@ TEST_CASE("an H200 runs all families, and each kernel is probed before the first
       CAPTURE(kernel);
       CHECK(bench::takes(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib, ranks)));
     }
-    for (const FakeLaunch& launch : rank.tried) CHECK(launch.blocks == 1);
+    for (const FakeLaunch& launch : rank.tried) CHECK(launch.blocks == launch.cluster);
     call_all(rank, ranks);
     const std::set<std::string> tried = names_of(rank.tried);
     CHECK(ProbedRank::launches().size() > 50);
