@@ -247,10 +247,9 @@ class CudaPlatform : public Platform {
                                            std::uint64_t record_bytes) override {
     return std::make_unique<CudaStaging>(device, ranks, record_bytes);
   }
-  std::unique_ptr<EngineSpare> spare(int device, int ranks) noexcept override {
-    std::shared_ptr<cuda::SpareArena> begun = cuda::SpareArena::begin(device, ranks);
-    return begun == nullptr ? nullptr : std::make_unique<CudaSpare>(std::move(begun));
-  }
+  /// No spare yet: the driver may hold the free of a spare that no engine takes until all kernels
+  /// of the process end, and launches that peers' kernels wait for until the free ends.
+  std::unique_ptr<EngineSpare> spare(int, int) noexcept override { return nullptr; }
   std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options, const Exchange& exchange,
                                      const BenchSource& source, EngineSpare* spare) override {
     GpuCallsOptions wanted = options;
