@@ -16,8 +16,8 @@ inline constexpr std::uint64_t kRingsAlone = 1;
 inline constexpr ArenaPart kChunkStaging{
     .name = "staging", .what = "staging buffers of copy engines", .is_own = true};
 std::uint64_t staging_bytes();
-/// A longer inbox of two ranks for exchanges of at least kLeastLongBytes, which then have a share
-/// through host memory. Made by the first such call, beyond the budget.
+/// A longer inbox of two ranks for exchanges of at least kLeastLongBytes. Eager exchanges in this
+/// inbox have a share through host memory. Made by the first such call, beyond the budget.
 inline constexpr ArenaPart kLongInbox{
     .name = "long", .what = "the inbox of long exchanges", .step = kLongStep};
 inline constexpr std::uint64_t kLongInboxBytes = 128ull << 20;
