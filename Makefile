@@ -162,8 +162,7 @@ lint: install
 	$(BIN)/mypy
 
 # Runs the CPU suites under sanitizers: address+undefined, and thread. Both run at once, since the tests wait more than
-# they compute. SANITIZE_KERNELS=OFF leaves out the tests that run kernels on host threads, which take a fifth of the
-# builds and half of the tests' time.
+# they compute.
 sanitize: sanitize-builds
 	tools/sanitize.sh thread > build/sanitized_threads.log 2>&1 & threads=$$!; \
 	tools/sanitize.sh address,undefined; tested=$$?; \

@@ -53,8 +53,6 @@ function(plait_folder name)
   endif()
 endfunction()
 
-option(PLAIT_SANITIZE_KERNELS "run kernels on host threads under sanitizers too" ON)
-
 # Adds a doctest program for each folder of tests/unit (test_NAME, linked to plait_NAME alone; test_gpu_unit for gpu,
 # since test_gpu runs on GPUs), and for each of tests/{plans,conformance,property} with C++ sources (linked to everything).
 function(plait_cpp_tests)
@@ -99,10 +97,6 @@ function(plait_test_program program folder library)
   if(PLAIT_SANITIZE STREQUAL "thread" AND program STREQUAL "test_conformance")
     # Other files have one thread, or threads that synchronise by the rules of GPUs, unknown to ThreadSanitizer.
     list(FILTER sources INCLUDE REGEX "test_(engine_streams|executors|message_launches|one_process|pair_copies)\\.cpp$")
-  elseif(PLAIT_SANITIZE AND NOT PLAIT_SANITIZE_KERNELS)
-    # Other tests call test_scatter_ring_on_host.cpp and test_tiled_on_host.cpp.
-    set(alone "chunks|engine_steps|kernels|lanes|messages|norm|numbers|paths|scale")
-    list(FILTER sources EXCLUDE REGEX "/test_(ll_traces|(${alone})_on_host)\\.cpp$")
   endif()
   set(c_sources ${sources})
   list(FILTER c_sources INCLUDE REGEX "\\.c$")
@@ -133,7 +127,7 @@ function(plait_test_program program folder library)
     set(but "-sfe=${parts}")
     add_test(NAME test_emulated COMMAND ${program} "-sf=${plays}")
     set_tests_properties(test_emulated PROPERTIES TIMEOUT ${most_s} COST 100)
-    if(NOT PLAIT_SANITIZE STREQUAL "thread" AND PLAIT_SANITIZE_KERNELS)
+    if(NOT PLAIT_SANITIZE STREQUAL "thread")
       add_test(NAME test_kernels COMMAND ${program} "-sf=${kernels}")
       set_tests_properties(test_kernels PROPERTIES TIMEOUT ${most_s} COST 90)
     endif()

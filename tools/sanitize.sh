@@ -2,8 +2,7 @@
 # Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. The run leaves out test_plans and
 # test_planner (minutes of proofs without memory of their own). Under ThreadSanitizer it also leaves out programs
 # without threads and programs whose threads test_conformance runs too; single-threaded libraries are those of `make
-# install`. With SANITIZE_KERNELS=OFF the run leaves out the sources of test_conformance that run kernels on host threads.
-# A second argument `build` runs nothing. Others run other tests instead (CI has no time for them). fake_gpu:
+# install`. A second argument `build` runs nothing. Others run other tests instead (CI has no time for them). fake_gpu:
 # tests over a driver without a GPU. drop-in: tests of the drop-in under NCCL, over the stand-in libnccl. mpi: tests of
 # the drop-in under the MPIs of this machine. The latter two run with the sanitizer's runtime preloaded
 # (address,undefined only).
@@ -23,7 +22,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
   -DPLAIT_SANITIZE="$what" -DPLAIT_UNSANITIZED="$unsanitized" \
-  -DPLAIT_SANITIZE_KERNELS="${SANITIZE_KERNELS:-ON}" -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF \
+  -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF \
   -DPLAIT_PRECOMPILE="$([ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && echo OFF || echo ON)" \
   > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 cmake --build "$build" --target "${programs[@]}"
