@@ -162,8 +162,8 @@ void require_alike(const std::vector<RankRecord>& all) {
     if (const auto [first, is_new] = devices.insert({all[rank].device, rank}); !is_new)
       throw AgreedError(
           ErrorCode::unsupported,
-          text("ranks {} and {} share a GPU: kernels of plait wait for each other, and processes "
-               "of one GPU run in turns",
+          text("ranks {} and {} share a GPU, where plait's kernels would wait for each "
+               "other",
                first->second, rank));
   }
 }
@@ -254,7 +254,7 @@ std::unique_ptr<CommEngine> make_engine(CommState& state, const Nodes& nodes,
   const BenchSource source{[&state] { return nccl_beside(state); },
                            [&state] { require_not_cancelled(state); }};
   std::unique_ptr<CommEngine> inside =
-      platform().engine(engine_options(state, nodes, agreed), in_node, source, state.spare.get());
+      platform().engine(engine_options(state, nodes, agreed), in_node, source);
   if (nodes.count() == 1) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, state.across.stored());
 }
@@ -337,12 +337,6 @@ bool identify(CommState& state) {
          native().device(state.comm, &state.device) == ncclSuccess;
 }
 
-/// Frees what the set-up alone needs.
-void end_setup(CommState& state) noexcept {
-  state.meeting.reset();
-  state.spare.reset();
-}
-
 void attach(CommState* state, bool ready) noexcept {
   const InNative inside;  // this thread's NCCL calls bypass the drop-in
   const auto began = std::chrono::steady_clock::now();
@@ -350,7 +344,7 @@ void attach(CommState* state, bool ready) noexcept {
     if (!ready) {
       wait_ready(*state);
       if (!identify(*state)) {
-        end_setup(*state);
+        state->meeting.reset();
         return state->phase.store(AttachPhase::on_nccl);
       }
     }
@@ -376,13 +370,13 @@ void attach(CommState* state, bool ready) noexcept {
       log(first_time(state->reason) ? LogLevel::warn : LogLevel::info, 0,
           text("communicator {} of {} ranks stays on NCCL: {}", state->comm, state->ranks,
                state->reason));
-    end_setup(*state);
+    state->meeting.reset();
     state->launches = launch_order(state->device, state->configured.launches_in_order);
     state->phase.store(attached ? AttachPhase::attached : AttachPhase::on_nccl);
   } catch (const std::exception& error) {
     // A kernel may use the staging for ever, and freeing it would wait for that kernel.
     if (state->staging != nullptr) never_free(std::move(state->staging));
-    end_setup(*state);
+    state->meeting.reset();
     state->reason = error.what();
     state->error = ncclRemoteError;
     log(LogLevel::warn, state->rank, text("attaching failed: {}", state->reason));
@@ -396,7 +390,7 @@ void start_attaching(CommState* state, bool ready) {
   try {
     quiet_thread([state, ready] { attach(state, ready); }).detach();
   } catch (const std::system_error& error) {
-    end_setup(*state);
+    state->meeting.reset();
     state->reason = text("no thread to attach in: {}", error.what());
     state->error = ncclSystemError;
     log(LogLevel::warn, state->rank, state->reason);
@@ -450,12 +444,9 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
 }
 
 CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept {
-  CommSetup prepared{configured, nullptr, nullptr, ranks, nullptr};
+  CommSetup prepared{configured, nullptr, nullptr, ranks};
   if (ranks < 2 || native().handle == nullptr) return prepared;
   try {
-    if (device < 0) device = platform().current_device();
-    if (device >= 0 && settings().refusal.empty() && !leaves_new.load())
-      prepared.spare = platform().spare(device, ranks);
     const int node_size = settings().env.node_size;  // pretended nodes meet as real ones
     if (!name.name.empty() && node_size > 0) name.name += text(" node {}", name.seat / node_size);
     if (!name.name.empty()) prepared.meeting = std::make_unique<Meeting>(name);
@@ -466,6 +457,7 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingNa
     log(LogLevel::info, -1, text("set-up records go over NCCL: {}", error.what()));
   }
   try {
+    if (device < 0) device = platform().current_device();
     if (device >= 0) prepared.staging = spare_stagings().take(device, ranks);
     if (device >= 0 && prepared.staging == nullptr)
       prepared.staging = platform().staging(device, ranks, kSetupBytes);
@@ -486,7 +478,6 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   state->meeting = std::move(prepared.meeting);
   state->staging = std::move(prepared.staging);
   state->staging_ranks = prepared.staging_ranks;
-  state->spare = std::move(prepared.spare);
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;

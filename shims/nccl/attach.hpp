@@ -12,7 +12,6 @@ namespace plait::nccl {
 /// meet. Allocates the staging of an exchange over NCCL: whether all ranks are on this host is
 /// known only afterwards, and allocating may wait for every kernel of the process, so it must be
 /// over on all ranks before the first rank exchanges. No staging if the device has no context yet.
-/// Begins the engine's spare (Platform::spare), which attaching takes or drops.
 /// device: -1 = the thread's current device; configured: the new communicator's configuration;
 /// name: empty if plait knows none.
 CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept;

@@ -47,7 +47,6 @@ struct CommSetup {
   std::unique_ptr<Meeting> meeting;          ///< null = the name is unknown
   std::unique_ptr<ExchangeStaging> staging;  ///< for an exchange over NCCL; null = made if needed
   int staging_ranks = 0;                     ///< that fit into `staging`
-  std::unique_ptr<EngineSpare> spare;        ///< null = none
 };
 
 /// Work to do after NCCL's thread has enqueued calls of a non-blocking communicator, which happens
@@ -97,8 +96,7 @@ struct CommState : PeerObserver {
   std::uint64_t min_bytes = 0;
   std::uint32_t served = 0;  ///< bit by Collective
   LateLaunches late;
-  std::unique_ptr<Meeting> meeting;    ///< while attaching
-  std::unique_ptr<EngineSpare> spare;  ///< while attaching
+  std::unique_ptr<Meeting> meeting;  ///< while attaching
   /// Freed with the communicator, since freeing waits for every kernel of the process, and launches
   /// of the process wait meanwhile.
   std::unique_ptr<ExchangeStaging> staging;

@@ -151,11 +151,6 @@ class CudaEngine : public CommEngine {
   std::unique_ptr<GpuCalls> calls_;
 };
 
-struct CudaSpare : EngineSpare {
-  explicit CudaSpare(std::shared_ptr<cuda::SpareArena> begun) : arena(std::move(begun)) {}
-  const std::shared_ptr<cuda::SpareArena> arena;
-};
-
 class CudaStaging : public ExchangeStaging {
  public:
   CudaStaging(int device, int ranks, std::uint64_t record_bytes)
@@ -247,14 +242,9 @@ class CudaPlatform : public Platform {
                                            std::uint64_t record_bytes) override {
     return std::make_unique<CudaStaging>(device, ranks, record_bytes);
   }
-  /// No spare yet: the driver may hold the free of a spare that no engine takes until all kernels
-  /// of the process end, and launches that peers' kernels wait for until the free ends.
-  std::unique_ptr<EngineSpare> spare(int, int) noexcept override { return nullptr; }
   std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options, const Exchange& exchange,
-                                     const BenchSource& source, EngineSpare* spare) override {
-    GpuCallsOptions wanted = options;
-    if (spare != nullptr) wanted.rank.spare = static_cast<const CudaSpare*>(spare)->arena;
-    return std::make_unique<CudaEngine>(wanted, exchange, source);
+                                     const BenchSource& source) override {
+    return std::make_unique<CudaEngine>(options, exchange, source);
   }
   std::unique_ptr<Marker> marker(int device) override {
     return std::make_unique<cuda::EventMarker>(device);

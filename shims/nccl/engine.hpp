@@ -136,13 +136,6 @@ class CommEngine {
   virtual void fail_if_peer_lost(Stream stream) = 0;
 };
 
-/// What a rank's engine makes without its peers, in a thread, beside NCCL's call. The destructor
-/// returns at once, and the thread frees what no engine has taken.
-class EngineSpare {
- public:
-  virtual ~EngineSpare() = default;
-};
-
 /// Device memory and a private stream for the exchange of set-up records over NCCL.
 class ExchangeStaging {
  public:
@@ -181,14 +174,10 @@ class Platform {
   virtual bool addresses(const std::string& device, const std::string& other) = 0;
   virtual std::unique_ptr<ExchangeStaging> staging(int device, int ranks,
                                                    std::uint64_t record_bytes) = 0;
-  /// Begins a spare for an engine of `ranks` ranks. Returns null if engines like the latest one
-  /// make nothing without their peers.
-  virtual std::unique_ptr<EngineSpare> spare(int device, int ranks) noexcept = 0;
-  /// Makes an engine. Collective. source: for the measurement of GPUs without a table. spare: of
-  /// this platform; null = none.
+  /// Makes an engine. Collective. source: for the measurement of GPUs without a table.
   virtual std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options,
-                                             const Exchange& exchange, const BenchSource& source,
-                                             EngineSpare* spare) = 0;
+                                             const Exchange& exchange,
+                                             const BenchSource& source) = 0;
   virtual std::unique_ptr<Marker> marker(int device) = 0;
   virtual std::unique_ptr<SideStream> side_stream(int device) = 0;
 };

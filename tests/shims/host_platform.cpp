@@ -30,7 +30,6 @@
 #include "shims/nccl/settings.hpp"
 #include "tests/shims/host_bench.hpp"
 #include "tests/shims/host_paths.hpp"
-#include "tests/shims/host_spare.hpp"
 #include "tests/shims/standin/segment.hpp"
 #include "tests/shims/standin/streams.hpp"
 
@@ -194,11 +193,10 @@ void move_all(TaskState& shared, const std::vector<MessageEnd>& messages,
 
 class HostEngine : public CommEngine {
  public:
-  HostEngine(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source,
-             HostSpare* spare) {
+  HostEngine(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source) {
     make_with_arenas(group_of(options, exchange), options, exchange, [&](GpuGroup group) {
       group_ = std::move(group);
-      open(options, exchange, source, spare);
+      open(options, exchange, source);
     });
   }
   bool wants_arena(const LimitedRequest& request) const override {
@@ -422,8 +420,7 @@ class HostEngine : public CommEngine {
     if (options.rank.rank == 0) ::close(mine.file);
     return mapped;
   }
-  void open(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source,
-            HostSpare* spare) {
+  void open(const GpuCallsOptions& options, const Exchange& exchange, const BenchSource& source) {
     shared_ = std::make_shared<TaskState>();
     const std::vector<std::string> processes = exchange(text("{}", ::getpid()));
     group_.in_processes = std::set(processes.begin(), processes.end()).size() == processes.size();
@@ -440,8 +437,7 @@ class HostEngine : public CommEngine {
     shared_->options = options;
     shared_->segment = common_segment(options, exchange);
     const bool opens_later = agree_to_open_later(options, exchange);
-    if (!opens_later) open_first_arena(spare);
-    HostSpare::note(options.rank.ranks, options.opens_at_first_call && !takes_messages());
+    if (!opens_later) open_first_arena();
     if (group_.through_host.empty() && !opens_later) {
       prove_host_paths(*shared_->segment, options, exchange);
       cuda::note_proved_paths(group_.uuids);
@@ -501,8 +497,7 @@ class HostEngine : public CommEngine {
     for (const std::string& one : exchange(can ? "1" : "0")) all = all && one == "1";
     return all;
   }
-  void open_first_arena(HostSpare* spare = nullptr) {
-    if (spare != nullptr) spare->take();
+  void open_first_arena() {
     held_.set(MemoryPart::small_arena, kSmallBytes);
     has_first_arena_.store(true);
     standin_count("first arena made");
@@ -673,12 +668,9 @@ class HostPlatform : public Platform {
     if (is_attaching_thread) standin_count("late staging");
     return std::make_unique<HostStaging>();
   }
-  std::unique_ptr<EngineSpare> spare(int, int ranks) noexcept override {
-    return HostSpare::begin(ranks);
-  }
   std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options, const Exchange& exchange,
-                                     const BenchSource& source, EngineSpare* spare) override {
-    return std::make_unique<HostEngine>(options, exchange, source, HostSpare::of(spare));
+                                     const BenchSource& source) override {
+    return std::make_unique<HostEngine>(options, exchange, source);
   }
   std::unique_ptr<Marker> marker(int) override { return std::make_unique<HostMarker>(); }
   std::unique_ptr<SideStream> side_stream(int) override {

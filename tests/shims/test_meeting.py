@@ -131,27 +131,3 @@ def test_ranks_that_end_amid_the_call_leave_nothing(run_case, folder, seed):
     assert all(row["wrong"] == 0 for row in rows) and _gathered(rows) == [0, 0]
     assert not _entries(folder)
     assert _shared_memory() <= before
-
-
-# Messages have a communicator's arena made at its creation.
-EARLY_ARENAS = {"STANDIN_MESSAGES": "1"}
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_spare_arena_is_taken_by_the_communicator_or_dropped(run_case, ranks):
-    for row in run_case("meet_spares", ranks, env=EARLY_ARENAS):
-        assert row["wrong"] == 0
-        assert row["first"] == 0  # nothing is known before
-        assert row["taken"] == 4  # a second one, a child, two of a group
-        assert row["dropped"] == 2  # of an error of NCCL's, of a communicator of one rank
-        assert row["begun"] == 7 and row["left"] == 0  # the last one is aborted
-
-
-def test_no_spare_arena_for_communicators_that_open_at_their_first_call(run_case):
-    assert all(row["begun"] == 0 and row["wrong"] == 0 for row in run_case("meet_spares", 3))
-
-
-@pytest.mark.parametrize("way", ["init_all", "many_threads", "split_later", "grow_later"])
-def test_spare_arenas_of_every_way_end(run_case, way):
-    for row in run_case(way, WAYS[way], env=EARLY_ARENAS):
-        assert row.get("spares", 0) == 0

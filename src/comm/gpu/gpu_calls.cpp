@@ -67,7 +67,6 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
     : group_(std::move(group)), options_(std::move(options)) {
   make_rank(exchange);
   options_.share_memory = nullptr;                         // Of the set-up alone.
-  options_.rank.spare.reset();
   first_ = selector(cuda_->small_arena_group(), nullptr);  // no memory for plans
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
   const bool runs_plans = predicts() && cuda_->full_group().runs(cuda::kLaneKernels);

@@ -113,7 +113,7 @@ struct DeviceArena::SharedRecords {
 
 DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
                          HostMemory host, std::vector<int> islands, OpenFileExchange files,
-                         ArenaPlace place, SpareArena* spare)
+                         ArenaPlace place)
     : rank_(rank),
       sizes_(sizes),
       parts_(host ? parts_of(contents.parts, false) : contents.parts),
@@ -128,22 +128,20 @@ DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaCon
       files_(host_ ? nullptr : std::move(files)),
       place_(place),
       has_lasted_(place.front != nullptr) {
-  if (files_ && !is_inside_front()) make_fixed(spare);
+  if (files_ && !is_inside_front()) make_fixed();
   allocate();
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
 }
 
 /// Memory that runs out is an error and no refusal.
-void DeviceArena::make_fixed(SpareArena* spare) {
+void DeviceArena::make_fixed() {
   Device device = 0;
   PLAIT_CUDA_CALL(context_device, &device);
   std::string why = FixedMemory::why_none(device);
   try {
     if (place_.front != nullptr)
       fixed_ = std::make_unique<FixedMemory>(*place_.front->fixed_, layout_.total_bytes());
-    else if (why.empty() && spare != nullptr && place_.behind_bytes == 0)
-      fixed_ = spare->take_memory(device, layout_.total_bytes());
-    if (why.empty() && fixed_ == nullptr)
+    else if (why.empty())
       fixed_ = std::make_unique<FixedMemory>(device, layout_.total_bytes(), place_.behind_bytes);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::driver_error || place_.front != nullptr) throw;

@@ -13,7 +13,6 @@
 #include "gpu/arena/arena_layout.hpp"
 #include "gpu/arena/file_exchange.hpp"
 #include "gpu/arena/fixed_memory.hpp"
-#include "gpu/arena/spare_arena.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -58,11 +57,10 @@ class DeviceArena {
   /// rank's own state is in GPU memory in both cases, since kernels update the state by atomics,
   /// and so are parts that no peer uses. islands: of arenas in host memory, by rank: ranks with
   /// equal numbers map each other's memory of such parts; empty = no ranks do. files: hands the
-  /// files of memory at fixed addresses to ranks that are processes; null = CUDA IPC. spare: memory
-  /// at fixed addresses that may be taken; null = none.
+  /// files of memory at fixed addresses to ranks that are processes; null = CUDA IPC.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, const ArenaContents& contents,
               HostMemory host = nullptr, std::vector<int> islands = {},
-              OpenFileExchange files = nullptr, ArenaPlace place = {}, SpareArena* spare = nullptr);
+              OpenFileExchange files = nullptr, ArenaPlace place = {});
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -132,7 +130,7 @@ class DeviceArena {
   void map_host(const Exchange& exchange);
   void fill_host(std::byte* mine) const;
   void forget_host() noexcept;
-  void make_fixed(SpareArena* spare);
+  void make_fixed();
   void allocate();
   void make_contents(Stream stream);
   bool keep(Stream stream) noexcept;

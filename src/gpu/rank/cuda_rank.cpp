@@ -79,15 +79,6 @@ void CudaRank::make_events(std::vector<Event>& events, std::size_t count) {
   }
 }
 
-/// Makes the stream of uploads, or takes a spare's.
-void CudaRank::make_upload_stream() {
-  Stream const spare =
-      upload_.empty() && options_.spare != nullptr ? options_.spare->take_stream(device_) : nullptr;
-  if (spare == nullptr) return make_streams(upload_, 1);
-  upload_.push_back(spare);
-  held_.set(MemoryPart::streams, kStreamBytes * ++streams_made_);
-}
-
 /// Makes streams and events of copy engines.
 void CudaRank::make_copy_streams() {
   make_streams(large_arena_streams_, kEngineStreams + kHostStreams);

@@ -93,8 +93,6 @@ struct CudaRankOptions {
   bool messages = false;                      ///< Allocate slots for point-to-point messages.
   bool norms = true;     ///< Load the kernels of all_reduce_rms_norm; the same on all ranks.
   bool factors = false;  ///< Load the kernel of enqueue_products(); the same on all ranks.
-  /// Memory and stream that may be taken; null = none. Of the set-up alone.
-  std::shared_ptr<SpareArena> spare;
   /// By rank, of arenas in host memory: ranks with equal numbers map each other's memory for plans.
   std::vector<int> islands;
   /// Check every path between GPUs. false = paths are known to work, or unused.
@@ -283,7 +281,6 @@ class CudaRank : public EngineRank {
   void drop_first_arena() noexcept;
   void make_streams(std::vector<Stream>& streams, std::size_t count);
   void make_events(std::vector<Event>& events, std::size_t count);
-  void make_upload_stream();
   void make_copy_streams();
   void open_engine_path();
   struct LargeArena;

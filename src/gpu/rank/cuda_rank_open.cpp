@@ -115,7 +115,7 @@ void CudaRank::open(const Exchange& exchange) {
   if (!is_tree(options_.sum_order))
     std::erase_if(families, [](const KernelFamily* family) { return family->sums_in_trees; });
   const auto stream = [this] {
-    make_upload_stream();
+    make_streams(upload_, 1);
     return upload();
   };
   families_ = std::make_unique<KernelFamilies>(*kernels_, families, device_, options_.rank,
@@ -131,10 +131,7 @@ void CudaRank::open(const Exchange& exchange) {
         [this, at](const Exchange& in_memory) { allocate_large_arena(at, in_memory); });
   // Only two ranks make a message, so the first one could not have all ranks open: it would wait on
   // the host for ranks whose allocation may wait for kernels that wait for this rank.
-  if (may_open_later && options_.memory.two_tiers && !takes_messages()) {
-    SpareArena::note(options_.device, options_.ranks, 0);
-    return open_later();
-  }
+  if (may_open_later && options_.memory.two_tiers && !takes_messages()) return open_later();
   const double agreed_ms = lap.ms();
   share_arena(exchange);
   const double arena_ms = lap.ms();
@@ -147,11 +144,6 @@ void CudaRank::open(const Exchange& exchange) {
            options_.device, kernels_ms, agreed_ms, arena_->bytes() >> 20, arena_ms, paths_ms,
            lap.ms()));
   small_group_ = small_arena_group_of(full_group_);
-  const bool may_open_next_later = options_.first_arena != nullptr && options_.memory.two_tiers &&
-                                   !takes_messages();
-  const bool has_like = arena_->is_fixed() && !may_open_next_later;
-  SpareArena::note(options_.device, options_.ranks, has_like ? arena_->bytes() : 0);
-  options_.spare.reset();
   if (has_lazy_arena()) return;
   make_rings(exchange);
   make_copy_streams();
@@ -201,11 +193,11 @@ void CudaRank::cancel_arena() {
 }
 
 void CudaRank::share_arena(const Exchange& exchange) {
-  make_upload_stream();
+  make_streams(upload_, 1);
   if (arena_ == nullptr)
-    arena_ = std::make_unique<DeviceArena>(
-        options_.rank, full_group_.tiers.small, arena_contents(), options_.arenas_in_host,
-        options_.islands, options_.files, ArenaPlace{}, options_.spare.get());
+    arena_ =
+        std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small, arena_contents(),
+                                      options_.arenas_in_host, options_.islands, options_.files);
   count_memory();
   arena_->share(context_, options_.device, exchange, upload());
   count_memory();

@@ -108,49 +108,6 @@ std::string apart(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-std::uint64_t spares_begun() { return standin_calls("spare begun"); }
-
-/// Waits until every spare has ended. Returns how many have not.
-std::uint64_t spares_left() {
-  const auto left = [] {
-    return spares_begun() - standin_calls("spare ended") - standin_calls("spare dropped");
-  };
-  for (int i = 0; i < 500 && left() != 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return left();
-}
-
-/// Makes communicators that take a spare arena, that fail, that are aborted while NCCL makes them,
-/// and that have one rank.
-std::string spares(const TestJob& job, int rank) {
-  const TestRank first(job, rank);
-  std::string said = number("first", spares_begun());
-  std::uint64_t wrong = wrong_sum(first, first.comm, first.ranks);
-  {
-    const TestRank again(job, rank);
-    Comm child = nullptr, both[2];
-    MUST(nccl().ncclCommSplit(first.comm, 0, rank, &child, nullptr));
-    MUST(nccl().ncclGroupStart());
-    for (Comm& one : both) MUST(nccl().ncclCommInitRank(&one, job.ranks, job.id, rank));
-    MUST(nccl().ncclGroupEnd());
-    wrong += wrong_sum(again, again.comm, job.ranks) + wrong_sum(first, child, job.ranks);
-    for (Comm made : {child, both[0], both[1]}) MUST(nccl().ncclCommDestroy(made));
-  }
-  said += ", " + number("taken", standin_calls("spare taken"));
-  Comm comm = nullptr;
-  wrong += nccl().ncclCommInitRank(&comm, job.ranks, job.id, job.ranks) != ncclInvalidArgument;
-  Comm alone = nullptr;
-  MUST(nccl().ncclCommSplit(first.comm, rank, 0, &alone, nullptr));
-  MUST(nccl().ncclCommDestroy(alone));
-  said += ", " + number("dropped", standin_calls("spare dropped"));
-  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
-  const Result began = nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config);
-  wrong += began != ncclSuccess && began != ncclInProgress;
-  MUST(nccl().ncclCommAbort(comm));
-  return said + ", " + number("begun", spares_begun()) + ", " + number("left", spares_left()) +
-         ", " + number("wrong", wrong);
-}
-
 /// Makes communicators in turn. At a random time the last rank dies, or a second thread of the rank
 /// aborts the communicator that is being made; the others' calls end, with or without an error.
 std::string random_ends(const TestJob& job, int rank) {
@@ -191,8 +148,7 @@ std::string run_meeting(const TestJob& job, int rank) {
   using Case = std::function<std::string(const TestJob&, int)>;
   static const std::map<std::string, Case> kMeetCases = {
       {"meet_twice", twice}, {"meet_scalable", scalable},  {"meet_children", children},
-      {"meet_apart", apart}, {"meet_reset", reset_device}, {"meet_random_ends", random_ends},
-      {"meet_spares", spares}};
+      {"meet_apart", apart}, {"meet_reset", reset_device}, {"meet_random_ends", random_ends}};
   return kMeetCases.at(job.name)(job, rank);
 }
 

@@ -29,7 +29,6 @@ inline std::string number(const char* name, std::uint64_t value) {
 /// Returns the drop-in's counts of served and forwarded calls (-1 without the drop-in), and the
 /// all_gathers that reached the stand-in: set-up exchanges over NCCL, unless the program made them.
 /// staged_late: stagings of set-up exchanges that were allocated after NCCL made the communicator.
-/// spares: spare arenas that no communicator has taken or dropped.
 inline std::string counted(const char* name) {
   using Read = int (*)(plait::CounterRow*, int);
   void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -45,9 +44,7 @@ inline std::string counted(const char* name) {
       (row.served != 0 ? served : passed) += row.calls;
   return number("served", served) + ", " + number("passed", passed) + ", " +
          number("gathered", standin_calls("ncclAllGather")) + ", " +
-         number("staged_late", standin_calls("late staging")) + ", " +
-         number("spares", standin_calls("spare begun") - standin_calls("spare ended") -
-                              standin_calls("spare dropped"));
+         number("staged_late", standin_calls("late staging"));
 }
 
 /// Communicator and stream of a rank.
