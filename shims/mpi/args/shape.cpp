@@ -63,6 +63,15 @@ bool writes_output(Collective collective, bool is_root) {
   return is_root || (collective != Collective::reduce && collective != Collective::gather);
 }
 
+/// Returns false if input and output share memory in a layout that engines refuse. In place,
+/// engines put a rank's part of a reduce_scatter where the rank's part of the input is, as NCCL
+/// does. MPI puts the part at the start of the buffer. Engines have no all_to_all in place. The
+/// result is the same on all ranks: MPI has all ranks of these calls pass MPI_IN_PLACE, or none.
+bool has_engine_layout(const CollectiveArgs& args) {
+  return !is_in_place(args.in) || (args.collective != Collective::reduce_scatter &&
+                                   args.collective != Collective::all_to_all);
+}
+
 /// Sizes of parts in bytes by rank, as far as this rank knows them.
 struct PartSizes {
   std::vector<std::uint64_t>& bytes_by_rank;
@@ -208,7 +217,8 @@ bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position
 
 /// Engines need contiguous parts of equal size; normal() turns equal counts into a single count.
 int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position) {
-  if (args.own_counts || !shape.request.counts.empty() || is_in_place(args.out)) return -1;
+  if (args.own_counts || !shape.request.counts.empty()) return -1;
+  if (is_in_place(args.out) || !has_engine_layout(args)) return -1;
   if (args.displs && !are_contiguous(args.counts, args.displs, position.ranks)) return -1;
   const bool is_root = args.root == position.rank;
   int gpu = -1;

@@ -1,7 +1,7 @@
 // adopted DRIVER ROUNDS: plait's one communicator of MPI_COMM_WORLD serves host memory, then adopts
 // the ranks' GPUs and serves both kinds of memory. The GPUs are those of tests/fake_cuda, which
 // record calls instead of running them. Ranks start persistent calls in different orders, between
-// other calls. Prints a line of JSON a rank.
+// other calls, and make calls in place that engines refuse. Prints a line of JSON a rank.
 #include <string>
 #include <vector>
 
@@ -44,6 +44,36 @@ void sum_on_gpus() {
   expect(kernels() > before, "the engines run a sum on GPUs");
 }
 
+/// Calls that engines refuse in MPI's layout: the result is at the start of the input's memory.
+/// The calls are staged, and start no kernel.
+void in_place() {
+  const long before = kernels();
+  const std::vector<int> counts(static_cast<std::size_t>(ranks_of(MPI_COMM_WORLD)), kMany);
+  expect(MPI_Reduce_scatter_block(MPI_IN_PLACE, kOut, kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD) ==
+             MPI_SUCCESS,
+         "the code of a Reduce_scatter_block in place");
+  expect(MPI_Reduce_scatter(MPI_IN_PLACE, kOut, counts.data(), MPI_INT, MPI_SUM, MPI_COMM_WORLD) ==
+             MPI_SUCCESS,
+         "the code of a Reduce_scatter in place");
+  expect(
+      MPI_Alltoall(MPI_IN_PLACE, 0, MPI_INT, kOut, kMany, MPI_INT, MPI_COMM_WORLD) == MPI_SUCCESS,
+      "the code of an Alltoall in place");
+  MPI_Request requests[4];
+  MPI_Ireduce_scatter_block(MPI_IN_PLACE, kOut, kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+                            &requests[0]);
+  MPI_Ialltoall(MPI_IN_PLACE, 0, MPI_INT, kOut, kMany, MPI_INT, MPI_COMM_WORLD, &requests[1]);
+  make("MPI_Reduce_scatter_block_init", &requests[2], MPI_IN_PLACE, kOut, static_cast<int>(kMany),
+       MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  make("MPI_Alltoall_init", &requests[3], MPI_IN_PLACE, 0, MPI_INT, kOut, static_cast<int>(kMany),
+       MPI_INT, MPI_COMM_WORLD);
+  MPI_Startall(2, requests + 2);
+  expect(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE) == MPI_SUCCESS,
+         "the code of started calls in place");
+  MPI_Request_free(&requests[2]);
+  MPI_Request_free(&requests[3]);
+  expect_equal(kernels(), before, "kernels of calls in place");
+}
+
 MPI_Request persistent_sum() {
   MPI_Request request;
   make("MPI_Allreduce_init", &request, static_cast<const void*>(kIn), kOut, static_cast<int>(kMany),
@@ -82,10 +112,12 @@ int main(int argc, char** argv) {
   sum_on_host();
   const std::size_t adopted = fake().memory.bytes;
   expect(adopted > 0, "GPU memory of the communicator");
+  in_place();
   MPI_Request requests[2] = {persistent_sum(), persistent_sum()};
   for (int round = 0; round < rounds; ++round) round_of(requests);
   expect_equal(static_cast<long>(fake().memory.bytes), static_cast<long>(adopted),
                "GPU memory with persistent requests");
+  in_place();
   for (MPI_Request& request : requests) MPI_Request_free(&request);
   sum_on_gpus();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank, wrong, calls_served());
