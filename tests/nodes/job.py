@@ -128,6 +128,17 @@ def refusals(comm: plait.Communicator, checks: Checks) -> None:
     comm.barrier()
 
 
+def copies(comm: plait.Communicator, checks: Checks) -> None:
+    """Copies between every two ranks, which other ranks of both nodes take part in."""
+    for count in (1, 1001, 100_000):
+        for src in range(comm.ranks):
+            for dst in range(comm.ranks):
+                out = np.full(count, 99.0)
+                comm.copy(np.full(count, src + 1.0), src, dst, out=out)
+                found = src + 1.0 if comm.rank == dst else 99.0
+                checks.same(f"copy {src} to {dst} x {count}", out, np.full(count, found))
+
+
 def pairs(comm: plait.Communicator, checks: Checks) -> None:
     """Exchanges between every two ranks, in a single node and across nodes. Then all ranks
     reduce."""
@@ -158,6 +169,7 @@ JOBS = {
     "collectives": collectives,
     "strategies": strategies,
     "refusals": refusals,
+    "copies": copies,
     "pairs": pairs,
 }
 

@@ -56,6 +56,12 @@ def test_what_one_rank_gets_wrong_is_an_error_on_all_nodes():
     assert found["wrong"] == [] and found["checks"] == 4 * 6
 
 
+@pytest.mark.parametrize(("ranks", "node_size"), [(3, 2), (5, 3)])
+def test_copies_are_right_where_nodes_have_unlike_numbers_of_ranks(ranks, node_size):
+    found = facts(run(ranks, node_size, str(JOB), "copies"))
+    assert found["wrong"] == [] and found["checks"] == 3 * ranks**3
+
+
 def test_without_mpi_the_error_says_what_to_do():
     program = "import plait\ntry:\n    plait.init()\nexcept plait.Error as e:\n    print(e)"
     done = run(2, 1, "-c", program)

@@ -83,6 +83,22 @@ bool takes_any_order(const Topology& topology, const Request& request) {
   return node_count(topology, request) > 2;
 }
 
+/// Returns a flag of the plan whose writer and owner are on different nodes; null = none.
+const Flag* flag_between_nodes(const Plan& plan, const Topology& topology) {
+  const std::vector<int>& devices = plan.request.devices;
+  const auto node_of = [&](int rank) {
+    return topology.devices.at(static_cast<std::size_t>(devices.at(static_cast<std::size_t>(rank))))
+        .node;
+  };
+  const auto known = static_cast<int>(devices.size());
+  for (const Lane& lane : plan.lanes)
+    for (const Op& op : lane.ops)
+      if ((op.kind == OpKind::signal || op.kind == OpKind::wait) && op.flag.writer < known &&
+          op.flag.owner < known && node_of(op.flag.writer) != node_of(op.flag.owner))
+        return &op.flag;
+  return nullptr;
+}
+
 std::string describe_plan(const ProvedPlan& chosen) {
   std::string lines = text("{}, sums in {}\n", chosen.label, name_of(chosen.plan.sum_order));
   for (const Stripe& stripe : chosen.plan.stripes)
@@ -136,6 +152,10 @@ std::string Chooser::why_not_multinode(const Plan& plan) const {
   if (std::any_of(plan.paths.begin(), plan.paths.end(),
                   [](const Path& path) { return path.kind == PathKind::net; }))
     return "plan copies between nodes, and no executor runs such copies";
+  // A plan without a copy between nodes may still have ranks of all nodes signal each other.
+  if (const Flag* const flag = flag_between_nodes(plan, *topology_))
+    return text("plan has rank {} signal rank {} on another node, and no executor has such flags",
+                flag->writer, flag->owner);
   return {};
 }
 

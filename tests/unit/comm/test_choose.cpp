@@ -101,6 +101,49 @@ TEST_CASE("over two nodes rank order is taken, over more the cheapest unless it 
   }
 }
 
+TEST_CASE("a copy inside a node of several has no signal to another node") {
+  const Topology topology =
+      cluster_of(local_cpu(2), {2, 0.02, 40'000, 1.0, {{0, rank_devices(local_cpu(2))}}});
+  Request request = checked(
+      [] {
+        Request copy;
+        copy.collective = Collective::copy;
+        copy.count = 1;
+        copy.ranks = 3;  // two on the first node, one on the second
+        copy.root = 0;
+        copy.peer = 1;
+        return copy;
+      }(),
+      topology);
+  Chooser chooser(topology, {}, false, {}, true);
+  const auto node_of = [&](int rank) {
+    return topology
+        .devices[static_cast<std::size_t>(request.devices[static_cast<std::size_t>(rank)])]
+        .node;
+  };
+  REQUIRE(node_of(1) != node_of(2));
+  for (const std::uint64_t count : {1, 1000, 100'000})
+    for (const int src : {0, 1}) {
+      request.count = count;
+      request.root = src;
+      request.peer = 1 - src;
+      const auto chosen = chooser.plan_for(request, {});
+      for (const Lane& lane : chosen->plan.lanes)
+        for (const Op& op : lane.ops)
+          if (op.kind == OpKind::signal || op.kind == OpKind::wait)
+            CHECK(node_of(op.flag.writer) == node_of(op.flag.owner));
+    }
+  request.count = 1;
+  const Plan crossing = propose_one(topology, request, "one_shot");
+  CHECK_THROWS_WITH_AS(static_cast<void>(chooser.proved(crossing)),
+                       doctest::Contains("on another node"), Error);
+  CallOptions by_name;
+  by_name.strategy = "one_shot";
+  CHECK_THROWS_WITH_AS(static_cast<void>(chooser.plan_for(request, by_name)),
+                       doctest::Contains("on another node"), Error);
+  CHECK(Chooser(topology, {}, false).plan_for(request, by_name) != nullptr);
+}
+
 TEST_CASE("a tree is chosen on demand, of every count, and only of a power of two of ranks") {
   for (const char* machine : {"hgx-h200", "local-cpu"})
     for (const SumOrder order : {SumOrder::tree, SumOrder::tree_rounded})
