@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mpi_programs import FOUND, ROOT, Mpi
+from mpi_programs import FOUND, PROGRAMS, ROOT, Mpi
 
 
 @pytest.fixture(
@@ -44,4 +44,16 @@ def emulated_gpu(folder) -> str:
     flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
     flags += [f"-I{ROOT / name}" for name in ("include", "src", "tests")]
     subprocess.run(["g++", *flags, "-o", str(made), *sources], check=True)
+    return str(made)
+
+
+@pytest.fixture(scope="session")
+def call_audit(folder) -> str:
+    """An LD_AUDIT library that names MPI calls in threads that must not make any."""
+    if os.environ.get("SHIM_RUNTIME"):
+        pytest.skip("a sanitizer allows no LD_AUDIT")
+    made = folder / "call_audit.so"
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-fno-exceptions", "-nodefaultlibs"]
+    source = str(PROGRAMS / "call_audit.cpp")
+    subprocess.run(["g++", *flags, "-o", str(made), source, "-lc"], check=True)
     return str(made)

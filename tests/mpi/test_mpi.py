@@ -296,10 +296,14 @@ def test_persistent_collectives(mpi, drop_in, folder, emulated_gpu, device_memor
     assert [row["served"] for row in found] == [48 + 12 * rounds] * 3, found
 
 
+def compiled_adopted(mpi, folder) -> Path:
+    flags = ("-std=c++20", *(f"-I{ROOT / name}" for name in ("include", "src", "tests")))
+    return compiled(mpi, folder, "adopted", ["adopted.cpp"], *flags)
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_one_communicator_serves_host_memory_and_gpus(mpi, drop_in, folder, emulated_gpu, ranks):
-    flags = ("-std=c++20", *(f"-I{ROOT / name}" for name in ("include", "src", "tests")))
-    program = compiled(mpi, folder, "adopted", ["adopted.cpp"], *flags)
+    program = compiled_adopted(mpi, folder)
     env = environment(drop_in, PLAIT_DEBUG="WARN")
     done = launched(mpi, ranks, [str(program), emulated_gpu, "20"], env)
     # A sum on host memory and two on GPUs, and six calls a round; one sum at the end. Twice seven
@@ -340,6 +344,37 @@ def test_by_default_host_memory_is_native(mpi, drop_in, folder):
 def test_case(run_case, name):
     found = rows(run_case(name))
     assert len(found) == 2 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
+
+
+AUDITED = ["freed_early", "freed_in_pairs", "thread_ends", "persistent_left", "retained_codes"]
+
+
+@pytest.fixture
+def run_audited(mpi, drop_in, call_audit):
+    """Runs a program of two ranks, in which no thread but the program's may call the MPI."""
+
+    def run(program: Path, *words: str, **settings: str) -> None:
+        # Neither the launcher nor env is audited.
+        command = ["env", f"LD_AUDIT={call_audit}", str(program), *words]
+        done = launched(mpi, 2, command, environment(drop_in, **settings), 120)
+        assert [row["wrong"] for row in rows(done)] == [0, 0], done.stderr
+        said = re.findall(r"call audit: (.*)", done.stderr + done.stdout)
+        assert said == ["watches MPI"] * 2, said
+
+    return run
+
+
+@pytest.mark.parametrize("name", AUDITED)
+def test_no_thread_of_plait_calls_the_mpi(mpi, folder, run_audited, name):
+    run_audited(compiled(mpi, folder, "cases", ["cases.cpp"]), name)
+
+
+def test_no_thread_of_plait_calls_the_mpi_in_random_calls(mpi, folder, emulated_gpu, run_audited):
+    run_audited(compiled(mpi, folder, "mixes", MIXES), "4", "20", TEST_LIBCUDA=emulated_gpu)
+
+
+def test_no_thread_of_plait_calls_the_mpi_in_calls_on_gpus(mpi, folder, emulated_gpu, run_audited):
+    run_audited(compiled_adopted(mpi, folder), emulated_gpu, "3")
 
 
 def test_sums_of_floats_take_one_order_from_the_first_call_on(run_case):

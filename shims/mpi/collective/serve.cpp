@@ -250,6 +250,7 @@ void end_serving() {
   close_opened();
   // In the same order on all ranks: a state over several nodes frees its native communicators.
   for (std::shared_ptr<ServedComm>& state : all) state.reset();
+  free_unused_handlers();
   end_progress();
 }
 

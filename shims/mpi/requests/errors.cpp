@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <list>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -18,10 +19,30 @@
 
 namespace plait::mpi {
 
+namespace {
+
+/// Error handlers whose records are gone. Any thread may drop a record's last reference: a thread
+/// of plait's, or a thread of the program as it ends. The handlers are freed later, inside calls of
+/// the program.
+struct UnusedHandlers {
+  std::mutex mutex;
+  std::list<Handle> all;
+};
+
+UnusedHandlers& unused_handlers() {
+  static auto* const one = new UnusedHandlers;
+  return *one;
+}
+
+}  // namespace
+
+/// Destroyed in any thread, so the destructor calls no MPI.
 struct CommRecord {
   explicit CommRecord(Handle of) : comm(of) {}
   ~CommRecord() {
-    if (handler != 0 && is_serving()) native().Errhandler_free(&handler);
+    if (handler.front() == 0) return;
+    const std::lock_guard lock(unused_handlers().mutex);
+    unused_handlers().all.splice(unused_handlers().all.end(), handler);
   }
   CommRecord(const CommRecord&) = delete;
   CommRecord& operator=(const CommRecord&) = delete;
@@ -29,7 +50,9 @@ struct CommRecord {
   const Handle comm;
   std::mutex mutex;  ///< held while the handle must not be freed
   std::atomic<bool> is_freed{false};
-  Handle handler = 0;  ///< error handler of a freed communicator
+  /// Error handler of a freed communicator; 0 = not freed. A list of one element, which the
+  /// destructor moves without a need of memory.
+  std::list<Handle> handler{0};
 };
 
 namespace {
@@ -51,7 +74,10 @@ int communicator_freed(Handle comm, int, void* value, void*) {
   const std::unique_ptr<std::shared_ptr<CommRecord>> mark_library(
       static_cast<std::shared_ptr<CommRecord>*>(value));
   CommRecord& record = **mark_library;
-  if (is_serving()) native().Comm_get_errhandler(comm, &record.handler);
+  if (is_serving()) {
+    free_unused_handlers();
+    native().Comm_get_errhandler(comm, &record.handler.front());
+  }
   const std::lock_guard lock(record.mutex);
   record.is_freed.store(true);
   return 0;
@@ -59,6 +85,7 @@ int communicator_freed(Handle comm, int, void* value, void*) {
 
 /// Threads may look up a communicator for the first time at once.
 std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
+  free_unused_handlers();
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   void* value = nullptr;
@@ -189,7 +216,7 @@ RetainedComm::RetainedComm(Handle comm) {
 int RetainedComm::call_errhandler(int code) const {
   if (record_ == nullptr) return mpi::call_errhandler(native().abi.world, code);
   if (!record_->is_freed.load()) return mpi::call_errhandler(record_->comm, code);
-  if (code != 0) call_handler(record_->handler, code);
+  if (code != 0) call_handler(record_->handler.front(), code);
   return code;
 }
 
@@ -221,6 +248,15 @@ std::optional<int> RetainedComm::code_of(const Error& error, std::int64_t& since
   if (since_ns == 0) since_ns = now_ns();
   if (now_ns() - since_ns < kMaxFaultWaitNs) return std::nullopt;
   return native().err_proc_failed;
+}
+
+void free_unused_handlers() {
+  std::list<Handle> unused;
+  {
+    const std::lock_guard lock(unused_handlers().mutex);
+    unused.swap(unused_handlers().all);
+  }
+  for (Handle& handler : unused) native().Errhandler_free(&handler);
 }
 
 void begin_retained_comms() {

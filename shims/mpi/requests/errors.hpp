@@ -89,6 +89,9 @@ class RetainedComm {
 
 /// Called by MPI_Init, before any RetainedComm exists.
 void begin_retained_comms();
+/// Frees the error handlers of freed communicators that no RetainedComm names any more. Called in a
+/// thread that may call MPI: as communicators come and go, and before MPI_Finalize.
+void free_unused_handlers();
 
 /// Scope of a blocking call of plait's whose communicator the program may revoke meanwhile.
 /// let_mpi_progress() then ends the call: aborts `state`, or throws Error(aborted) during set-up

@@ -1,15 +1,18 @@
 // cases NAME: a property of the drop-in. Prints a line of JSON a rank; exits 1 if an expectation
 // fails.
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "call_audit.hpp"
 #include "expect.hpp"
 #include "host_or_gpu.hpp"
 
@@ -78,6 +81,38 @@ void freed_early() {
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     expect(data[0] == round && data[kMany / 5 - 2] == round, "broadcast data");
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+  }
+}
+
+/// Communicators are freed in pairs. Hence plait's thread of the first is the last to use the
+/// communicator's record, which has the communicator's error handler.
+void freed_in_pairs() {
+  for (int round = 0; round < 20; ++round) {
+    MPI_Comm pair[2];
+    for (MPI_Comm& comm : pair) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (const MPI_Comm comm : pair)
+      expect(sum_of_ranks(comm) == expected_sum(comm), "a sum on one of a pair");
+    for (MPI_Comm& comm : pair) MPI_Comm_free(&comm);
+  }
+}
+
+/// A thread of the program calls MPI, and ends after the communicator is freed.
+void thread_ends() {
+  for (int round = 0; round < 10; ++round) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    std::promise<void> called, freed;
+    std::thread caller([&] {
+      ::prctl(PR_SET_NAME, kCaller);
+      expect(sum_of_ranks(comm) == expected_sum(comm), "a sum in a thread");
+      ::prctl(PR_SET_NAME, "ends");
+      called.set_value();
+      freed.get_future().wait();
+    });
+    called.get_future().wait();
+    MPI_Comm_free(&comm);
+    freed.set_value();
+    caller.join();
   }
 }
 
@@ -437,6 +472,8 @@ int main(int argc, char** argv) {
   EmulatedCuda::now().begin(1);
   if (name == "threads")
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
+  else if (name == "thread_ends")
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given);
   else
     MPI_Init(&argc, &argv);
   if (name == "progress")
@@ -445,6 +482,10 @@ int main(int argc, char** argv) {
     native_alongside();
   else if (name == "freed_early")
     freed_early();
+  else if (name == "freed_in_pairs")
+    freed_in_pairs();
+  else if (name == "thread_ends")
+    thread_ends();
   else if (name == "persistent_left")
     persistent_left();
   else if (name == "persistent_orders")
