@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 import plait
+from plait.torch.compiled import never_compiled
 from plait.torch.sparse import sum_of_sparse
 from plait.torch.types import (
     Reduction,
@@ -37,6 +38,7 @@ class _SizedRequest(NamedTuple):
     writes: int
 
 
+@never_compiled
 class CollectiveCalls:
     """Collectives of a group; Group (group.py) implements _do() and _host()."""
 

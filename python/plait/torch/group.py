@@ -19,6 +19,7 @@ from torch import Tensor
 import plait
 from plait.torch.callbacks import Callbacks
 from plait.torch.calls import CollectiveCalls
+from plait.torch.compiled import never_compiled
 from plait.torch.gpu import GpuBackend
 from plait.torch.host import HostBackend
 from plait.torch.messages import BARRIER, Mailbox
@@ -28,6 +29,7 @@ from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d
 _NO_RANGE = nullcontext()
 
 
+@never_compiled
 class Group(CollectiveCalls):
     """The group without torch's base class."""
 
@@ -358,6 +360,7 @@ def _range(what: str) -> Any:
     return torch.profiler.record_function(f"plait::{what}")
 
 
+@never_compiled
 class PlaitGroup(Group, dist.ProcessGroup):
     """The whole process group, in PyTorch up to 2.15."""
 
@@ -374,6 +377,7 @@ class PlaitGroup(Group, dist.ProcessGroup):
         return [torch.device(kind) for kind in kinds]
 
 
+@never_compiled
 def create(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
     """Makes a group; called by torch.distributed."""
     base = getattr(dist, "BackendBase", None)
@@ -385,6 +389,7 @@ def create(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
 def _backend_class(base: Any) -> Any:
     """Returns the class of a backend inside PyTorch's own group."""
 
+    @never_compiled
     class PlaitBackend(Group, base):
         def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
             base.__init__(self, rank, ranks)

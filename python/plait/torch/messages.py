@@ -18,6 +18,7 @@ import torch.distributed as dist
 import plait
 from plait.torch.bootstrap import host_name, read_store
 from plait.torch.callbacks import Callbacks
+from plait.torch.compiled import never_compiled
 from plait.torch.works import CompletedWork, InterruptibleFuture, SourceWork, timed_out
 
 USER, BARRIER = 0, -1  # contexts: a receive matches the same one only; those below 0 are internal
@@ -43,6 +44,7 @@ def _closed(what: str, why: str) -> BaseException:
     return dist.DistBackendError(f"[plait] {what}: the process group was closed : {why}")
 
 
+@never_compiled
 class MessageWork(SourceWork):
     """Work of a posted send or receive. seconds: limit of wait() without a timeout."""
 

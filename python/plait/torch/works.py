@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import Work
 
 import plait
 from plait.torch.callbacks import Callbacks
+from plait.torch.compiled import never_compiled
 
 
 @contextmanager
@@ -47,6 +48,7 @@ def timed_out(what: str, seconds: float, why: str = "") -> dist.DistBackendError
     return dist.DistBackendError(text)
 
 
+@never_compiled
 class ResultWork(Work):
     """Work of a call with a result."""
 
@@ -59,6 +61,7 @@ class ResultWork(Work):
         return self._result
 
 
+@never_compiled
 class SourceWork(ResultWork):
     """Work that names the sender of a message; -1 = no message, or none has arrived."""
 
@@ -71,6 +74,7 @@ class SourceWork(ResultWork):
         return self._source_rank()
 
 
+@never_compiled
 class CompletedWork(SourceWork):
     """Work of a call that completed before it returned."""
 
@@ -125,6 +129,7 @@ class CompletionLatch:
         return is_over
 
 
+@never_compiled
 class InterruptibleFuture(torch.futures.Future):
     """Future whose wait() reacts to Ctrl-C, unlike torch's.
 
@@ -140,6 +145,7 @@ class InterruptibleFuture(torch.futures.Future):
         return super().wait()  # another thread is about to set the result
 
 
+@never_compiled
 class PendingWork(SourceWork):
     """Work of a call that another thread completes by finish()."""
 
@@ -236,6 +242,7 @@ def tensors_in(what: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(one)
 
 
+@never_compiled
 class StreamWork(ResultWork):
     """Work of a call on a GPU's stream. wait() makes the current stream wait, not the host."""
 
@@ -310,6 +317,7 @@ class StreamWork(ResultWork):
         return self._future
 
 
+@never_compiled
 class CombinedWork(ResultWork):
     """Work of several calls; it completes with the last one."""
 
