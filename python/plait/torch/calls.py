@@ -40,7 +40,10 @@ class _SizedRequest(NamedTuple):
 
 @never_compiled
 class CollectiveCalls:
-    """Collectives of a group; Group (group.py) implements _do() and _host()."""
+    """Collectives of a group; Group (group.py) implements _do() and _host().
+
+    A call may run after its method has returned: each method copies the caller's lists first.
+    """
 
     _rank: int
     _ranks: int
@@ -206,7 +209,7 @@ class CollectiveCalls:
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         """Reduces each of `tensors` in place. opts: options, or a ReduceOp (older callers)."""
-        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         redop = opts.reduceOp if hasattr(opts, "reduceOp") else opts
         redop = ReduceOp.SUM if redop is None else redop
 
@@ -246,7 +249,7 @@ class CollectiveCalls:
             else:
                 self._reduce(backend, "reduce", tensor, out, redop, root)
 
-        return self._do("reduce", tensor, call, tensors, opts, tensors)
+        return self._do("reduce", tensor, call, [tensor], opts, tensor)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Gives rank r the r-th equal part of the reduction of `input`."""
@@ -259,7 +262,7 @@ class CollectiveCalls:
 
     def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
         """Reduces a list of parts, a part per rank. Parts of different sizes take a reduce each."""
-        output, parts, redop = outputs[0], input_lists[0], opts.reduceOp
+        output, parts, redop = outputs[0], list(input_lists[0]), opts.reduceOp
 
         def call(backend: Any) -> None:
             if all(part.numel() == output.numel() for part in parts):
@@ -270,13 +273,14 @@ class CollectiveCalls:
                 out = output if root == self._rank else None
                 self._reduce(backend, "reduce", part, out, redop, root)
 
-        return self._do("reduce_scatter", output, call, outputs, opts, (outputs, parts))
+        return self._do("reduce_scatter", output, call, [output], opts, (output, parts))
 
     # Moves.
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         """Copies each of the root's `tensors` to all ranks."""
-        tensors, root = [tensors] if isinstance(tensors, Tensor) else tensors, opts.rootRank
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        root = opts.rootRank
 
         def call(backend: Any) -> None:
             for tensor in tensors:
@@ -300,7 +304,7 @@ class CollectiveCalls:
         """Gathers a tensor per rank; different sizes are allowed."""
         if isinstance(inputs, Tensor):
             output_lists, inputs = [output_lists], [inputs]
-        outputs, mine = output_lists[0], inputs[0]
+        outputs, mine = list(output_lists[0]), inputs[0]
 
         def call(backend: Any) -> None:
             if any(one.nbytes != mine.nbytes for one in outputs):
@@ -308,7 +312,7 @@ class CollectiveCalls:
             else:
                 self._move(backend, "all_gather", mine, outputs)
 
-        return self._do("all_gather", mine, call, output_lists, opts, (outputs, mine))
+        return self._do("all_gather", mine, call, [outputs], opts, (outputs, mine))
 
     def _gather_uneven(self, backend: Any, outputs: Any, mine: Tensor) -> None:
         try:
@@ -335,6 +339,7 @@ class CollectiveCalls:
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Runs several all_gathers as a single call."""
+        outputs, inputs = list(outputs), list(inputs)
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "all_gather", len(inputs), outputs)
@@ -345,6 +350,7 @@ class CollectiveCalls:
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """Gathers several tensors: output_lists[r][k] is rank r's inputs[k]."""
+        output_lists, inputs = [list(outputs) for outputs in output_lists], list(inputs)
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "all_gather", len(inputs), *output_lists)
@@ -356,6 +362,7 @@ class CollectiveCalls:
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Runs several reduce_scatters as a single call."""
+        outputs, inputs = list(outputs), list(inputs)
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
 
         def call(backend: Any) -> None:
@@ -368,22 +375,23 @@ class CollectiveCalls:
     def gather(self, output_lists: Any, inputs: Any, opts: Any) -> Any:
         """Gathers every rank's tensor on the root; all have the same size."""
         mine, root = inputs[0], opts.rootRank
-        outputs = output_lists[0] if self._rank == root else None
+        outputs = list(output_lists[0]) if self._rank == root else None
 
         def call(backend: Any) -> None:
             self._move(backend, "gather", mine, outputs, root)
 
-        return self._do("gather", mine, call, output_lists, opts, (outputs, mine))
+        result = [] if outputs is None else [outputs]
+        return self._do("gather", mine, call, result, opts, (outputs, mine))
 
     def scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
         """Gives rank r the root's r-th tensor; all have the same size."""
         output, root = outputs[0], opts.rootRank
-        parts = input_lists[0] if self._rank == root else None
+        parts = list(input_lists[0]) if self._rank == root else None
 
         def call(backend: Any) -> None:
             self._move(backend, "scatter", parts, output, root)
 
-        return self._do("scatter", output, call, outputs, opts, (outputs, parts))
+        return self._do("scatter", output, call, [output], opts, (output, parts))
 
     # All to all.
 
@@ -397,6 +405,7 @@ class CollectiveCalls:
     ) -> Any:
         """Exchanges parts of two tensors. Split sizes count rows; without split sizes all parts are
         equal."""
+        takes_rows, gives_rows = list(output_split_sizes or ()), list(input_split_sizes or ())
 
         def even(backend: Any) -> None:
             for tensor in (output, input):
@@ -413,18 +422,19 @@ class CollectiveCalls:
 
         def uneven(backend: Any) -> None:
             try:
-                gives = _parts(input, input_split_sizes, self._ranks)
-                takes = _parts(output, output_split_sizes, self._ranks)
+                gives = _parts(input, gives_rows, self._ranks)
+                takes = _parts(output, takes_rows, self._ranks)
             except Exception as error:
                 self._host().refuse(error, backend)
                 raise
             self._exchange_uneven(backend, takes, gives)
 
-        call = uneven if output_split_sizes or input_split_sizes else even
+        call = uneven if takes_rows or gives_rows else even
         return self._do("all_to_all", input, call, output, opts, (output, input))
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Sends inputs[r] to rank r; sizes may differ."""
+        outputs, inputs = list(outputs), list(inputs)
 
         def call(backend: Any) -> None:
             self._exchange_uneven(backend, outputs, inputs)
@@ -547,9 +557,10 @@ def _check_memory(backend: Any, name: str, tensor: Tensor) -> None:
         )
 
 
-def _parts(tensor: Tensor, sizes: Any, ranks: int) -> list[Tensor]:
+def _parts(tensor: Tensor, sizes: list[int], ranks: int) -> list[Tensor]:
+    """Returns the tensor's parts. sizes: rows of each part; empty = equal parts."""
     rows = tensor.shape[0]
-    sizes = list(sizes) if sizes else [rows // ranks] * ranks
+    sizes = sizes or [rows // ranks] * ranks
     if len(sizes) != ranks or sum(sizes) != rows:
         raise RuntimeError(
             f"Split sizes doesn't match total dim 0 size: found {sizes} for {ranks} ranks and "
