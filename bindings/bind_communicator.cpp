@@ -181,6 +181,8 @@ void bind_looks(nb::class_<Communicator>& type) {
           nb::arg("params") = std::map<std::string, std::int64_t>{}, release())
       .def("explain", &Communicator::explain, nb::arg("request"), release())
       .def("counters", &Communicator::counters, release())
+      .def("set_host_deadlines", &Communicator::set_host_deadlines, nb::arg("arrive_s"),
+           nb::arg("deadline_s"))
       .def("abort", &Communicator::abort, release());
 }
 

@@ -244,6 +244,10 @@ class Communicator {
   /// against each.
   std::string explain(const Request& request) const;
   Counters counters() const;
+  /// Sets arrive_s and deadline_s of this rank's later calls on host memory. Local: each rank sets
+  /// its own. Calls on GPU memory and pairs keep the deadlines of create(). Any thread.
+  /// Error(invalid_argument) for values that are no seconds above 0.
+  void set_host_deadlines(double arrive_s, double deadline_s);
   /// Ends every pending and later call of this rank with Error(aborted). May be called from any
   /// thread; does not contact other ranks.
   void abort() noexcept;

@@ -31,6 +31,16 @@ class GpuBackend:
         self._closed = ""
         self._guard = threading.RLock()  # one call at a time is enqueued
 
+    def set_timeout(self, seconds: float) -> None:
+        """Sets the timeout before the communicator is made; kernels keep their deadline."""
+        if self._core is not None and seconds != self.timeout_s:
+            raise plait.UnsupportedError(
+                f"set_timeout: wanted {self.timeout_s} s, which kernels of this group's GPU have as "
+                f"their deadline since its first call there, found {seconds} s; set the timeout "
+                "before that call, or make a group with new_group(timeout=)"
+            )
+        self.timeout_s = seconds
+
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
         """Enqueues a collective of the core on the current stream. Only inside do()."""
         core = self._core if self._core is not None else self._bootstrap()

@@ -96,11 +96,14 @@ class Group(CollectiveCalls):
         return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets the timeout of later calls."""
-        self._timeout_s = timeout.total_seconds()
-        self._host_backend.timeout_s = self._timeout_s
+        """Sets the timeout of later calls. Each rank sets its own.
+
+        Raises UnsupportedError once the group has made calls on a GPU: kernels keep their deadline.
+        """
+        seconds = timeout.total_seconds()
         if self._gpu_backend is not None:
-            self._gpu_backend.timeout_s = self._timeout_s
+            self._gpu_backend.set_timeout(seconds)
+        self._timeout_s = self._host_backend.timeout_s = seconds
 
     def _set_sequence_number_for_group(self) -> None:
         pass  # counts from 0 on every rank

@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
-from plait.torch.bootstrap import bootstrap
+from plait.torch.bootstrap import bootstrap, clamp_deadline
 from plait.torch.callbacks import Callbacks
 from plait.torch.works import CompletedWork, PendingWork, raise_as_c10d, timed_out
 
@@ -33,7 +33,8 @@ class HostBackend:
         self.index = -1  # device index of tensors; -1 = host memory
         self._comm: Any = None
         self._core: Any = None  # core object of self._comm
-        self._core_s = timeout_s  # deadline of the core
+        self._core_s = timeout_s  # deadline of the core's calls
+        self._limit_s = timeout_s  # limit of the running call
         self._closed = ""
         self._turn = threading.Lock()  # held during a call of the core
         self._guard = threading.Lock()
@@ -97,36 +98,48 @@ class HostBackend:
             self._closed = f"its communicator could not be made: {error}"
             raise
         self._comm, self._core, self._core_s = made, made._core, self.timeout_s
+        self._set_deadline()
         return self._core
+
+    def _set_deadline(self) -> None:
+        """Gives the core the limit of the running call."""
+        if self._core is not None and self._core_s != self._limit_s:
+            seconds = clamp_deadline(self._limit_s)
+            self._core.set_host_deadlines(seconds, seconds)
+            self._core_s = self._limit_s
 
     def do(self, what: str, call: Call, result: Any, is_async: bool, timeout_s: float) -> Any:
         """Runs call(self) now or in the thread; returns its Work. timeout_s: <= 0 = the group's.
 
-        A call with its own timeout runs in the thread, since the core has a single deadline.
+        A call with its own timeout runs in the thread: the limit includes the waits for earlier
+        calls.
         """
         limit = timeout_s if timeout_s > 0 else self.timeout_s
-        if is_async or limit != self._core_s:
-            work = self._enqueue(what, call, result)
+        has_own = limit != self.timeout_s
+        if is_async or has_own:
+            work = self._enqueue(what, call, result, limit)
             if not is_async:
                 self._wait(work, what, limit)
             return work
         if self._waiting or not self._turn.acquire(blocking=False):
-            work = self._enqueue(what, call, result)
+            work = self._enqueue(what, call, result, limit)
             work.wait()
             return work
         try:
-            self._run(what, call)
+            self._run(what, call, limit)
         finally:
             self._turn.release()
         return CompletedWork(result)
 
-    def _run(self, what: str, call: Call) -> None:
+    def _run(self, what: str, call: Call, limit: float) -> None:
+        self._limit_s = limit
         try:
             if self._closed:
                 raise plait.AbortedError(self._closed)
+            self._set_deadline()
             call(self)
         except plait.Error as error:
-            raise_as_c10d(error, what, self.timeout_s)
+            raise_as_c10d(error, what, limit)
 
     def _wait(self, work: PendingWork, what: str, timeout_s: float) -> None:
         """Waits for a call with its own timeout. A timeout aborts the communicator, since peers may
@@ -136,24 +149,24 @@ class HostBackend:
             raise timed_out(what, timeout_s)
         work.wait()
 
-    def _enqueue(self, what: str, call: Call, result: Any) -> PendingWork:
+    def _enqueue(self, what: str, call: Call, result: Any, limit: float) -> PendingWork:
         work = PendingWork(result, what, self._callbacks, self._interrupted)
         with self._guard:
             self._waiting += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run_thread, daemon=True, name="plait")
                 self._thread.start()
-            self._queue.put((what, call, work))
+            self._queue.put((what, call, work, limit))
         return work
 
     def _run_thread(self) -> None:
         while (item := self._queue.get()) is not None:
-            what, call, work = item
+            what, call, work, limit = item
             error: BaseException | None = None
             self._running = work
             try:
                 with self._turn:
-                    self._run(what, call)
+                    self._run(what, call, limit)
             except BaseException as caught:
                 error = caught
             self._running = None

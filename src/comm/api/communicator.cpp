@@ -140,6 +140,11 @@ Counters Communicator::counters() const {
   return counters;
 }
 
+void Communicator::set_host_deadlines(double arrive_s, double deadline_s) {
+  require_deadlines(arrive_s, deadline_s);
+  state_->host->set_deadlines(arrive_s, deadline_s);
+}
+
 void Communicator::abort() noexcept {
   if (!state_->host->is_owner()) return;
   state_->host->abort();

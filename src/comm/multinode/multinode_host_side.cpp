@@ -102,8 +102,7 @@ Deadline MultinodeHostSide::deadline_after(double seconds) {
 
 std::optional<Error> MultinodeHostSide::agree(const CallDescriptor& mine, const OwnCounts* counts) {
   const std::optional<Error> refused = HostSide::agree(mine, counts);
-  return multinode_call_error(*multinode_.transport_comm, mine, refused,
-                              deadline_after(options_.arrive_s));
+  return multinode_call_error(*multinode_.transport_comm, mine, refused, deadline_after(arrive_s_));
 }
 
 void MultinodeHostSide::agree_on(const std::function<void()>& step, const Deadline& deadline) {
@@ -115,14 +114,14 @@ std::vector<double> MultinodeHostSide::scalars() {
   std::vector<double> by_rank;
   for (const std::string& record : multinode_.transport_comm->exchange(
            std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
-           deadline_after(options_.arrive_s)))
+           deadline_after(arrive_s_)))
     std::memcpy(&by_rank.emplace_back(), record.data(), sizeof mine);
   return by_rank;
 }
 
 std::vector<std::string> MultinodeHostSide::exchange(const std::string& mine) {
   return multinode_.transport_comm->exchange(
-      mine, {deadline_in(options_.deadline_s),
+      mine, {deadline_in(deadline_s_),
              [this] { peers_.check(text("rank {} waits in exchange", rank())); }});
 }
 

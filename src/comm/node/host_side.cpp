@@ -41,6 +41,8 @@ const char* why_busy(CallKind other) {
 
 HostSide::HostSide(const CommunicatorOptions& options, Joined joined, std::vector<int> devices)
     : options_(options),
+      arrive_s_(options.arrive_s),
+      deadline_s_(options.deadline_s),
       joined_(std::move(joined)),
       rank_of_place_(static_cast<std::size_t>(joined_.controls.ranks())),
       devices_(std::move(devices)),
@@ -140,7 +142,7 @@ std::optional<Error> HostSide::agree(const CallDescriptor& mine, const OwnCounts
   ++call_;
   peers_.begin_call(call_);
   controls.enter(call_, mine, counts);
-  controls.await_entered(call_, options_.arrive_s, peers_);
+  controls.await_entered(call_, arrive_s_, peers_);
   if (controls.all_same_call(call_)) return std::nullopt;
   std::vector<CallDescriptor> all;
   for (int peer = 0; peer < local_ranks(); ++peer)
@@ -182,8 +184,7 @@ void HostSide::ensure_arenas(const ArenaSizes& wanted) {
   sizes.relay_bytes = rounded(wanted.relay_bytes, sizes.relay_bytes);
   if (!arena_memory_.empty() && sizes == arenas_.sizes) return;
   // Memory is committed here, at 100 MB/s or faster on any machine under load.
-  const double allowed_s =
-      options_.deadline_s + static_cast<double>(arena_bytes(sizes)) * ranks() / 1e8;
+  const double allowed_s = deadline_s_ + static_cast<double>(arena_bytes(sizes)) * ranks() / 1e8;
   const Deadline deadline{deadline_in(allowed_s), [this] {
                             peers_.check(text("rank {} waits for the others' arenas", rank()));
                             peers_.meanwhile();
@@ -223,7 +224,7 @@ void HostSide::run(const ProvedPlan& plan, const void* input, void* output) {
   now.library = library_;
   now.epoch = epoch_;
   now.parity = parity_;
-  now.deadline_ns = deadline_in(options_.deadline_s + allowance_s(request));
+  now.deadline_ns = deadline_in(deadline_s_ + allowance_s(request));
   try {
     run_cpu(plan.plan, rank(), arenas_, now, peers_);
   } catch (...) {  // messages under way may still read the buffer
@@ -241,7 +242,7 @@ std::vector<OwnCounts> HostSide::own_counts() const {
 }
 
 std::vector<std::string> HostSide::exchange(const std::string& mine) {
-  const Deadline deadline{deadline_in(options_.deadline_s),
+  const Deadline deadline{deadline_in(deadline_s_),
                           [this] { peers_.check(text("rank {} waits in exchange", rank())); }};
   std::vector<std::string> all;
   for (Contribution& one : joined_.rendezvous->allgather(mine, {}, deadline))

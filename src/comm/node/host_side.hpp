@@ -76,6 +76,11 @@ class HostSide {
   virtual std::vector<std::string> exchange(const std::string& mine);
   /// Returns the error that ended this communicator, if any.
   std::optional<Error> failed();
+  /// Sets the deadlines of later calls. Any thread.
+  void set_deadlines(double arrive_s, double deadline_s) {
+    arrive_s_.store(arrive_s);
+    deadline_s_.store(deadline_s);
+  }
   /// Reports abort() to the peers. Any thread.
   void abort() noexcept { peers_.abort(); }
   void raise_abort() const noexcept;
@@ -107,6 +112,7 @@ class HostSide {
   void fail(const Error& error);
 
   const CommunicatorOptions options_;
+  std::atomic<double> arrive_s_, deadline_s_;  ///< of calls; at first those of `options_`
   Joined joined_;
   std::vector<int> rank_of_place_;  ///< the ranks of this node, by place
   std::vector<int> devices_;

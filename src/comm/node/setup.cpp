@@ -121,10 +121,7 @@ void check_options(const CommunicatorOptions& options) {
   if (options.sm_budget < 0)
     throw Error(ErrorCode::invalid_argument,
                 text("sm_budget: wanted 0 or more blocks, found {}", options.sm_budget));
-  for (const double seconds : {options.arrive_s, options.deadline_s})
-    if (!(seconds > 0.0) || seconds > 1e9)
-      throw Error(ErrorCode::invalid_argument,
-                  text("arrive_s and deadline_s: wanted seconds above 0, found {}", seconds));
+  require_deadlines(options.arrive_s, options.deadline_s);
 }
 
 /// Numbers this process's communicators of a rank and id (or of the job, without an id) in the
@@ -192,6 +189,13 @@ void set_log_once(const Env& env) {
 }
 
 }  // namespace
+
+void require_deadlines(double arrive_s, double deadline_s) {
+  for (const double seconds : {arrive_s, deadline_s})
+    if (!(seconds > 0.0) || seconds > 1e9)
+      throw Error(ErrorCode::invalid_argument,
+                  text("arrive_s and deadline_s: wanted seconds above 0, found {}", seconds));
+}
 
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
                                const std::string& bytes, const std::vector<int>& fds,

@@ -48,6 +48,10 @@ struct PairOf {
   std::string through_host;        ///< why the pair's arenas are in host memory; empty = no reason
   std::string why_no_gpu;          ///< why the pair has no GPU though the larger communicator has
 };
+
+/// Throws Error(invalid_argument) for deadlines that are no seconds above 0.
+void require_deadlines(double arrive_s, double deadline_s);
+
 PairOf pair_of(const Joined& joined, int rank, int peer);
 /// Returns the options of the pair. whole: those of the larger communicator.
 CommunicatorOptions pair_options(const CommunicatorOptions& whole, const PairOf& pair);

@@ -386,6 +386,26 @@ TEST_CASE("a rank that does not enter a call is named when the time is up") {
   }
 }
 
+TEST_CASE("new deadlines hold for the later calls of the rank that sets them") {
+  TestFolder folder;
+  const auto thrown = as_threads(2, [&](int rank) {
+    CommunicatorOptions options = options_for(folder, rank, 2);
+    options.arrive_s = 0.4;
+    const auto comm = Communicator::create(options);
+    CHECK(code_of([&] { comm->set_host_deadlines(0, 1); }) == ErrorCode::invalid_argument);
+    CHECK(code_of([&] { comm->set_host_deadlines(1, -1); }) == ErrorCode::invalid_argument);
+    checked_sum(*comm, 10);
+    comm->set_host_deadlines(20, 20);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    checked_sum(*comm, 10);
+    comm->set_host_deadlines(0.3, 0.3);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    checked_sum(*comm, 10);
+  });
+  CAPTURE(thrown[0]);
+  CHECK(thrown[0].find("rank 1 to enter call 3") != std::string::npos);
+}
+
 TEST_CASE("a rank that closes its communicator releases those who wait for it") {
   const auto thrown = with_communicators(3, [](Communicator& comm) {
     checked_sum(comm, 1000);
