@@ -35,9 +35,9 @@ class GpuBackend:
         """Sets the timeout before the communicator is made; kernels keep their deadline."""
         if self._core is not None and seconds != self.timeout_s:
             raise plait.UnsupportedError(
-                f"set_timeout: wanted {self.timeout_s} s, which kernels of this group's GPU have as "
-                f"their deadline since its first call there, found {seconds} s; set the timeout "
-                "before that call, or make a group with new_group(timeout=)"
+                f"set_timeout: wanted {self.timeout_s} s, the deadline of kernels since this "
+                f"group's first call on its GPU, found {seconds} s; set the timeout before that "
+                "call, or make a group with new_group(timeout=)"
             )
         self.timeout_s = seconds
 
