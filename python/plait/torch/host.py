@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -72,10 +72,11 @@ class HostBackend:
 
     def exchange(self, mine: bytes, backend: Any) -> list[bytes]:
         """Returns every rank's bytes. Only inside do() of `backend`, perhaps a GPU's."""
-        if backend is self:
+
+        def call() -> list[bytes]:
             return list((self._core or self._bootstrap()).exchange(mine))
-        with self._turn:
-            return list((self._core or self._bootstrap()).exchange(mine))
+
+        return call() if backend is self else self._in_order("the exchange of sizes", call)
 
     def refuse(self, error: Exception, backend: Any = None) -> None:
         """Fails the other ranks' matching call with `error`, in place of this rank's part.
@@ -84,10 +85,35 @@ class HostBackend:
         """
         if self.ranks == 1:
             return
-        with nullcontext() if backend in (None, self) else self._turn, suppress(Exception):
+
+        def call() -> None:
             if self._core is None:
                 self._bootstrap()
             self._comm._tell(error)
+
+        with suppress(Exception):
+            if backend in (None, self):
+                call()
+            else:
+                self._in_order("the exchange of sizes", call)
+
+    def _in_order(self, what: str, call: Callable[[], Any]) -> Any:
+        """Returns the result of a step on the host of a GPU's call, or raises its error. The step
+        runs behind the queued calls, since all ranks make the same calls in the same order."""
+        result: Any = None
+        failure: Exception | None = None
+
+        def step(_: HostBackend) -> None:
+            nonlocal result, failure
+            try:
+                result = call()
+            except plait.Error as error:  # the GPU's call names itself in the error
+                failure = error
+
+        self.do(what, step, None, False, 0.0)
+        if failure is not None:
+            raise failure
+        return result
 
     def _bootstrap(self) -> Any:
         if self._closed:
