@@ -188,6 +188,65 @@ def test_sparse_tensors_of_two_shapes_are_an_error_on_all():
     assert on_ranks(sparse_of_other_shapes, 2) == [True, True]
 
 
+def exchange_rows(rank, step):
+    output = torch.empty(4)
+    dist.all_to_all_single(output, torch.full((4,), step + rank), [2, 2], [2, 2])
+    return output, torch.tensor([step, step, step + 1, step + 1])
+
+
+def exchange_in_place(rank, step):
+    both = torch.full((4,), step + rank)
+    dist.all_to_all_single(both, both)
+    return both, torch.tensor([step, step, step + 1, step + 1])
+
+
+def gather_sizes(rank, step):
+    outputs = [torch.zeros(2), torch.zeros(3)]
+    dist.all_gather(outputs, torch.full((2 + rank, 2), step + rank)[:, 0])  # not contiguous
+    return torch.cat(outputs), torch.tensor([step] * 2 + [step + 1] * 3)
+
+
+def copy_columns(rank, step):
+    both = torch.full((2, 3), step + rank).t()
+    dist.broadcast(both, 1)
+    return both, torch.full((3, 2), step + 1)
+
+
+def multiply_complex(rank, step):
+    both = torch.full((3,), step + rank, dtype=torch.complex64)
+    dist.group.WORLD.allreduce([both], Op.PRODUCT).wait()
+    return both, torch.full((3,), step * (step + 1), dtype=torch.complex64)
+
+
+# What lacks memory for the call's buffers.
+STAGED = [
+    (exchange_rows, torch, "cat", 1),
+    (exchange_rows, torch, "empty", 2),  # the first is the output
+    (exchange_in_place, torch.Tensor, "clone", 1),
+    (gather_sizes, torch.Tensor, "contiguous", 1),
+    (gather_sizes, torch, "empty", 1),
+    (copy_columns, torch.Tensor, "contiguous", 1),
+    (multiply_complex, torch.Tensor, "new_empty", 1),
+]
+
+
+def staged_without_memory(rank, ranks):
+    """Rank 1 has no memory for a call's buffers, and goes on with the next step's call."""
+    for call, owner, name, last in STAGED:
+        with (
+            failing(owner, name, last) if rank == 1 else nullcontext(),
+            pytest.raises(RuntimeError, match=f"{name} has no memory"),
+        ):
+            call(rank, 1.0)
+        found, expected = call(rank, 10.0)
+        assert torch.equal(found, expected), (call.__name__, name, found)
+    return True
+
+
+def test_a_rank_without_memory_for_its_buffers_fails_the_call_on_all():
+    assert on_ranks(staged_without_memory) == [True, True]
+
+
 # Values and layouts.
 
 

@@ -230,7 +230,10 @@ class CollectiveCalls:
 
     def _product(self, backend: Any, mine: Tensor, out: Tensor | None) -> None:
         """Multiplies complex numbers of all ranks, in rank order."""
-        every = mine.new_empty((self._ranks, *mine.shape))
+        try:
+            every = mine.new_empty((self._ranks, *mine.shape))
+        except Exception as error:
+            self._refuse(backend, error)
         self._move(backend, "all_gather", mine, every)
         if out is not None:
             total = every[0].clone()
@@ -284,11 +287,8 @@ class CollectiveCalls:
 
         def call(backend: Any) -> None:
             for tensor in tensors:
-                if self._rank == root:
-                    whole = as_contiguous(tensor)  # read only: not copied back
-                    self._move(backend, "broadcast", whole, whole, root)
-                else:
-                    self._move(backend, "broadcast", None, tensor, root)
+                source, out = (tensor, None) if self._rank == root else (None, tensor)
+                self._move(backend, "broadcast", source, out, root)
 
         return self._do("broadcast", _first(tensors), call, tensors, opts, tensors)
 
@@ -326,11 +326,12 @@ class CollectiveCalls:
                 raise _size_error(
                     "all_gather", "this rank's own part", mine, sized.reads, mine.dtype
                 )
+            if backend is self._host():
+                source = as_contiguous(mine)  # alive until the call has ended
+                found = torch.empty(sized.writes, dtype=torch.uint8)
         except Exception as error:
             self._refuse(backend, error)
         if backend is self._host():
-            source = as_contiguous(mine)  # alive until the call has ended
-            found = torch.empty(sized.writes, dtype=torch.uint8)
             backend.launch(sized.request, source.data_ptr(), found.data_ptr())
             _copy_parts_back(outputs, found)
             return
@@ -417,8 +418,13 @@ class CollectiveCalls:
                             f"of {self._ranks} ranks, found a shape of {tuple(tensor.shape)}"
                         ),
                     )
-            is_in_place = output.data_ptr() == input.data_ptr()
-            self._move(backend, "all_to_all", input.clone() if is_in_place else input, output)
+            source = input
+            if output.data_ptr() == input.data_ptr():
+                try:
+                    source = input.clone()
+                except Exception as error:
+                    self._refuse(backend, error)
+            self._move(backend, "all_to_all", source, output)
 
         def uneven(backend: Any) -> None:
             try:
@@ -459,20 +465,19 @@ class CollectiveCalls:
                         _check_memory(backend, "all_to_all", part)
             for part in takes:
                 check_no_overlap(part)
+            sends, gets = ([part.nbytes for part in parts] for parts in (gives, takes))
+            if backend is host and self._ranks > 1:
+                sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
+                found = torch.empty(sum(gets), dtype=torch.uint8)
         except Exception as error:  # sizes are exchanged on the host, for GPU tensors too
             host.refuse(error, backend)
             raise
         if backend is host and self._ranks > 1:
-            sends, gets = ([part.nbytes for part in parts] for parts in (gives, takes))
-            sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
-            found = torch.empty(sum(gets), dtype=torch.uint8)
             request = self._request("all_to_all", 0, "uint8").request
             backend.launch_by_own_counts(request, sends, gets, sent.data_ptr(), found.data_ptr())
             _copy_parts_back(takes, found)
             return
-        longest = self._longest_part(
-            backend, [one.nbytes for one in takes], [t.nbytes for t in gives]
-        )
+        longest = self._longest_part(backend, gets, sends)
         if longest == 0:
             return
         device = gives[0].device
