@@ -58,6 +58,23 @@ def test_a_group_of_plait_gives_the_bits_of_its_calls_one_behind_the_other(ranks
     assert on_ranks(group_rank, ranks) == [True] * ranks
 
 
+def wrong_weight_rank(rank, ranks):
+    """Rank 1 passes a short weight, and goes on with the next call."""
+    shape = (3, 128)
+    mine, weight = rows(rank, shape), rows(51, shape[-1:])
+    with pytest.raises(RuntimeError, match="weight"):
+        all_reduce_rms_norm(mine, rows(50, shape), weight[:64] if rank == 1 else weight)
+    residual = rows(50, shape)
+    all_reduce_rms_norm(2 * mine, residual, weight)
+    new = rows(50, shape).double() + 2 * sum(rows(other, shape).double() for other in range(ranks))
+    torch.testing.assert_close(residual.double(), new, rtol=2**-6, atol=2**-5)
+    return True
+
+
+def test_wrong_arguments_of_one_rank_are_an_error_on_all():
+    assert on_ranks(wrong_weight_rank) == [True, True]
+
+
 def batch_rank(rank, ranks):
     shape = (3, 64)
     mine, residual, weight = rows(rank, shape), rows(50, shape), rows(51, shape[-1:])

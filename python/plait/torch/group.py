@@ -214,17 +214,17 @@ class Group(CollectiveCalls):
             self._batch.append(work)
         return work
 
-    def run_rms_norm(self, tensor: Tensor, call: Any, result: Any, opts: Any) -> None:
+    def run_rms_norm(self, tensor: Tensor, call: Any, opts: Any) -> None:
         """Runs a call of all_reduce_rms_norm (rms_norm.py). A single rank has a norm to compute."""
         if self._ranks > 1 or tensor.is_cpu:
             batch, self._batch = self._batch, None  # the result is used before a batch ends
             try:
-                self._do("all_reduce_rms_norm", tensor, call, result, opts, result)
+                self._do("all_reduce_rms_norm", tensor, call, [], opts, [])
             finally:
                 self._batch = batch
             return
         where = tensor.device
-        self._gpu(where).do("all_reduce_rms_norm", call, result, False, result, where)
+        self._gpu(where).do("all_reduce_rms_norm", call, [], False, [], where)
 
     def _gpu(self, device: torch.device) -> GpuBackend:
         if device.type != "cuda":

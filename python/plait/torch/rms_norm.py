@@ -88,13 +88,12 @@ def _operator(
     group: str,
     scale: Tensor | None = None,
 ) -> Tensor:
+    comm = _named.get(group)
+    if comm is None:
+        return _in_group(_backend(group, x), x, residual, weight, epsilon, scale)
     x = x.contiguous()
     out = _empty_result(x, scale)
-    comm = _named.get(group)
-    if comm is not None:
-        return comm.all_reduce_rms_norm(x, residual, weight, epsilon, out, scale)
-    _in_group(_backend(group, x), x, residual, weight, epsilon, out, scale)
-    return out
+    return comm.all_reduce_rms_norm(x, residual, weight, epsilon, out, scale)
 
 
 @_operator.register_fake
@@ -120,13 +119,24 @@ def _backend(name: str, x: Tensor) -> Any:
     return backend
 
 
-def _in_group(group: Any, x: Tensor, *rest: Any) -> None:
-    """Makes the call on the current stream, or in host memory at once."""
-    residual, weight, epsilon, out, scale = rest
+def _in_group(
+    group: Any, x: Tensor, residual: Tensor, weight: Tensor, epsilon: float, scale: Tensor | None
+) -> Tensor:
+    """Makes the call on the current stream, or in host memory at once. An error of this rank's
+    arguments fails the call on all ranks."""
+    results = []
 
     def call(backend: Any) -> None:
-        norm, _, buffers = prepared(x, residual, weight, epsilon, out, scale)
+        try:
+            whole = x.contiguous()
+            out = _empty_result(whole, scale)
+            norm, _, buffers = prepared(whole, residual, weight, epsilon, out, scale)
+        except Exception as error:
+            backend.refuse(error)
+            raise
         places = [buffer.address for buffer in buffers.values()]
         backend.launch_rms_norm(norm, places)
+        results.append(out)
 
-    group.run_rms_norm(x, call, out, _AT_ONCE)
+    group.run_rms_norm(x, call, _AT_ONCE)
+    return results[0]
