@@ -122,6 +122,56 @@ def lists_of_other_values(rank, ranks):
     return True
 
 
+def results(rank, ranks):
+    """The result of a call is a list of outputs, of blocking and of asynchronous calls."""
+    one, two, root = whole(rank), torch.zeros(8), rank == 0
+    parts, both = list(two.view(2, 4).unbind()), [whole(1), whole(2)]
+    calls = {
+        "all_reduce": (lambda **how: dist.all_reduce(one, **how), [one]),
+        "broadcast": (lambda **how: dist.broadcast(one, 0, **how), [one]),
+        "reduce": (lambda **how: dist.reduce(one, 0, **how), [one]),
+        "all_gather": (lambda **how: dist.all_gather(parts, one, **how), [parts]),
+        "all_gather_into_tensor": (
+            lambda **how: dist.all_gather_into_tensor(two, one, **how),
+            [two],
+        ),
+        "reduce_scatter": (lambda **how: dist.reduce_scatter(one, both, **how), [one]),
+        "reduce_scatter_tensor": (lambda **how: dist.reduce_scatter_tensor(one, two, **how), [one]),
+        "gather": (
+            lambda **how: dist.gather(one, parts if root else None, 0, **how),
+            parts if root else [],
+        ),
+        "scatter": (lambda **how: dist.scatter(one, both if root else None, 0, **how), [one]),
+        "all_to_all": (lambda **how: dist.all_to_all(parts, both, **how), parts),
+        "all_to_all_single": (lambda **how: dist.all_to_all_single(two, two, **how), [two]),
+        "all_to_all_single, sizes": (
+            lambda **how: dist.all_to_all_single(two, two.clone(), [4, 4], [4, 4], **how),
+            [two],
+        ),
+        "barrier": (lambda **how: dist.barrier(**how), []),
+    }
+    for name, (call, expected) in calls.items():
+        work = call(async_op=True)
+        work.wait()
+        for found in (work.get_future().value(), work.result()):
+            assert type(found) is list and same(found, expected), (name, found)
+    opts = dist.distributed_c10d.AllgatherOptions()
+    opts.asyncOp = False
+    assert same(dist.group.WORLD.all_gather_single(two, one, opts).result(), [two])
+    return True
+
+
+def same(found, expected):
+    """Returns whether nested lists hold the same tensors."""
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    return found is expected
+
+
+def test_a_result_is_a_list_of_outputs():
+    assert on_ranks(results) == [True, True]
+
+
 def test_a_call_copies_the_lists_of_its_caller():
     assert plait.torch is not None
     assert on_ranks(lists_of_other_values) == [True, True]

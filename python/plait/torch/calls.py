@@ -42,6 +42,9 @@ class _SizedRequest(NamedTuple):
 class CollectiveCalls:
     """Collectives of a group; Group (group.py) implements _do() and _host().
 
+    The result of a call (Work.result(), the value of the future) is a list of the outputs. As with
+    NCCL, the result of allgather has all ranks' tensors at [0].
+
     A call may run after its method has returned: each method copies the caller's lists first.
     """
 
@@ -261,7 +264,7 @@ class CollectiveCalls:
         def call(backend: Any) -> None:
             self._reduce(backend, "reduce_scatter", input, output, redop)
 
-        return self._do("reduce_scatter", input, call, output, opts, (output, input))
+        return self._do("reduce_scatter", input, call, [output], opts, (output, input))
 
     def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
         """Reduces a list of parts, a part per rank. Parts of different sizes take a reduce each."""
@@ -298,7 +301,7 @@ class CollectiveCalls:
         def call(backend: Any) -> None:
             self._move(backend, "all_gather", input, output)
 
-        return self._do("all_gather", input, call, output, opts, (output, input))
+        return self._do("all_gather", input, call, [output], opts, (output, input))
 
     def allgather(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """Gathers a tensor per rank; different sizes are allowed."""
@@ -381,8 +384,7 @@ class CollectiveCalls:
         def call(backend: Any) -> None:
             self._move(backend, "gather", mine, outputs, root)
 
-        result = [] if outputs is None else [outputs]
-        return self._do("gather", mine, call, result, opts, (outputs, mine))
+        return self._do("gather", mine, call, outputs or [], opts, (outputs, mine))
 
     def scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
         """Gives rank r the root's r-th tensor; all have the same size."""
@@ -436,7 +438,7 @@ class CollectiveCalls:
             self._exchange_uneven(backend, takes, gives)
 
         call = uneven if takes_rows or gives_rows else even
-        return self._do("all_to_all", input, call, output, opts, (output, input))
+        return self._do("all_to_all", input, call, [output], opts, (output, input))
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Sends inputs[r] to rank r; sizes may differ."""

@@ -239,7 +239,7 @@ class Group(CollectiveCalls):
         """Waits for all ranks, and for calls on the group's GPU if any."""
         if self._gpu_backend is not None:
             self._gpu_backend.synchronize()
-        return self._do("barrier", _NOWHERE, lambda backend: backend.barrier(), None, opts, None)
+        return self._do("barrier", _NOWHERE, lambda backend: backend.barrier(), [], opts, None)
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
