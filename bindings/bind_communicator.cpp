@@ -186,6 +186,27 @@ void bind_looks(nb::class_<Communicator>& type) {
       .def("abort", &Communicator::abort, release());
 }
 
+std::unique_ptr<Communicator> create(CommunicatorOptions options, const nb::object& why_stop) {
+  const auto ask = std::make_shared<std::function<void()>>();
+  if (!why_stop.is_none())
+    *ask = [&why_stop] {
+      std::string why;
+      {
+        const nb::gil_scoped_acquire locked;
+        why = nb::cast<std::string>(why_stop());
+      }
+      if (!why.empty()) throw Error(ErrorCode::aborted, why);
+    };
+  options.interrupt = [ask] {
+    check_signals();
+    if (*ask) (*ask)();
+  };
+  const nb::gil_scoped_release unlocked;
+  std::unique_ptr<Communicator> made = Communicator::create(options);
+  *ask = nullptr;  // the communicator keeps the interrupt, but `why_stop` ends here
+  return made;
+}
+
 void bind_device(nb::class_<Communicator>& type) {
   type.def(
           "enqueue",
@@ -232,13 +253,9 @@ void bind_communicator(nb::module_& module) {
   bind_device(type);
   bind_own_counts(type);
   type.def_static(
-          "create",
-          [](CommunicatorOptions options) {
-            options.interrupt = check_signals;
-            nb::gil_scoped_release unlocked;
-            return Communicator::create(options);
-          },
-          nb::arg("options"))
+          "create", &create, nb::arg("options"), nb::arg("why_stop") = nb::none(),
+          "why_stop(): called every 0.1 s while the ranks set up; a text ends the set-up with "
+          "AbortedError, an empty one does not.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("ranks", &Communicator::ranks)
       .def_prop_ro("topology", [](const Communicator& comm) { return comm.topology(); })

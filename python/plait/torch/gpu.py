@@ -79,11 +79,16 @@ class GpuBackend:
             )
         index = self._device.index
         try:
-            made = bootstrap(self._store, self.rank, self.ranks, index, self.timeout_s)
+            made = bootstrap(
+                self._store, self.rank, self.ranks, index, self.timeout_s, lambda: self._closed
+            )
         except Exception as error:
-            self._closed = f"its communicator could not be made: {error}"
+            self._closed = self._closed or f"its communicator could not be made: {error}"
             raise
         self._core = made._core
+        if self._closed:  # an abort that found no communicator yet
+            self._core.abort()
+            raise plait.AbortedError(self._closed)
         return self._core
 
     def do(
@@ -163,7 +168,7 @@ class GpuBackend:
         return (0, 0) if self._core is None else self._core.gpu_memory()
 
     def abort(self, why: str = "it was aborted") -> None:
-        """Fails the running calls and all later calls. Thread-safe."""
+        """Fails this rank's running calls and all later calls. Thread-safe."""
         self._closed = self._closed or f"wanted an open process group: {why}"
         if self._core is not None:
             self._core.abort()

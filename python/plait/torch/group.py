@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import plait
+from plait.torch.bootstrap import tell_abort
 from plait.torch.callbacks import Callbacks
 from plait.torch.calls import CollectiveCalls
 from plait.torch.compiled import never_compiled
@@ -143,12 +144,15 @@ class Group(CollectiveCalls):
         }
 
     def abort(self) -> None:
-        """Fails all calls at once. Peers' calls that wait for this rank fail later."""
+        """Fails all calls of this rank at once. Peers' calls that wait for this rank fail soon,
+        also during a group's first call."""
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
                 backend.abort()
         if self._mail is not None:
             self._mail.close("it was aborted")
+        if self._ranks > 1:
+            tell_abort(self._store, self._rank)
 
     def shutdown(self) -> None:
         """Waits until all calls have ended and all sent messages are received, then closes."""

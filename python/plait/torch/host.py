@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
-from plait.torch.bootstrap import bootstrap, clamp_deadline
+from plait.torch.bootstrap import bootstrap, clamp_deadline, tell_abort
 from plait.torch.callbacks import Callbacks
 from plait.torch.works import CompletedWork, PendingWork, raise_as_c10d, timed_out
 
@@ -119,11 +119,16 @@ class HostBackend:
         if self._closed:
             raise plait.AbortedError(self._closed)
         try:
-            made = bootstrap(self._store, self.rank, self.ranks, -1, self.timeout_s)
+            made = bootstrap(
+                self._store, self.rank, self.ranks, -1, self.timeout_s, lambda: self._closed
+            )
         except Exception as error:
-            self._closed = f"its communicator could not be made: {error}"
+            self._closed = self._closed or f"its communicator could not be made: {error}"
             raise
         self._comm, self._core, self._core_s = made, made._core, self.timeout_s
+        if self._closed:  # an abort that found no communicator yet
+            self._core.abort()
+            raise plait.AbortedError(self._closed)
         self._set_deadline()
         return self._core
 
@@ -171,7 +176,7 @@ class HostBackend:
         """Waits for a call with its own timeout. A timeout aborts the communicator, since peers may
         still come to the call."""
         if not work.wait_within(timeout_s):
-            self.abort(f"{what} did not complete within its own timeout")
+            self._abort_and_tell(f"{what} did not complete within its own timeout")
             raise timed_out(what, timeout_s)
         work.wait()
 
@@ -203,14 +208,19 @@ class HostBackend:
 
     def _interrupted(self) -> None:
         """Aborts after Ctrl-C ended a wait, so that the program can exit."""
-        self.abort("Ctrl-C ended a wait for one of its calls")
+        self._abort_and_tell("Ctrl-C ended a wait for one of its calls")
+
+    def _abort_and_tell(self, why: str) -> None:
+        self.abort(why)
+        tell_abort(self._store, self.rank)
 
     def abort(self, why: str = "it was aborted") -> None:
-        """Fails the running call and all later calls. Thread-safe."""
+        """Fails this rank's running call and all later calls. Thread-safe. Peers in a call fail
+        too; tell_abort() reaches peers without a communicator."""
         self._closed = self._closed or f"wanted an open process group: {why}"
         if self._core is not None:
             self._core.abort()
-        elif (work := self._running) is not None:  # in bootstrap, deaf to abort
+        elif (work := self._running) is not None:  # its bootstrap ends a moment later
             work.finish(dist.DistBackendError(f"[plait] the process group was closed : {why}"))
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
-from plait.torch.bootstrap import host_name, read_store
+from plait.torch.bootstrap import host_name, read_store, why_stop
 from plait.torch.callbacks import Callbacks
 from plait.torch.compiled import never_compiled
 from plait.torch.works import CompletedWork, InterruptibleFuture, SourceWork, timed_out
@@ -153,6 +153,7 @@ class Mailbox:
         self._targets: set[int] = set()  # peers that a send reaches
         self._sources: set[int] = set()  # peers that a receive hears
         self._core = plait._core.Mailbox(rank, ranks)
+        self._closed = ""  # why the mailbox is closed; empty = open
         # Ends the core's threads before Python does, if the program never destroys the group.
         weakref.finalize(self, self._core.close, "the program ended")
         store.set(f"mail/{rank}", f"{host_name()} {self._core.address}")
@@ -207,7 +208,8 @@ class Mailbox:
         raise c10d_error((code, what, reason), seconds)
 
     def close(self, why: str) -> None:
-        """Fails all posted messages and closes at once."""
+        """Fails all posted messages and closes at once. Thread-safe."""
+        self._closed = self._closed or f"wanted an open process group: {why}"
         self._core.close(why)
 
     def _closed_error(self, what: str, error: plait.Error) -> BaseException:
@@ -217,7 +219,14 @@ class Mailbox:
         """Opens the stream to a peer, if not yet open."""
         if not self._core.is_connected(peer):
             what = f"rank {peer} to join the group"
-            host, address = read_store(self._store, f"mail/{peer}", what, seconds).split(" ", 1)
+            found = read_store(
+                self._store,
+                f"mail/{peer}",
+                what,
+                seconds,
+                lambda: why_stop(self._store, self._closed),
+            )
+            host, address = found.split(" ", 1)
             if host != host_name():
                 raise plait.UnsupportedError(
                     f"wanted rank {peer} on this host, found it on another; use gloo or nccl for "
