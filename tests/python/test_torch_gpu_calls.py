@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,14 @@ dist = pytest.importorskip("torch.distributed")
 from torch_ranks import on_ranks  # noqa: E402
 
 import plait.torch  # noqa: E402
+
+
+class OnGpu(torch.Tensor):
+    """A tensor in host memory that says to lie on a GPU."""
+
+    is_cpu = property(lambda _: False)
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
 
 A_GPU = object()  # stands for the GPU backend of a call
 
@@ -56,3 +66,154 @@ def refusals_behind_queued_calls(rank, ranks):
 @pytest.mark.parametrize("program", [exchanges_behind_queued_calls, refusals_behind_queued_calls])
 def test_exchanges_of_calls_on_gpus_keep_the_order_of_the_program(program):
     on_ranks(program, timeout_s=20)
+
+
+# Receives into tensors on a GPU, which arrive in host memory.
+
+
+class Cuda:
+    """Stands for torch.cuda: notes the order of streams and events."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        self.is_busy = False  # the current stream has work left
+        self.failure: Exception | None = None
+        self.watched: Any = None  # a tensor whose value is noted with each step
+
+    def note(self, what: str) -> None:
+        self.log.append((what, self.watched[0].item()))
+
+    def install(self) -> None:
+        cuda: Any = torch.cuda
+        seen = self
+
+        class Event:
+            def record(self, stream: Any) -> None:
+                seen.note(f"record on {stream}")
+
+            def query(self) -> bool:
+                return not seen.is_busy
+
+        class Stream:
+            def __init__(self, device: Any, priority: int = 0) -> None:
+                pass
+
+            def wait_event(self, event: Event) -> None:
+                seen.note("wait for the event")
+
+            def synchronize(self) -> None:
+                seen.note("synchronize")
+                if seen.failure is not None:
+                    raise seen.failure
+
+        @contextlib.contextmanager
+        def entered(what: Any) -> Any:
+            seen.note(f"enter {type(what).__name__}")
+            yield
+            seen.note(f"leave {type(what).__name__}")
+
+        cuda.Event, cuda.Stream = Event, Stream
+        cuda.device = cuda.stream = entered
+        cuda.current_stream = lambda _: "the program's stream"
+
+
+def received(rank, cuda):
+    """Sends a message to rank 0, which posts a receive on a GPU; returns its tensor and Work."""
+    group = dist.group.WORLD
+    if rank == 1:
+        group.send([torch.full((4,), 5.0)], 0, 1).wait()
+        return None, None
+    cuda.watched = torch.zeros(4)
+    tensor = cuda.watched.as_subclass(OnGpu)
+    cuda.log.clear()
+    return tensor, group.recv([tensor], 1, 1)
+
+
+def completion_shows_the_data(rank, ranks):
+    cuda = Cuda()
+    cuda.install()
+    cuda.is_busy = True
+    tensor, work = received(rank, cuda)
+    if rank == 0:
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:  # the message comes, and the program's stream is busy
+            assert not work.is_completed() and not work.is_success()
+        assert cuda.watched.tolist() == [0.0] * 4
+        cuda.is_busy = False
+        assert work.is_completed() and work.is_success() and work.exception() is None
+        assert cuda.watched.tolist() == [5.0] * 4
+        assert cuda.log == [
+            ("record on the program's stream", 0.0),
+            ("enter device", 0.0),
+            ("wait for the event", 0.0),
+            ("enter Stream", 0.0),
+            ("leave Stream", 5.0),
+            ("synchronize", 5.0),
+            ("leave device", 5.0),
+        ]
+        work.wait()
+        assert len(cuda.log) == 7  # one copy
+        assert work.result()[0] is tensor
+    dist.barrier()
+
+
+def waits_copy(rank, ranks):
+    cuda = Cuda()
+    cuda.install()
+    _, work = received(rank, cuda)
+    if rank == 0:
+        work.wait()
+        assert cuda.watched.tolist() == [5.0] * 4
+    dist.barrier()
+
+
+def callbacks_see_the_data(rank, ranks):
+    cuda = Cuda()
+    cuda.install()
+    tensor, work = received(rank, cuda)
+    if rank == 0:
+        seen = work.get_future().then(lambda one: (cuda.watched.tolist(), one.value()[0])).wait()
+        assert seen[0] == [5.0] * 4
+        assert seen[1].data_ptr() == tensor.data_ptr()
+    dist.barrier()
+
+
+def failed_copies_fail_the_message(rank, ranks):
+    cuda = Cuda()
+    cuda.install()
+    cuda.failure = RuntimeError("CUDA error: launch failure")
+    for by_future in (False, True):
+        _, work = received(rank, cuda)
+        if rank == 0:
+            with pytest.raises(RuntimeError, match="launch failure"):
+                work.get_future().wait() if by_future else work.wait()
+            assert work.is_completed() and not work.is_success()
+            assert "launch failure" in str(work.exception())
+    dist.barrier()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        completion_shows_the_data,
+        waits_copy,
+        callbacks_see_the_data,
+        failed_copies_fail_the_message,
+    ],
+)
+def test_a_receive_on_a_gpu_ends_with_its_copy(program):
+    on_ranks(program, timeout_s=20)
+
+
+def strided_result(rank, ranks):
+    group = dist.group.WORLD
+    if rank == 1:
+        group.send([torch.full((4,), 5.0)], 0, 1).wait()
+        return
+    tensor = torch.zeros(8)[::2]
+    value = group.recv([tensor], 1, 1).get_future().then(lambda one: one.value()[0]).wait()
+    assert value.data_ptr() == tensor.data_ptr() and value.tolist() == [5.0] * 4
+
+
+def test_the_result_of_a_receive_is_the_tensor_of_the_call():
+    on_ranks(strided_result, timeout_s=20)

@@ -21,6 +21,7 @@ from plait.torch.bootstrap import tell_abort
 from plait.torch.callbacks import Callbacks
 from plait.torch.calls import CollectiveCalls
 from plait.torch.compiled import never_compiled
+from plait.torch.delivery import GpuDelivery
 from plait.torch.gpu import GpuBackend
 from plait.torch.host import HostBackend
 from plait.torch.messages import BARRIER, Mailbox
@@ -318,17 +319,19 @@ class Group(CollectiveCalls):
         return self._receive(tensors[0], None, tag)
 
     def _receive(self, tensor: Tensor, peer: int | None, tag: int) -> Any:
+        delivery: GpuDelivery | None = None
         if tensor.is_cpu:
             whole = as_contiguous(tensor)
         else:
             whole = torch.empty_like(tensor, device="cpu").contiguous()
+            delivery = GpuDelivery(tensor, whole)
         with _range("recv") if torch.autograd._profiler_enabled() else _NO_RANGE:
             try:
-                work = self._mailbox().receive(whole, peer, tag, self._timeout_s)
+                work = self._mailbox().receive(whole, peer, tag, self._timeout_s, result=tensor)
             except plait.Error as error:
                 raise_as_c10d(error, "recv", self._timeout_s)
-        if not tensor.is_cpu:
-            work.on_wait = lambda: copy_back(tensor, whole)
+        if delivery is not None:
+            work.before_completion(delivery.copy, delivery.is_ready)
         elif whole.data_ptr() != tensor.data_ptr():
             work.before_completion(lambda: copy_back(tensor, whole))
         return self._posted(work)

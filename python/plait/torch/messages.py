@@ -46,30 +46,53 @@ def _closed(what: str, why: str) -> BaseException:
 
 @never_compiled
 class MessageWork(SourceWork):
-    """Work of a posted send or receive. seconds: limit of wait() without a timeout."""
+    """Work of a posted send or receive.
+
+    memory: what the message reads or writes. seconds: limit of wait() without a timeout.
+    """
 
     def __init__(
-        self, core: Any, message: Any, result: Any, seconds: float, callbacks: Callbacks
+        self,
+        core: Any,
+        message: Any,
+        memory: Any,
+        result: Any,
+        seconds: float,
+        callbacks: Callbacks,
     ) -> None:
         super().__init__()
-        self._core, self._message, self._result = core, message, result
+        self._core, self._message = core, message
+        self._memory, self._result = memory, result
         self._seconds, self._callbacks = seconds, callbacks
         self._turn = callbacks.current_turn()
         self._error: BaseException | None = None
         self._before: Callable[[], None] | None = None
+        self._is_ready: Callable[[], bool] = _is_always_ready
         self._guard = threading.Lock()  # guards _before and _future
         self._future: Any = None
-        self.on_wait: Callable[[], None] | None = None  # runs in the thread that calls wait()
 
     def __del__(self) -> None:
         """Keeps the memory of a message that is under way until its end."""
         message = getattr(self, "_message", None)
         if message is not None and not message.is_done:
-            self._core.on_done(message, partial(_forget, self._result))
+            self._core.on_done(message, partial(_forget, self._memory))
 
-    def before_completion(self, call: Callable[[], None]) -> None:
-        """Runs `call` once, before any function shows that the message arrived."""
+    def before_completion(
+        self, call: Callable[[], None], is_ready: Callable[[], bool] | None = None
+    ) -> None:
+        """Runs `call` once, before any function shows that the message arrived. An error of `call`
+        fails the message.
+
+        is_ready: returns whether `call` runs without a long wait; None = always.
+        """
+        self._is_ready = is_ready or _is_always_ready
         self._before = call
+
+    def _is_over(self) -> bool:
+        """Returns whether the message is done, and its result is there or needs no long wait."""
+        if not self._message.is_done:
+            return False
+        return self._message.failure is not None or self._before is None or self._is_ready()
 
     def _ended_well(self) -> bool:
         """Of a done message: whether it arrived."""
@@ -78,9 +101,12 @@ class MessageWork(SourceWork):
         if self._before is not None:
             with self._guard:
                 if self._before is not None:
-                    self._before()
+                    try:
+                        self._before()
+                    except Exception as error:
+                        self._error = error
                     self._before = None  # last: other threads go on once this is None
-        return True
+        return self._error is None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits for completion and makes progress meanwhile, unless another thread does.
@@ -96,19 +122,16 @@ class MessageWork(SourceWork):
             error = self.exception()
             assert error is not None
             raise error
-        if self.on_wait is not None:
-            self.on_wait()
-            self.on_wait = None
         return True
 
     def is_completed(self) -> bool:
-        if not self._message.is_done:
+        if not self._is_over():
             return False
         self._ended_well()
         return True
 
     def is_success(self) -> bool:
-        return bool(self._message.is_done and self._ended_well())
+        return self._is_over() and self._ended_well()
 
     def exception(self) -> BaseException | None:
         if self._error is None and self._message.is_done and self._message.failure is not None:
@@ -144,6 +167,10 @@ def _forget(_: Any) -> None:
     pass
 
 
+def _is_always_ready() -> bool:
+    return True
+
+
 class Mailbox:
     """Mailbox of a rank of a group. Thread-safe."""
 
@@ -175,12 +202,21 @@ class Mailbox:
             raise self._closed_error(f"send to rank {peer}", error) from None
         if message is None:
             return CompletedWork([whole])
-        return MessageWork(self._core, message, [whole], seconds, self._callbacks)
+        return MessageWork(self._core, message, whole, [whole], seconds, self._callbacks)
 
     def receive(
-        self, whole: Any, peer: int | None, tag: int, seconds: float, context: int = USER
+        self,
+        whole: Any,
+        peer: int | None,
+        tag: int,
+        seconds: float,
+        context: int = USER,
+        result: Any = None,
     ) -> MessageWork:
-        """Posts a receive into a contiguous tensor in host memory. peer: None = any source."""
+        """Posts a receive into a contiguous tensor in host memory.
+
+        peer: None = any source. result: the caller's tensor; None = `whole`.
+        """
         if peer is None:
             for one in self._others - self._sources:
                 self._hear(one, seconds)
@@ -191,7 +227,8 @@ class Mailbox:
             message = self._core.receive(peer, context, tag, whole.data_ptr(), whole.nbytes)
         except plait.AbortedError as error:
             raise self._closed_error("recv", error) from None
-        return MessageWork(self._core, message, [whole], seconds, self._callbacks)
+        results = [whole if result is None else result]
+        return MessageWork(self._core, message, whole, results, seconds, self._callbacks)
 
     def shut_down(self, why: str, seconds: float) -> None:
         """Closes the mailbox once all peers have received all messages.
