@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -24,7 +25,7 @@ if not dist.is_available():
 
 from torch_ranks import on_ranks  # noqa: E402
 
-import plait.torch  # noqa: E402
+import plait.torch.group  # noqa: E402
 from plait.torch.works import StreamWork  # noqa: E402
 
 Op = dist.ReduceOp
@@ -271,6 +272,55 @@ def seen_by_the_profiler(rank, ranks):
 @pytest.mark.parametrize("program", [in_order, coalesced, groups, seen_by_the_profiler])
 def test_order_and_groups(program):
     on_ranks(program, 3)
+
+
+def blocking(name):
+    """Returns options of a call in this thread: the default device holds for one thread. Functions
+    of torch.distributed with tensors switch it off."""
+    opts = getattr(dist.distributed_c10d, name)()
+    opts.asyncOp = False
+    return opts
+
+
+def barriers(rank, ranks):
+    dist.barrier()
+    dist.group.WORLD.monitored_barrier(timedelta(seconds=60))
+
+
+def empty_lists(rank, ranks):
+    dist.group.WORLD.allgather_into_tensor_coalesced([], []).wait()
+
+
+def uneven_parts(rank, ranks):
+    """Rank r gathers r + 1 elements of every rank r, and sends each rank r + 1 elements."""
+    parts = [torch.empty(r + 1, device="cpu") for r in range(ranks)]
+    mine = torch.full((rank + 1,), float(rank), device="cpu")
+    dist.group.WORLD.allgather([parts], [mine], blocking("AllgatherOptions"))
+    assert [part.tolist() for part in parts] == [[r] * (r + 1) for r in range(ranks)]
+    sizes = [r + 1 for r in range(ranks)]
+    out = torch.empty(sum(sizes), device="cpu")
+    gives, opts = mine.repeat(ranks), blocking("AllToAllOptions")
+    dist.group.WORLD.alltoall_base(out, gives, sizes, [rank + 1] * ranks, opts)
+    assert torch.equal(out, torch.cat(parts))
+
+
+def sparse_sum(rank, ranks):
+    mine = torch.eye(ranks, device="cpu").to_sparse()
+    dist.group.WORLD.allreduce([mine], blocking("AllreduceOptions"))
+    assert mine.device.type == "cpu"
+    assert torch.equal(mine.to_dense(), ranks * torch.eye(ranks, device="cpu"))
+
+
+def with_default_device(program, rank, ranks):
+    """Sets the device before the backend is imported."""
+    torch.set_default_device("meta")
+    importlib.reload(plait.torch.group)
+    program(rank, ranks)
+
+
+@pytest.mark.parametrize("program", [barriers, empty_lists, uneven_parts, sparse_sum])
+def test_the_default_device_changes_no_call_on_host_memory(program):
+    on_ranks(functools.partial(with_default_device, program), 3)
 
 
 # Failures.

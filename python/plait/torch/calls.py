@@ -331,7 +331,7 @@ class CollectiveCalls:
                 )
             if backend is self._host():
                 source = as_contiguous(mine)  # alive until the call has ended
-                found = torch.empty(sized.writes, dtype=torch.uint8)
+                found = torch.empty(sized.writes, dtype=torch.uint8, device="cpu")
         except Exception as error:
             self._refuse(backend, error)
         if backend is self._host():
@@ -470,7 +470,7 @@ class CollectiveCalls:
             sends, gets = ([part.nbytes for part in parts] for parts in (gives, takes))
             if backend is host and self._ranks > 1:
                 sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
-                found = torch.empty(sum(gets), dtype=torch.uint8)
+                found = torch.empty(sum(gets), dtype=torch.uint8, device="cpu")
         except Exception as error:  # sizes are exchanged on the host, for GPU tensors too
             host.refuse(error, backend)
             raise
@@ -538,7 +538,7 @@ def _copy_parts_back(tensors: list[Tensor], found: Tensor) -> None:
 
 def _first(tensors: Any) -> Tensor:
     """Returns the tensor that selects the backend; for an empty list, a tensor in host memory."""
-    return tensors[0] if tensors else torch.empty(0)
+    return tensors[0] if tensors else torch.empty(0, device="cpu")
 
 
 def _of_bytes(tensor: Tensor) -> Reduction:

@@ -298,7 +298,7 @@ class Group(CollectiveCalls):
     def _barrier_message(self, peer: int, is_send: bool, seconds: float) -> Any:
         assert self._mail is not None
         post = self._mail.send if is_send else self._mail.receive
-        return post(torch.zeros(1, dtype=torch.uint8), peer, 0, seconds, BARRIER)
+        return post(torch.zeros(1, dtype=torch.uint8, device="cpu"), peer, 0, seconds, BARRIER)
 
     # Point-to-point messages. GPU tensors go through host memory.
 
@@ -360,7 +360,9 @@ class Group(CollectiveCalls):
     endCoalescing = _end_coalescing
 
 
-_NOWHERE = torch.empty(0)  # selects the host backend for calls without a tensor
+# Selects the host backend for calls without a tensor. The tensor names its device, as all tensors of
+# this package do: torch.set_default_device() changes the others.
+_NOWHERE = torch.empty(0, device="cpu")
 
 
 def _range(what: str) -> Any:

@@ -49,7 +49,9 @@ def sum_of_sparse(calls: Any, backend: Any, tensor: Tensor, redop: Any) -> None:
     indices = mine.indices().new_empty((len(sizes), len(every)))
     if len(sizes) != 0:
         indices = torch.stack(torch.unravel_index(every, sizes))
-    total = torch.sparse_coo_tensor(indices, values, mine.shape, is_coalesced=True)
+    total = torch.sparse_coo_tensor(
+        indices, values, mine.shape, device=values.device, is_coalesced=True
+    )
     with torch.no_grad():  # a detached tensor has indices of its own
         tensor.copy_(total)
 
