@@ -360,8 +360,8 @@ class Group(CollectiveCalls):
     endCoalescing = _end_coalescing
 
 
-# Selects the host backend for calls without a tensor. The tensor names its device, as all tensors of
-# this package do: torch.set_default_device() changes the others.
+# Selects the host backend for calls without a tensor. All tensors of this package name their
+# device, since torch.set_default_device() holds for factories without a device.
 _NOWHERE = torch.empty(0, device="cpu")
 
 
