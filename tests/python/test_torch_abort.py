@@ -54,6 +54,17 @@ def abort_in_rendezvous_of_a_queued_call(rank, ranks):
     abort_in_rendezvous(rank, ranks, True)
 
 
+def abort_with_a_slow_store(rank, ranks):
+    """Peers in the rendezvous see the socket of rank 0 close before the abort is in the store."""
+
+    def tell_late(store, rank):
+        time.sleep(0.5)
+        tell_abort(store, rank)
+
+    plait.torch.group.tell_abort = tell_late
+    abort_in_rendezvous(rank, ranks)
+
+
 def abort_before_rank_zero(rank, ranks):
     """Rank 0 comes late, so the others wait for the store."""
     group = dist.group.WORLD
@@ -105,6 +116,7 @@ def message_to_a_rank_without_the_group(rank, ranks):
     [
         abort_in_rendezvous,
         abort_in_rendezvous_of_a_queued_call,
+        abort_with_a_slow_store,
         abort_before_rank_zero,
         abort_before_the_first_call,
         own_timeout_in_the_first_call,

@@ -17,6 +17,7 @@ from plait.torch.works import timed_out
 _LONGEST_S = 86400.0  # the core counts nanoseconds; a day stands for no deadline
 _ABORTED = "aborted"  # key of the store; the value names the rank that has aborted the group
 _LOOK_S = 0.02  # pause between looks for an abort
+_ABORT_S = 1.0  # longest time from a rank's abort to its word in the store
 
 
 def clamp_deadline(seconds: float) -> float:
@@ -40,7 +41,7 @@ def tell_abort(store: Any, rank: int) -> None:
 
     thread = threading.Thread(target=tell, daemon=True, name="plait-abort")
     thread.start()
-    thread.join(1.0)
+    thread.join(_ABORT_S)
 
 
 def why_stop(store: Any, closed: str) -> str:
@@ -121,4 +122,19 @@ def bootstrap(
     options.rendezvous = f"unix:{path}"
     options.arrive_s = options.deadline_s = float(arrive_s)
     options.bitwise = torch.are_deterministic_algorithms_enabled()
-    return plait.Communicator._of(plait._core.Communicator.create(options, stopped))
+    try:
+        core = plait._core.Communicator.create(options, stopped)
+    except plait.PeerLostError as error:
+        # A rank that aborts leaves the set-up, and its word in the store may come a moment later.
+        if why := _within(_ABORT_S, stopped):
+            raise plait.AbortedError(why) from error
+        raise
+    return plait.Communicator._of(core)
+
+
+def _within(seconds: float, ask: Callable[[], str]) -> str:
+    """Returns the first text of ask() within `seconds`; empty = none."""
+    end = time.monotonic() + seconds
+    while not (found := ask()) and time.monotonic() < end:
+        time.sleep(_LOOK_S)
+    return found
