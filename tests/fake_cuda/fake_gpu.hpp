@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fake_cuda/fake_driver.hpp"
@@ -91,6 +92,29 @@ class FakeNotes {
   std::vector<FakeNote> all_;
 };
 
+/// Calls that would end a capture of another thread, by the calling thread: of the legacy stream,
+/// and calls that CUDA refuses during a capture in global mode, unless the caller is in relaxed
+/// mode.
+class FakeUnsafeCalls {
+ public:
+  void add(const char* function) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    all_[std::this_thread::get_id()].insert(function);
+  }
+  /// Returns the functions that other threads than the caller have called.
+  std::set<std::string> of_others() const {
+    const std::lock_guard<std::mutex> hold(guard_);
+    std::set<std::string> found;
+    for (const auto& [thread, functions] : all_)
+      if (thread != std::this_thread::get_id()) found.insert(functions.begin(), functions.end());
+    return found;
+  }
+
+ private:
+  mutable std::mutex guard_;
+  std::map<std::thread::id, std::set<std::string>> all_;
+};
+
 /// Copies of a single driver call.
 struct FakeBatch {
   std::vector<std::size_t> bytes;
@@ -153,6 +177,7 @@ struct FakeCuda {
   int loses_from = -1;                ///< Rank whose stores into this GPU are lost; -1 = none.
   std::atomic<int> busy_looks{0};     ///< Number of stream_query() calls that return busy.
   std::atomic<int> waits_for_all{0};  ///< Host waits for all GPU work.
+  FakeUnsafeCalls unsafe;             ///< Calls that would end captures of other threads.
 };
 
 /// The instance in libcuda.so.1.

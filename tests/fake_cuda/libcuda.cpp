@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -136,7 +137,11 @@ void spend(Stream stream, double ns) {
     machine().put(stream, {.kind = FakeWork::TaskKind::busy, .ns = ns});
 }
 
+/// Mode of the thread's captures; global at first, as in a real driver.
+thread_local int capture_mode = 0;
+
 void emulate_graphs(Api& api) {
+  api.exchange_capture_mode = [](int* mode) { return std::swap(*mode, capture_mode), kSuccess; };
   api.stream_begin_capture = [](Stream stream, int) {
     const std::lock_guard<std::mutex> hold(graphs().guard);
     return graphs().captured_ns[stream] = 0, kSuccess;
@@ -322,40 +327,6 @@ void count_streams(Api& api) {
   };
 }
 
-/// The test sets the streams' progress; host waits for all work are counted.
-void emulate_progress(Api& api) {
-  api.stream_is_capturing = [](Stream, int* status) {
-    return *status = fake_cuda().is_capturing ? 1 : kCaptureNone, kSuccess;
-  };
-  api.stream_query = [](Stream) {
-    return fake_cuda().busy_looks > 0 ? (--fake_cuda().busy_looks, kNotReady) : kSuccess;
-  };
-  api.event_query = [](Event event) {
-    ++fake_cuda().held_queries;
-    while (fake_cuda().holds_queries) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    --fake_cuda().held_queries;
-    FakeStill& still = fake_cuda().still;
-    const std::lock_guard<std::mutex> hold(still.guard);
-    return still.events.contains(event) ? kNotReady : kSuccess;
-  };
-  api.context_synchronize = [] { return ++fake_cuda().waits_for_all, kSuccess; };
-  api.memory_copy = [](DevicePointer, DevicePointer, std::size_t) {
-    return ++fake_cuda().waits_for_all, kSuccess;
-  };
-}
-
-void emulate_batches(Api& api) {
-  api.memory_copy_batch = [](const DevicePointer*, const DevicePointer*, const std::size_t* bytes,
-                             std::size_t count, const CopyAttributes* attributes,
-                             const std::size_t* first_with, std::size_t attributes_count,
-                             std::size_t*, Stream) {
-    if (attributes_count != 1 || *first_with != 0 || count == 0) return kInvalidValue;
-    fake_cuda().batches.push_back(
-        {{bytes, bytes + count}, attributes->flags, attributes->source_order});
-    return kSuccess;
-  };
-}
-
 /// Serializes calls of the fake driver, which many threads use. The lock must not order the
 /// program's own accesses: ThreadSanitizer must see neither the lock nor the emulation under the
 /// lock.
@@ -394,6 +365,64 @@ class OneCall {
 #endif
 };
 
+/// Returns whether CUDA refuses a call of the function while another thread captures in global
+/// mode. An H200's driver takes stream_destroy, but no page of CUDA promises that.
+bool is_unsafe(const std::string& function) {
+  static const std::set<std::string> all{
+      "context_synchronize", "memory_alloc",      "memory_free", "host_register",
+      "host_unregister",     "stream_query",      "event_query", "event_synchronize",
+      "stream_destroy",      "stream_synchronize"};
+  return all.contains(function);
+}
+
+/// memory_copy uses the legacy stream, which ends captures of blocking streams in any mode.
+void note_unsafe(const char* function) {
+  const bool is_legacy = std::string(function) == "memory_copy";
+  if (!is_legacy && (capture_mode == kCaptureRelaxed || !is_unsafe(function))) return;
+  const OneCall alone;
+  fake_cuda().unsafe.add(function);
+}
+
+/// The test sets the streams' progress; host waits for all work are counted.
+void emulate_progress(Api& api) {
+  api.stream_is_capturing = [](Stream, int* status) {
+    return *status = fake_cuda().is_capturing ? 1 : kCaptureNone, kSuccess;
+  };
+  api.stream_query = [](Stream) {
+    note_unsafe("stream_query");
+    return fake_cuda().busy_looks > 0 ? (--fake_cuda().busy_looks, kNotReady) : kSuccess;
+  };
+  api.event_query = [](Event event) {
+    note_unsafe("event_query");
+    ++fake_cuda().held_queries;
+    while (fake_cuda().holds_queries) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --fake_cuda().held_queries;
+    FakeStill& still = fake_cuda().still;
+    const std::lock_guard<std::mutex> hold(still.guard);
+    return still.events.contains(event) ? kNotReady : kSuccess;
+  };
+  api.context_synchronize = [] {
+    note_unsafe("context_synchronize");
+    return ++fake_cuda().waits_for_all, kSuccess;
+  };
+  api.memory_copy = [](DevicePointer, DevicePointer, std::size_t) {
+    note_unsafe("memory_copy");
+    return ++fake_cuda().waits_for_all, kSuccess;
+  };
+}
+
+void emulate_batches(Api& api) {
+  api.memory_copy_batch = [](const DevicePointer*, const DevicePointer*, const std::size_t* bytes,
+                             std::size_t count, const CopyAttributes* attributes,
+                             const std::size_t* first_with, std::size_t attributes_count,
+                             std::size_t*, Stream) {
+    if (attributes_count != 1 || *first_with != 0 || count == 0) return kInvalidValue;
+    fake_cuda().batches.push_back(
+        {{bytes, bytes + count}, attributes->flags, attributes->source_order});
+    return kSuccess;
+  };
+}
+
 template <class Field, class Function>
 struct OneAtATime;
 template <class Field, class... Arguments>
@@ -402,6 +431,7 @@ struct OneAtATime<Field, Result (*)(Arguments...)> {
   static inline const char* name = "";
   static Result call(Arguments... arguments) {
     const OneCall alone;
+    note_unsafe(name);
     if (const Result refused = fake_cuda().refuses.said_to(name); refused != kSuccess)
       return refused;
     return function(arguments...);

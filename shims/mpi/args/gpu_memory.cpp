@@ -155,6 +155,7 @@ GpuStream::GpuStream(int gpu) : gpu_(gpu) {
 }
 
 GpuStream::~GpuStream() {
+  const cuda::RelaxedCaptureMode relaxed;  // plait's thread may end the last user
   const cuda::Current current(context_of(gpu_));
   cuda::api().stream_destroy(stream_);
 }

@@ -475,6 +475,8 @@ void ServedComm::work() {
     operation.error = attempt([&] {
       AgreedLocations locations;
       const bool is_on_gpu = !participation.refusal && participation.packed->is_on_gpu();
+      std::optional<cuda::RelaxedCaptureMode> relaxed;  // for captures of the program's threads
+      if (is_on_gpu) relaxed.emplace();
       if (operation.agrees)
         locations = agree_locations(is_on_gpu ? location_on(participation.packed->gpu())
                                               : BufferLocation::host);

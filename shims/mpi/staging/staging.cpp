@@ -110,7 +110,7 @@ std::byte* CallStaging::add_bytes(int gpu, const void* buffer, std::uint64_t byt
                                   ByteRange written) {
   StagedArgument& one = buffers_.emplace_back(
       StagedArgument{StagingBuffer(gpu, buffer, {0, bytes}), reads, reads, {}, {}, {}});
-  if (reads) one.staging_buffer.fetch();
+  if (reads) one.staging_buffer.fetch({{0, bytes}});
   if (written.bytes != 0) one.written.push_back(written);
   return one.staging_buffer.host();
 }

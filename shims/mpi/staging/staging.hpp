@@ -62,7 +62,8 @@ class CallStaging {
   void add_of_ranks(Handle comm, const PartsBuffer& in, const PartsBuffer& out);
   /// The same for neighbours.
   void add_of_neighbours(Handle comm, const PartsBuffer& in, const PartsBuffer& out);
-  /// Stages contiguous bytes of a GPU; returns the host address.
+  /// Stages contiguous bytes of a GPU, in any thread; returns the host address. Uses no legacy
+  /// stream: a copy on the legacy stream would end a capture of the program's.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                        ByteRange written);
   /// Adds the buffers that this rank reads and writes in a collective. Without `rank_here` asks the

@@ -3,6 +3,7 @@
 // record calls instead of running them. Ranks start persistent calls in different orders, between
 // other calls, and make calls in place that engines refuse. Prints a line of JSON a rank.
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "expect.hpp"
@@ -74,6 +75,29 @@ void in_place() {
   expect_equal(kernels(), before, "kernels of calls in place");
 }
 
+/// Calls that plait's thread runs: on the engines, staged since rank 0 has host memory, and the end
+/// of a communicator with a GPU. The program may capture a graph meanwhile, in another thread.
+void beside_captures() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Allreduce(kIn, kOut, kMany, MPI_INT, MPI_SUM, comm);
+  std::vector<int> host(kMany, 1);
+  const bool has_host = rank_in(comm) == 0;
+  for (void* const out : {kOut, has_host ? static_cast<void*>(host.data()) : kOut}) {
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, out, kMany, MPI_INT, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  }
+  const int streams = fake().streams;
+  MPI_Comm_free(&comm);
+  sum_on_host();  // the last use of the communicator's record by this thread was before
+  while (fake().streams == streams) std::this_thread::yield();
+  for (const std::string& function : fake().unsafe.of_others()) {
+    ++wrong;
+    std::fprintf(stderr, "plait's thread calls %s, which ends captures\n", function.c_str());
+  }
+}
+
 MPI_Request persistent_sum() {
   MPI_Request request;
   make("MPI_Allreduce_init", &request, static_cast<const void*>(kIn), kOut, static_cast<int>(kMany),
@@ -120,6 +144,7 @@ int main(int argc, char** argv) {
   in_place();
   for (MPI_Request& request : requests) MPI_Request_free(&request);
   sum_on_gpus();
+  beside_captures();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank, wrong, calls_served());
   MPI_Finalize();
   return wrong == 0 ? 0 : 1;
