@@ -158,6 +158,8 @@ struct FakeCuda {
   std::atomic<int> streams{0};  ///< Existing streams.
   std::vector<FakeBatch> batches;
   FakeMemory memory;
+  /// Context of the program's GPU memory; null = of a memory pool.
+  std::atomic<plait::cuda::Context> owner{nullptr};
   std::atomic<int> opened{0};  ///< Memory of peers that is mapped.
   std::vector<FakeLaunch> launches;
   /// Called for every launch with kernel, blocks, threads and arguments; null = nothing is called.

@@ -18,7 +18,7 @@ namespace plait_test {
 struct FakePhysical {
   int file;
   std::size_t bytes;
-  bool is_own;  ///< made by this process
+  bool is_own;               ///< made by this process
   std::vector<int> shown{};  ///< descriptors by which it was shown
 };
 

@@ -117,6 +117,13 @@ inline Address shown_bytes() {
   return setting != nullptr ? std::strtoull(setting, nullptr, 10) : Address{1} << 20;
 }
 
+/// Context of all device memory: of a memory pool, or with TEST_LIBCUDA_CONTEXT a context that is
+/// not the primary.
+inline const void* shown_context() {
+  static const char other = 0;
+  return std::getenv("TEST_LIBCUDA_CONTEXT") != nullptr ? &other : nullptr;
+}
+
 inline Result pointer_attributes(unsigned count, int* attributes, void** values, Address at) {
   for (unsigned index = 0; index < count; ++index) {
     void* const value = values[index];
@@ -124,6 +131,7 @@ inline Result pointer_attributes(unsigned count, int* attributes, void** values,
       case cuda::kPointerMemoryType:
         *static_cast<unsigned*>(value) = is_device(at) ? cuda::kMemoryOnDevice : 0;
         break;
+      case cuda::kPointerContext: *static_cast<const void**>(value) = shown_context(); break;
       case cuda::kPointerBufferId: *static_cast<Address*>(value) = 1; break;
       case cuda::kPointerRangeStart: *static_cast<Address*>(value) = memory().device; break;
       case cuda::kPointerRangeBytes: *static_cast<Address*>(value) = shown_bytes(); break;

@@ -240,8 +240,11 @@ void emulate_memory(Api& api) {
   api.pointer_attributes = [](unsigned count, int* attributes, void** values,
                               DevicePointer pointer) {
     for (unsigned i = 0; i < count; ++i)
-      *static_cast<int*>(values[i]) =
-          attributes[i] == kPointerMemoryType && is_on_gpu(pointer) ? kMemoryOnDevice : 0;
+      if (attributes[i] == kPointerContext)
+        *static_cast<Context*>(values[i]) = fake_cuda().owner;
+      else
+        *static_cast<int*>(values[i]) =
+            attributes[i] == kPointerMemoryType && is_on_gpu(pointer) ? kMemoryOnDevice : 0;
     return kSuccess;
   };
   api.host_device_pointer = [](DevicePointer* pointer, void* base, unsigned) {

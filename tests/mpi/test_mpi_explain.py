@@ -115,6 +115,31 @@ def test_a_call_beside_a_gpu_has_a_reason(explained, emulated_gpu, name):
     assert any(line.startswith(f"{function} goes") and reason in line for line in lines), lines
 
 
+# Settings and reasons of device_sums in explains.cpp: of the blocking sum, of the non-blocking
+# reduce_scatter in place, of the blocking reduce_scatter in place.
+IN_PLACE = "the engines lack MPI's layout in place"
+STAGED = {
+    "of another context": (
+        {"TEST_LIBCUDA_CONTEXT": "other"},
+        ["the memory is of another CUDA context", "no blocking call has found all", IN_PLACE],
+    ),
+    "of a pool": ({}, ["no blocking call has found all ranks' buffers on GPUs", IN_PLACE]),
+}
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_staged_device_memory_has_a_reason(mpi, drop_in, folder, emulated_gpu, name):
+    settings, reasons = STAGED[name]
+    program = compiled(mpi, folder, "explains", ["explains.cpp"])
+    env = environment(drop_in, PLAIT_DEBUG="EXPLAIN", TEST_LIBCUDA=emulated_gpu, **settings)
+    done = launched(mpi, 2, [str(program), "device_sums"], env)
+    assert [row["wrong"] for row in rows(done)] == [0, 0]
+    found = re.findall(r"PLAIT EXPLAIN (\w+ stages device memory: .*)", done.stdout + done.stderr)
+    assert len(found) == 2 * len(reasons), found  # a line of each rank
+    for reason in reasons:
+        assert sum(reason in line for line in found) == 2, (reason, found)
+
+
 @pytest.mark.parametrize("name", NODE_REASONS)
 def test_a_call_over_nodes_has_a_reason(explained, name):
     settings, function, reason = NODE_REASONS[name]

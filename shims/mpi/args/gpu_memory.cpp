@@ -138,6 +138,20 @@ int gpu_holding(const void* pointer) {
   return memory == cuda::kMemoryOnDevice && ordinal < kMostGpus ? ordinal : -1;
 }
 
+MemoryOwner owner_of(const void* pointer) {
+  if (pointer == nullptr || !uses_gpus()) return {};
+  unsigned memory = 0;
+  int ordinal = -1;
+  cuda::Context context = nullptr;
+  int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal, cuda::kPointerContext};
+  void* values[] = {&memory, &ordinal, static_cast<void*>(&context)};
+  const auto device_pointer = reinterpret_cast<cuda::DevicePointer>(pointer);
+  if (cuda::api().pointer_attributes(3, attributes, values, device_pointer) != cuda::kSuccess)
+    return {};
+  if (memory != cuda::kMemoryOnDevice || ordinal < 0 || ordinal >= kMostGpus) return {};
+  return {ordinal, context == nullptr || context == context_of(ordinal)};
+}
+
 cuda::Context context_of(int gpu) {
   GpuState& one = gpu_state(gpu);
   const std::lock_guard lock(one.mutex);

@@ -29,6 +29,14 @@ inline int gpu_of(const void* pointer) {
   return pointer != nullptr && uses_gpus() ? gpu_holding(pointer) : -1;
 }
 
+/// The GPU that holds a range of memory.
+struct MemoryOwner {
+  int gpu = -1;             ///< ordinal; -1 = host memory
+  bool in_primary = false;  ///< kernels of the GPU's primary context reach the memory
+};
+/// Asks the driver, once the program has initialised CUDA. Throws driver_error.
+MemoryOwner owner_of(const void* pointer);
+
 /// Returns the GPU's primary context, the context of CUDA's runtime.
 cuda::Context context_of(int gpu);
 /// A non-blocking stream on a GPU. Throws driver_error.

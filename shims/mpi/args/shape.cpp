@@ -216,22 +216,33 @@ bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position
 }
 
 /// Engines need contiguous parts of equal size; normal() turns equal counts into a single count.
-int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position) {
-  if (args.own_counts || !shape.request.counts.empty()) return -1;
-  if (is_in_place(args.out) || !has_engine_layout(args)) return -1;
-  if (args.displs && !are_contiguous(args.counts, args.displs, position.ranks)) return -1;
+int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position,
+                const char*& why) {
+  const auto staged = [&](const char* reason) { return why = reason, -1; };
+  if (args.own_counts || !shape.request.counts.empty()) return staged("the parts have own sizes");
+  if (is_in_place(args.out) || !has_engine_layout(args))
+    return staged("the engines lack MPI's layout in place");
+  if (args.displs && !are_contiguous(args.counts, args.displs, position.ranks))
+    return staged("the parts are not adjacent in the order of ranks");
   const bool is_root = args.root == position.rank;
   int gpu = -1;
-  const auto fits = [&](const void* buffer, Handle type) {
-    const int found = layout_of(type).contiguous ? gpu_of(buffer) : -1;
-    const bool right = found >= 0 && (gpu < 0 || found == gpu) && shape.part_bytes > 0;
-    gpu = found;
-    return right;
+  /// Returns null if engines can use the buffer.
+  const auto why_not = [&](const void* buffer, Handle type) -> const char* {
+    if (!layout_of(type).contiguous) return "the layout of the type has holes";
+    const MemoryOwner owner = owner_of(buffer);
+    if (owner.gpu < 0 || shape.part_bytes == 0) return "a buffer is in host memory";
+    if (!owner.in_primary)
+      return "the memory is of another CUDA context than the GPU's primary context";
+    if (gpu >= 0 && owner.gpu != gpu) return "the buffers are on two GPUs";
+    gpu = owner.gpu;
+    return nullptr;
   };
   const bool reads = reads_input(args.collective, is_root) && !is_in_place(args.in);
   const bool writes = writes_output(args.collective, is_root);
-  if (reads && !fits(args.in, args.in_type)) return -1;
-  if (writes && !fits(args.out, args.out_type)) return -1;
+  if (reads)
+    if (const char* const reason = why_not(args.in, args.in_type)) return staged(reason);
+  if (writes)
+    if (const char* const reason = why_not(args.out, args.out_type)) return staged(reason);
   return gpu;
 }
 

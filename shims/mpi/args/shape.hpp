@@ -62,7 +62,9 @@ std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition
 
 /// Returns whether this rank reads or writes GPU memory in the call.
 bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position);
-/// Returns the GPU of all buffers of this rank, if engines can use them; else -1.
-int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position);
+/// Returns the GPU of all buffers of this rank, if engines can use them; else -1. `why` then has
+/// the words for the reason, which hold if some buffer is in device memory.
+int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position,
+                const char*& why);
 
 }  // namespace plait::mpi

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "shims/mpi/abi/status.hpp"
+#include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/collective/explain.hpp"
 
 namespace plait::mpi {
 
@@ -16,7 +18,8 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
                                                     call.agrees && !call.shape.has_own_counts());
     Participation& participation = made->participation;
     participation.refusal = attempt([&] {
-      const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.position()) : -1;
+      const char* why = nullptr;
+      const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.position(), why) : -1;
       participation.packed.emplace(args, call.shape, state.position(), gpu);
       participation.packed->retain_types();
     });
@@ -27,10 +30,24 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
   }
 }
 
+namespace {
+
+void explain_if_staged(const ServedCall& call, const CollectiveArgs& args) {
+  static_cast<void>(attempt([&] {
+    const RankPosition& position = call.state->position();
+    const char* why = "no blocking call has found all ranks' buffers on GPUs";
+    if (call.state->has_gpus() && gpu_of_call(args, call.shape, position, why) >= 0) return;
+    if (touches_gpu_memory(args, position)) explain_staging(args, why);
+  }));
+}
+
+}  // namespace
+
 int start_served(const ServedCall& call, const CollectiveArgs& args, void* request) {
   const ProgramThreadScope here;
   try {
     throw_if_revoked(args.comm);
+    if (is_explaining()) explain_if_staged(call, args);
     std::unique_ptr<CollectiveRequest> made = make_collective_request(call, args);
     CollectiveRequest& operation = *made;
     int code = 0;

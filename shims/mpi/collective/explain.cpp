@@ -102,11 +102,10 @@ bool is_writer(Handle comm) {
   return rank == 0;
 }
 
-/// Writes a line unless the process has written one with the same function and reason.
-void explain(const char* function, const std::string& why, const std::string& call) {
+/// Writes a line unless the process has written one with the same words before the call.
+void explain(const std::string& line, const std::string& call) {
   static std::mutex mutex;
   static auto* const written = new std::set<std::string>;
-  const std::string line = text("{} goes to the MPI: {}", function, why);
   {
     const std::lock_guard lock(mutex);
     if (!written->insert(line).second) return;
@@ -196,7 +195,15 @@ void note_native(Handle comm) {
 void explain_fallback(const char* function, const CollectiveArgs& args, Fallback why) {
   // A failed explanation does not replace the call.
   static_cast<void>(attempt([&] {
-    if (is_writer(args.comm)) explain(function, words_of(args, why), words_of_part(args));
+    if (is_writer(args.comm))
+      explain(text("{} goes to the MPI: {}", function, words_of(args, why)), words_of_part(args));
+  }));
+}
+
+void explain_staging(const CollectiveArgs& args, const char* why) {
+  static_cast<void>(attempt([&] {
+    explain(text("{} stages device memory: {}", name_of(args.collective), why),
+            words_of_part(args));
   }));
 }
 
@@ -204,7 +211,8 @@ void explain_message(const char* function, Count count, Handle type, Handle comm
                      const std::string& why) {
   static_cast<void>(attempt([&] {
     if (is_writer(comm))
-      explain(function, why, text(" (first such call: {} {})", count, name_of_type(type)));
+      explain(text("{} goes to the MPI: {}", function, why),
+              text(" (first such call: {} {})", count, name_of_type(type)));
   }));
 }
 

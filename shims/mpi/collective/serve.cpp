@@ -383,11 +383,13 @@ std::optional<ServedComm::AgreedLocations> ServedComm::negotiate(const Collectiv
     int gpu = -1;
     BufferLocation location = BufferLocation::host;
     participation.refusal = attempt([&] {
-      gpu = gpu_of_call(args, call.shape, position_);
+      const char* why = "the communicator has another GPU of this rank";
+      gpu = gpu_of_call(args, call.shape, position_, why);
       if (gpu >= 0)
         location = location_on(gpu);
       else if (touches_gpu_memory(args, position_))
         location = BufferLocation::gpu_staged;
+      if (location == BufferLocation::gpu_staged && is_explaining()) explain_staging(args, why);
     });
     if (!participation.refusal && gpu >= 0) participation.make(args, call.shape, position_, gpu);
     locations = agree_locations(participation.refusal ? BufferLocation::gpu_staged : location);

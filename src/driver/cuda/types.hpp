@@ -45,6 +45,7 @@ inline constexpr int kAttributeComputeMinor = 76;
 inline constexpr int kAttributeMostSharedBytes = 97;  ///< maximum of a block with opt-in
 inline constexpr int kAttributeMapsMemory = 102;      ///< virtual memory management
 inline constexpr int kAttributeSharesFiles = 103;
+inline constexpr int kPointerContext = 1;  ///< null = any context of the GPU, as of a memory pool
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerBufferId = 7;
 inline constexpr int kPointerDeviceOrdinal = 9;

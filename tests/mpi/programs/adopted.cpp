@@ -105,6 +105,29 @@ MPI_Request persistent_sum() {
   return request;
 }
 
+/// One rank's memory is of another context than the primary, which the engines use: all ranks stage
+/// the calls. Memory of the primary context is for the engines.
+void other_context() {
+  // The fake driver has this primary context.
+  const auto primary = reinterpret_cast<plait::cuda::Context>(0x100);
+  const auto other = reinterpret_cast<plait::cuda::Context>(0x200);
+  const bool is_other = rank_in(MPI_COMM_WORLD) == 1;
+  fake().owner = is_other ? other : primary;
+  const long before = kernels();
+  expect(MPI_Allreduce(kIn, kOut, kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS,
+         "the code of a sum of memory of another context");
+  MPI_Request requests[2] = {MPI_REQUEST_NULL, persistent_sum()};
+  MPI_Iallreduce(kIn, kOut, kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+  MPI_Start(&requests[1]);
+  expect(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE) == MPI_SUCCESS,
+         "the code of started sums of memory of another context");
+  expect_equal(kernels(), before, "kernels of sums of memory of another context");
+  MPI_Request_free(&requests[1]);
+  fake().owner = primary;
+  sum_on_gpus();
+  fake().owner = nullptr;
+}
+
 /// Even ranks start the first request before the other calls and the second after; odd ranks the
 /// other way round.
 void round_of(MPI_Request* requests) {
@@ -145,6 +168,7 @@ int main(int argc, char** argv) {
   for (MPI_Request& request : requests) MPI_Request_free(&request);
   sum_on_gpus();
   beside_captures();
+  other_context();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank, wrong, calls_served());
   MPI_Finalize();
   return wrong == 0 ? 0 : 1;

@@ -91,6 +91,19 @@ void with_gpu(const std::function<void()>& call) {
   call();
 }
 
+/// Sums in device memory: of a blocking call, then of a non-blocking call in place.
+void device_sums() {
+  const DeviceInts from(kCount, 1), to(2 * kCount, 1);
+  MPI_Allreduce(from.device_ptr(), to.device_ptr(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Request request;
+  MPI_Ireduce_scatter_block(MPI_IN_PLACE, to.device_ptr(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+                            &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  to.fill(1);
+  MPI_Reduce_scatter_block(MPI_IN_PLACE, to.device_ptr(), kCount, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  expect(to.holds(2, 0, kCount), "sums in device memory");
+}
+
 void send(int count, MPI_Datatype type = MPI_INT) {
   if (rank_in(MPI_COMM_WORLD) == 0)
     MPI_Send(in.data(), count, type, 1, 5, MPI_COMM_WORLD);
@@ -134,6 +147,7 @@ const std::map<std::string, std::function<void()>> cases = {
     {"persistent_sum", persistent_sum},
     {"uneven_parts", uneven_parts},
     {"uneven_exchange", uneven_exchange},
+    {"device_sums", device_sums},
     {"sum_beside_gpu", [] { with_gpu([] { sum(kCount, MPI_COMM_WORLD); }); }},
     {"started_beside_gpu",
      [] {
@@ -155,7 +169,7 @@ int main(int argc, char** argv) {
   EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   cases.at(argv[1])();
-  std::printf("{\"rank\": %d, \"wrong\": 0, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD),
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
   std::fflush(stdout);
   MPI_Finalize();
