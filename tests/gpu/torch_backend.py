@@ -125,9 +125,9 @@ def all_reduce_operations(job: CheckJob) -> None:
     dist.all_reduce(mine, op=Op.AVG, group=job.group)
     want(torch.allclose(mine, job.total(count) / job.ranks), "AVG")
     if job.is_cuda:
-        mine = job.values(count)
-        dist.all_reduce(mine, op=dist._make_nccl_premul_sum(0.5), group=job.group)
-        want(torch.allclose(mine, job.total(count) * 0.5), "PREMUL_SUM")
+        mine, op = job.values(count), dist._make_nccl_premul_sum(0.5 + job.rank)
+        dist.all_reduce(mine, op=op, group=job.group)
+        want(torch.allclose(mine, sum(x * (0.5 + r) for r, x in enumerate(every))), "PREMUL_SUM")
     odd = job.values(count) % 2 == 1
     dist.all_reduce(odd, op=Op.MAX, group=job.group)
     same(odd, (stacked % 2 == 1).any(0), "MAX of bool")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ dist = pytest.importorskip("torch.distributed")
 from torch_ranks import on_ranks  # noqa: E402
 
 import plait.torch  # noqa: E402
+from plait.torch.gpu import GpuBackend  # noqa: E402
 
 
 class OnGpu(torch.Tensor):
@@ -217,3 +220,98 @@ def strided_result(rank, ranks):
 
 def test_the_result_of_a_receive_is_the_tensor_of_the_call():
     on_ranks(strided_result, timeout_s=20)
+
+
+# Pre-multiplied sums: each rank multiplies its own input, and the core sums the products.
+
+
+class OnDevice(OnGpu):
+    """The same, on the device of the backend, with memory that only the GPU reads."""
+
+    def get_device(self) -> int:
+        return 0
+
+    def __float__(self) -> float:
+        raise RuntimeError("a capture reads no factor on the host")
+
+
+class Core:
+    """Stands for the core: notes the sum, and the bytes that the rank gives."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def enqueue(self, request: Any, source: int, out: int, stream: int, *factors: Any) -> None:
+        assert not factors
+        self.op = request.op
+        self.given = ctypes.string_at(source, request.input_bytes(self.rank))
+
+
+def products_of(rank, collective, factor, tensors, monkeypatch):
+    """Returns what rank `rank` of 2 gives to a sum of the core. tensors: source, and out if any."""
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda _: type("Stream", (), {"cuda_stream": 0})
+    )
+    group = plait.torch.create(dist.HashStore(), rank, 2, timedelta(seconds=5))
+    backend = GpuBackend(None, rank, 2, 5.0)
+    backend._core, backend._device = Core(rank), torch.device("cuda", 0)
+    views = [None if one is None else one.as_subclass(OnDevice) for one in tensors]
+    if tensors[-1] is tensors[0]:
+        views[-1] = views[0]
+    group._reduce(backend, collective, *views, dist._make_nccl_premul_sum(factor))
+    assert backend._core.op == "sum"
+    return torch.frombuffer(bytearray(backend._core.given), dtype=tensors[0].dtype)
+
+
+TYPES = [torch.float32, torch.bfloat16, torch.float64, torch.float8_e4m3fn, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_each_rank_applies_its_own_factor_on_a_gpu(dtype, on_gpu, monkeypatch):
+    for rank in range(2):
+        factor = 1.0 + 0.5 * rank
+        given = torch.arange(4.0).to(dtype)
+        wanted = (torch.arange(4.0) * factor).to(dtype)
+        kind = torch.complex64 if dtype.is_complex else torch.float32
+        by = torch.tensor([factor]).as_subclass(OnDevice) if on_gpu else factor
+        for collective, out in (("all_reduce", given), ("reduce_scatter", given.new_zeros(2))):
+            mine = given.clone()
+            tensors = [mine, mine if out is given else out]
+            found = products_of(rank, collective, by, tensors, monkeypatch)
+            assert torch.equal(found.to(kind), wanted.to(kind)), (collective, found, wanted)
+            if out is not given:
+                assert torch.equal(mine.to(kind), given.to(kind))  # an input stays
+
+
+def test_a_reduce_leaves_the_tensors_of_peers(monkeypatch):
+    given = torch.ones(4)
+    assert products_of(0, "reduce", 2.0, [given, given], monkeypatch).tolist() == [2.0] * 4
+    given = torch.ones(4)
+    assert products_of(1, "reduce", 3.0, [given, None], monkeypatch).tolist() == [3.0] * 4
+    assert given.tolist() == [1.0] * 4
+
+
+def test_factors_keep_the_version_of_a_tensor(monkeypatch):
+    given = torch.ones(4)
+    before = given._version
+    products_of(0, "all_reduce", 2.0, [given, given], monkeypatch)
+    assert given._version == before
+
+
+def test_integers_have_no_factors_on_a_gpu(monkeypatch):
+    given = torch.ones(4, dtype=torch.int32)
+    with pytest.raises(plait.UnsupportedError, match=r"premul_sum: wanted .* found torch.int32"):
+        products_of(0, "all_reduce", 2.0, [given, given], monkeypatch)
+
+
+def host_factors(rank, ranks):
+    for dtype in (torch.float32, torch.float64, torch.complex64):
+        tensor = torch.ones(4, dtype=dtype)
+        dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(2.0 + rank))
+        assert tensor.tolist() == [sum(2.0 + one for one in range(ranks))] * 4
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_each_rank_applies_its_own_factor_on_host_memory(ranks):
+    on_ranks(host_factors, ranks)

@@ -24,6 +24,7 @@ from plait.torch.types import (
     copy_back,
     output_buffer,
     reduction_of,
+    scaled,
 )
 
 _MOST_REQUESTS = 4096
@@ -132,6 +133,9 @@ class CollectiveCalls:
             assert given is not None and into is not None
             part = into if name in _COUNTED_BY_OUTPUT else given
             kind = _of_bytes(part) if redop is None else reduction_of(redop, part.dtype)
+            factor = kind.scalar if kind.op == "premul_sum" else None
+            if factor is not None and not (backend.takes_factors and self._ranks > 1):
+                kind = kind._replace(op="sum", scalar=1.0)  # of products, which this rank makes
             count = kind.per_element * part.numel()
             if name == "all_to_all":
                 count //= self._ranks
@@ -144,14 +148,16 @@ class CollectiveCalls:
                 _check_memory(backend, name, given)
                 if into is not given:
                     _check_memory(backend, name, into)
+            if factor is not None and kind.op == "sum":
+                given = scaled(given, factor, out is not None and into is given)
         except Exception as error:
             self._refuse(backend, error)
         if self._ranks == 1:
             copy_back(into, given)
-            if kind.op == "premul_sum":
-                into.mul_(kind.scalar)
+        elif factor is not None and kind.op == "premul_sum":
+            backend.launch(request, given.data_ptr(), into.data_ptr(), float(factor))
         else:
-            backend.launch(request, given.data_ptr(), into.data_ptr(), kind.scalar)
+            backend.launch(request, given.data_ptr(), into.data_ptr())
         if into is out:
             return
         if isinstance(out, Tensor):

@@ -22,6 +22,8 @@ from plait.torch.works import StreamWork, await_event, c10d_errors
 class GpuBackend:
     """Runs calls on a single GPU, that of the first tensor. store, timeout_s: the group's."""
 
+    takes_factors = False  # the core wants all ranks' factors, and ranks exchange none on GPUs
+
     def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float) -> None:
         self.rank, self.ranks, self.timeout_s = rank, ranks, timeout_s
         self._store = store
@@ -41,12 +43,11 @@ class GpuBackend:
             )
         self.timeout_s = seconds
 
-    def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
+    def launch(self, request: plait.Request, source: int, out: int) -> None:
         """Enqueues a collective of the core on the current stream. Only inside do()."""
         core = self._core if self._core is not None else self._bootstrap()
         stream = torch.cuda.current_stream(self._device).cuda_stream
-        scalars = [] if scalar == 1.0 else [scalar] * self.ranks
-        core.enqueue(request, source, out, stream, "", {}, scalars)
+        core.enqueue(request, source, out, stream)
 
     def launch_rms_norm(self, norm: Any, places: list[int]) -> None:
         """Enqueues all_reduce_rms_norm on the current stream. Only inside do()."""

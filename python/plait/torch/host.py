@@ -25,6 +25,8 @@ Call = Callable[["HostBackend"], None]
 class HostBackend:
     """Runs calls in host memory. store, timeout_s: the group's."""
 
+    takes_factors = True  # the core multiplies each rank's input by the rank's factor
+
     def __init__(
         self, store: Any, rank: int, ranks: int, timeout_s: float, callbacks: Callbacks
     ) -> None:

@@ -50,7 +50,7 @@ class Reduction(NamedTuple):
     op: str
     type: str
     per_element: int  # elements of plait in one of torch
-    scalar: float
+    scalar: Any  # this rank's factor, a float or a tensor on a GPU
 
 
 _reductions: dict[Any, Reduction] = {}
@@ -73,10 +73,11 @@ def reduction_of(redop: Any, dtype: Any) -> Reduction:
 
 
 def _made(op: str, redop: Any, dtype: Any) -> Reduction:
-    scalar = 1.0
+    scalar: Any = 1.0
     if op == "premul_sum":
         factor = redop.factor if hasattr(redop, "factor") else redop.__getstate__()[1]
-        scalar = float(factor)
+        is_on_gpu = isinstance(factor, Tensor) and not factor.is_cpu
+        scalar = factor if is_on_gpu else float(factor)  # a capture reads no factor on the GPU
     if dtype is torch.bool and op in _OPS_OF_BOOL:
         return Reduction(_OPS_OF_BOOL[op], "uint8", 1, scalar)
     if dtype in _COMPLEX and op in ("sum", "avg", "premul_sum"):
@@ -84,6 +85,33 @@ def _made(op: str, redop: Any, dtype: Any) -> Reduction:
     if dtype not in _TYPES:
         raise plait.UnsupportedError(f"wanted a type that has {op}, found {dtype}")
     return Reduction(op, _TYPES[dtype], 1, scalar)
+
+
+def scaled(tensor: Tensor, factor: Any, in_place: bool) -> Tensor:
+    """Returns the tensor times `factor`, a number or a tensor with one element; each product is
+    rounded once.
+
+    in_place: the products replace the elements, and the version counter stays. Raises
+    UnsupportedError for integers.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise plait.UnsupportedError(
+            f"premul_sum: wanted a type with fractions, found {tensor.dtype}"
+        )
+    if isinstance(factor, Tensor):
+        factor = factor.detach().reshape(())
+    found = torch.view_as_real(tensor.data) if tensor.is_complex() else tensor.data
+    if found.element_size() == 1:  # torch does not multiply fp8
+        products = found.float().mul_(factor)
+        if in_place:
+            found.copy_(products)
+            return tensor
+        return products.to(found.dtype)
+    if in_place:
+        found.mul_(factor)
+        return tensor
+    products = found.mul(factor)
+    return torch.view_as_complex(products) if tensor.is_complex() else products
 
 
 def as_contiguous(tensor: Tensor) -> Tensor:
