@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from datetime import timedelta
@@ -132,14 +133,12 @@ def test_an_abort_ends_a_message_to_a_rank_that_has_not_come():
     on_ranks(message_to_a_rank_without_the_group, timeout_s=60)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("by_peer", [False, True])
-def test_an_abort_ends_the_first_call_on_a_gpu(monkeypatch, rank, by_peer):
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+def abort_on_a_gpu(number, by_peer, rank, ranks):
+    """Aborts the set-up of rank `number` of two ranks."""
     store = dist.HashStore()
-    backend = GpuBackend(store, rank, 2, 60.0)
+    backend = GpuBackend(store, number, 2, 60.0)
     backend._device = torch.device("cuda", 0)
-    abort = (lambda: tell_abort(store, 1 - rank)) if by_peer else backend.abort
+    abort = (lambda: tell_abort(store, 1 - number)) if by_peer else backend.abort
     threading.Timer(0.5, abort).start()
     began = time.monotonic()
     with pytest.raises(plait.AbortedError, match="wanted an open process group"):
@@ -148,11 +147,25 @@ def test_an_abort_ends_the_first_call_on_a_gpu(monkeypatch, rank, by_peer):
     assert backend._closed != "" and backend._core is None
 
 
-def test_an_abort_reaches_a_gpu_that_the_group_has_not_used(monkeypatch):
+# Set-ups run in a process of their own: a process reads PLAIT_WARN_S once.
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("by_peer", [False, True])
+def test_an_abort_ends_the_first_call_on_a_gpu(monkeypatch, number, by_peer):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    on_ranks(functools.partial(abort_on_a_gpu, number, by_peer), 1)
+
+
+def abort_before_a_gpu(rank, ranks):
     group = plait.torch.create(dist.HashStore(), 0, 2, timedelta(seconds=60))
     group.abort()
     backend = group._gpu(torch.device("cuda", 0))
     backend._device = torch.device("cuda", 0)
     with pytest.raises(plait.AbortedError, match="rank 0 aborted it"):
         backend._bootstrap()
+
+
+def test_an_abort_reaches_a_gpu_that_the_group_has_not_used(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    on_ranks(abort_before_a_gpu, 1)
