@@ -35,13 +35,28 @@ class ExchangeReady : public PreparedCall {
       host.enqueue();
       return host.join(stream);
     }
-    const bool is_long =
-        long_inbox_bytes(group_, shape_.part_bytes) != 0 && rank_.reserve_long_inbox(stream);
-    exchange(call, stream, is_long);
-    if (is_long) rank_.end_long_inbox();
+    const LongInbox inbox(rank_, long_inbox_bytes(group_, shape_.part_bytes), stream);
+    exchange(call, stream, inbox.is_held());
   }
 
  private:
+  /// Holds the long inbox while a call is enqueued, also if the call throws.
+  class LongInbox {
+   public:
+    LongInbox(EngineRank& rank, std::uint64_t bytes, Stream stream)
+        : rank_(rank), is_held_(bytes != 0 && rank.reserve_long_inbox(stream)) {}
+    ~LongInbox() {
+      if (is_held_) rank_.end_long_inbox();
+    }
+    LongInbox(const LongInbox&) = delete;
+    LongInbox& operator=(const LongInbox&) = delete;
+    bool is_held() const { return is_held_; }
+
+   private:
+    EngineRank& rank_;
+    const bool is_held_;
+  };
+
   void exchange(const CallArgs& call, Stream stream, bool is_long) {
     const bool corrected = is_chosen_ && may_share(group_, is_long) && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
