@@ -44,10 +44,24 @@ std::size_t reductions_with(const FixedRank& me, std::uint64_t bytes, bool is_lo
   return cut.pieces.size() + cut.chunks;
 }
 
+/// Returns whether a captured call of a group gets the long inbox.
+bool captured_in_group(const FixedRank& me) {
+  me.cuda().reserve_large_arena(CallMode::captured_grouped);
+  fake_cuda().is_capturing = true;
+  cuda::EngineRank& engines = me.cuda();
+  const bool is_held = engines.reserve_long_inbox(nullptr);
+  fake_cuda().is_capturing = false;
+  if (is_held) engines.end_long_inbox();
+  me.cuda().end_large_call();
+  me.board->barrier();
+  return is_held;
+}
+
 }  // namespace
 
 TEST_CASE("long calls make a longer inbox, in which eager calls have a share through host memory") {
-  constexpr std::uint64_t kLong = cuda::kLeastLongBytes, kShort = 256ull << 20;
+  constexpr std::uint64_t kLong = cuda::kInboxesOfLong * cuda::kLongInboxBytes;
+  constexpr std::uint64_t kShort = 256ull << 20;
   for (const bool has_memory : {true, false})
     on_fixed_ranks(2, [has_memory](const FixedRank& me) {
       while (!me.cuda().reserve_large_arena(CallMode::alone)) std::this_thread::sleep_for(kLook);
@@ -57,6 +71,8 @@ TEST_CASE("long calls make a longer inbox, in which eager calls have a share thr
       require(reductions_of(me, kShort, false) == reductions_with(me, kShort, false, 0) &&
                   me.taken() <= 196'000'000,
               "a call of 256 MiB takes more memory");
+      require(!captured_in_group(me) && me.taken() <= 196'000'000,
+              "a captured call of a group waits for the long inbox");
       const std::size_t alone = reductions_with(me, kLong, false, 0);
       if (!has_memory && me.rank() == 1) fake_cuda().refuses.of("physical_create", 1);
       require(reductions_of(me, kLong, false) == alone, "the first eager call waits for its inbox");

@@ -134,8 +134,9 @@ std::uint64_t inbox_bytes(const Group& group) {
 }
 
 std::uint64_t long_inbox_bytes(const Group& group, std::uint64_t part_bytes) {
-  const bool is_long = part_bytes >= kLeastLongBytes && inbox_bytes(group) != 0;
-  return is_long && group.host_bytes != 0 ? group.sizes[kLongInbox] : 0;
+  const std::uint64_t bytes = group.sizes[kLongInbox];
+  const bool is_long = part_bytes >= kInboxesOfLong * bytes && inbox_bytes(group) != 0;
+  return is_long && group.host_bytes != 0 ? bytes : 0;
 }
 
 std::uint64_t slot_bytes(const Group& group) {

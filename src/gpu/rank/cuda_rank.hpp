@@ -362,6 +362,7 @@ class CudaRank : public EngineRank {
   unsigned steps_ = kCopyStep;              // Steps of the large arena that have something to make.
   std::atomic<unsigned> granted_{0};        // Steps of the large arena that some call has got.
   std::atomic<bool> has_copy_path_{false};  // engine_path_ has slots, rings and streams.
+  CallMode reserved_as_ = CallMode::alone;  // of the last reserve_large_arena()
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;
@@ -382,11 +383,11 @@ class CudaRank : public EngineRank {
   ErrorCode broken_code_ = ErrorCode::internal;
   std::string broken_reason_;
   Event fork_ = nullptr;
-  Event uploaded_ = nullptr;       // Recorded behind the upload of the plan bound last.
-  bool has_uploads_ = false;       // Uploads may still be running.
-  std::vector<Event> marks_;       // One per stream of lanes; created at first use.
+  Event uploaded_ = nullptr;               // Recorded behind the upload of the plan bound last.
+  bool has_uploads_ = false;               // Uploads may still be running.
+  std::vector<Event> marks_;               // One per stream of lanes; created at first use.
   std::vector<Event> large_arena_events_;  // For copy engines, created with large_arena_streams_.
-  StopPage* stop_page_ = nullptr;  // Host address.
+  StopPage* stop_page_ = nullptr;          // Host address.
   DevicePointer device_stop_page_ = 0;
   std::vector<std::byte*> host_rings_;  // By rank; those registered so far.
   std::vector<DevicePointer> rings_;    // Device addresses of host_rings_.

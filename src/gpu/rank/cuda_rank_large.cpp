@@ -139,6 +139,7 @@ void CudaRank::use_copy_path() {
 /// eager call before, of any size, so captures wait for further steps. A captured call pins its
 /// steps once all are granted: no graph holds a refused call.
 bool CudaRank::reserve_large_arena(CallMode call, unsigned steps) {
+  reserved_as_ = call;
   if (call == CallMode::captured && granted_.load() != 0) call = CallMode::captured_waiting;
   const unsigned used = used_steps(steps);
   unsigned granted = 0;
@@ -165,12 +166,15 @@ bool CudaRank::reserve_large_arena(CallMode call, unsigned steps) {
 }
 
 /// Begins to make the inbox, and goes without meanwhile: a wait here would hold up calls that the
-/// thread makes for peers. A capture waits, since its replays would go without for good.
+/// thread makes for peers. A captured call waits, since its replays would go without for good.
+/// A captured call of a group neither begins nor waits.
 bool CudaRank::reserve_long_inbox(Stream stream) {
   LargeArena& large = large_[kLongAt];
   if (!has_lazy_arena() || !is_in_steps() || full_group_.tiers.large[kLongInbox] == 0) return false;
   const bool is_captured = is_capturing(stream);
-  if (!large.lazy->next(is_captured ? CallMode::captured_waiting : CallMode::grouped)) return false;
+  const CallMode inside = reserved_as_ == CallMode::captured_grouped ? CallMode::captured_grouped
+                                                                     : CallMode::captured_waiting;
+  if (!large.lazy->next(is_captured ? inside : CallMode::grouped)) return false;
   if (is_captured) large.lazy->pin();
   if (engine_path_.long_slots.empty())
     for (int rank = 0; rank < options_.ranks; ++rank)
