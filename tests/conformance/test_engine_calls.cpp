@@ -111,6 +111,19 @@ TEST_CASE("calls by copy engines in a row, in any order of streams") {
           check_calls(topology, tiny_group(ranks), static_cast<unsigned>(seed), order);
 }
 
+TEST_CASE("exchanges in the long inbox and in slots follow each other in any order of streams") {
+  const Topology topology = load_topology("hgx-h200");
+  Group group = tiny_group(2);
+  group.sizes[kLongInbox] = 32 << 10;  // for calls from 128 KiB on
+  int exchanges = 0;
+  for (int seed = 1; seed <= rounds(50); ++seed)
+    for (const QueueOrder order :
+         {QueueOrder::by_chance, QueueOrder::one_queue, QueueOrder::one_branch})
+      exchanges +=
+          check_calls(topology, group, static_cast<unsigned>(seed), order, &copy_exchange_engine());
+  CHECK(exchanges > 5);
+}
+
 TEST_CASE("calls through host memory in a row, sums by CPU cores among them") {
   const Topology topology = load_topology("hgx-h200");
   int by_cores = 0;
