@@ -14,6 +14,7 @@
 #include "gpu/host_path/host_reduction.hpp"
 #include "gpu/tile/tile_plan.hpp"
 #include "plait/error.hpp"
+#include "plan/direct_shape.hpp"
 #include "plan/sum_order.hpp"
 
 namespace plait::cuda {
@@ -210,7 +211,8 @@ bool chooses_share(const Engine& engine, const Request& request, const Tuning& t
                    const Group& group) {
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   return tuning.host_permille < 0 && exchanges_it(engine) && request.counts.empty() &&
-         bytes >= kLeastSharedBytes && may_share(group, long_inbox_bytes(group, bytes) != 0);
+         bytes >= kLeastSharedBytes &&
+         may_share(group, long_inbox_bytes(group, direct_shape(request, 0).part_bytes) != 0);
 }
 
 }  // namespace
