@@ -70,6 +70,7 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
 }
 
 void CudaRank::make_events(std::vector<Event>& events, std::size_t count) {
+  if (events.size() == count) return;
   const RelaxedCaptureMode relaxed;
   const Current current(context_);
   while (events.size() < count) {
