@@ -12,6 +12,7 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
+import std_includes
 import words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -187,6 +188,19 @@ def check_mpi_rooms(path: Path, lines: list[str]) -> list[str]:
     return found
 
 
+def check_std_includes(path: Path, lines: list[str]) -> list[str]:
+    """Checks that code of plait includes the standard headers whose names it uses."""
+    if path.relative_to(ROOT).parts[0] not in ("src", "include", "shims", "bindings"):
+        return []
+    is_whole = path.suffix == ".cpp" or path.suffix == ".hpp" and "#pragma once" in lines
+    if not is_whole:
+        return []
+    return [
+        breach(path, number, "include", f"std::{name} without <{header}>")
+        for number, name, header in std_includes.missing_includes(path, lines, ROOT)
+    ]
+
+
 def check_environment(path: Path, lines: list[str]) -> list[str]:
     """Checks that product code reads the environment under the lock of base/env.cpp alone."""
     parts = path.relative_to(ROOT).parts
@@ -234,6 +248,7 @@ def check_cpp(path: Path) -> list[str]:
     lines = path.read_text().splitlines()
     found = check_lines(path, lines) + check_opening(path, lines, ("//", "/*"))
     found += check_includes(path, lines) + check_mpi_rooms(path, lines)
+    found += check_std_includes(path, lines)
     found += check_environment(path, lines)
     found += check_cpp_functions(path, lines)
     where = path.relative_to(ROOT).as_posix()

@@ -2,6 +2,7 @@
 // include/plait/rms_norm.hpp (gpu/norm/row_norm.cuh mirrors this file).
 #include "cpu/rms_norm.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <vector>

@@ -4,6 +4,7 @@
 #include "sim/simulate.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <queue>

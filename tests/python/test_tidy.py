@@ -37,6 +37,7 @@ def test_the_tree_is_tidy():
         ("gpu/attic", "", "room"),
         ("gpu", "", "room"),
         ("comm/trace", 'const char* rank = ::secure_getenv("RANK");', "environment"),
+        ("plan", "std::vector<int> parts;", "include"),
         ("plan", "class PlanManager {", "name"),
         ("plan", "#ifdef __CUDA_ARCH__", "architecture #if"),
         ("plan", "// " + "x" * 100, "columns"),
