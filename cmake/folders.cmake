@@ -1,11 +1,3 @@
-# Reduces the checks of sources under sanitizers, to save compile time. Options of sources follow the options of
-# targets, as they must: -fno-sanitize before -fsanitize has no effect.
-function(plait_check_less sources)
-  if(PLAIT_SANITIZE)
-    set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
-  endif()
-endfunction()
-
 # plait_folder(NAME DEPENDS ...): all sources under src/NAME as one static library plait_NAME.
 # A folder with no sources yet is an empty interface.
 function(plait_folder name)
@@ -18,8 +10,6 @@ function(plait_folder name)
     if(PLAIT_UNSANITIZED)
       list(REMOVE_ITEM sources ${alone})
       set(built ${PLAIT_UNSANITIZED}/libplait_${name}.a)
-    else()
-      plait_check_less("${alone}" -fno-sanitize=alignment)
     endif()
   endif()
   if(sources)
@@ -29,8 +19,14 @@ function(plait_folder name)
     if(PLAIT_SANITIZE AND name STREQUAL "comm")  # waits more than it computes
       target_compile_options(plait_comm PRIVATE -O0)
       plait_precompile(plait_comm)
-    elseif(PLAIT_SANITIZE)  # other builds show a source without its own includes, and GCC's warnings at -O3
+    elseif(name STREQUAL "cpu")  # loops over bytes
+      target_compile_options(plait_cpu PRIVATE $<$<CONFIG:Release>:-O3>)
+      plait_precompile(plait_cpu)
+    else()
       plait_precompile(plait_${name} FROM plait_base)
+    endif()
+    if(PLAIT_SANITIZE MATCHES "undefined" AND name STREQUAL "cpu")  # vectors in memory of callers
+      target_compile_options(plait_cpu PRIVATE -fsanitize=alignment)
     endif()
     if(PLAIT_SMALL AND NOT name MATCHES "^(cpu|gpu)$")
       target_compile_options(plait_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O2>)
@@ -68,7 +64,9 @@ function(plait_cpp_tests)
   foreach(name plans conformance property)
     plait_test_program(test_${name} ${PROJECT_SOURCE_DIR}/tests/${name} plait_comm)
   endforeach()
-  plait_mutants(test_conformance)
+  if(NOT PLAIT_SANITIZE)  # faults in kernels show in traces, not in memory
+    plait_mutants(test_conformance)
+  endif()
   include(${PROJECT_SOURCE_DIR}/tests/fake_gpu/CMakeLists.txt)
   include(${PROJECT_SOURCE_DIR}/tests/newcomer/CMakeLists.txt)
   plait_test_program(test_gpu_c_api ${PROJECT_SOURCE_DIR}/tests/gpu/c_api plait_comm)

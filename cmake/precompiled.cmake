@@ -1,6 +1,7 @@
-# Precompiles headers that most sources include, for tests and for builds with sanitizers, which saves a quarter of their
-# compile time. Off by default: compiler caches know no precompiled headers.
-option(PLAIT_PRECOMPILE "precompile standard headers of tests (the Makefile, without a compiler cache)" OFF)
+# Precompiles headers that most sources include, which saves a quarter of their compile time. Off by default: compiler
+# caches know no precompiled headers. A source without its own includes still compiles, so tools/std_includes.py looks
+# for such sources.
+option(PLAIT_PRECOMPILE "precompile standard headers (the Makefile, without a compiler cache)" OFF)
 set(PLAIT_STANDARD_HEADERS algorithm array atomic chrono cstdint cstdlib cstring functional limits map memory mutex optional
   set sstream string thread utility vector)
 

@@ -10,6 +10,7 @@ add_library(plait_nccl_core OBJECT ${PLAIT_NCCL_SOURCES})
 target_include_directories(plait_nccl_core PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(plait_nccl_core PRIVATE plait_flags)
 set_target_properties(plait_nccl_core PROPERTIES CXX_VISIBILITY_PRESET hidden)
+plait_precompile(plait_nccl_core)
 
 # plait_nccl_library(TARGET platform.cpp): adds the drop-in over one platform, in a folder of its own.
 function(plait_nccl_library name platform)
@@ -65,6 +66,7 @@ file(GLOB PLAIT_MPI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/*/
 add_library(plait_mpi SHARED ${PLAIT_MPI_SOURCES} ${PROJECT_SOURCE_DIR}/shims/nccl/arc4random.cpp)
 target_include_directories(plait_mpi PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(plait_mpi PRIVATE plait_comm)
+plait_precompile(plait_mpi)
 target_link_options(plait_mpi PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
   -Wl,--version-script=${PROJECT_SOURCE_DIR}/shims/mpi/intercept/exports.map)
 if(NOT PLAIT_SANITIZE)
