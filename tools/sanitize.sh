@@ -5,7 +5,7 @@
 # install`. A second argument `build` runs nothing. Others run other tests instead (CI has no time for them). fake_gpu:
 # tests over a driver without a GPU. drop-in: tests of the drop-in under NCCL, over the stand-in libnccl. mpi: tests of
 # the drop-in under the MPIs of this machine. The latter two run with the sanitizer's runtime preloaded
-# (address,undefined only).
+# (address,undefined only). Reports have no lines of sources under SANITIZE_LINES=0, which saves compile time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1
@@ -17,10 +17,11 @@ programs=(test_base test_comm test_conformance)
 build=build/sanitize-${what//,/-}
 unsanitized=
 [ "$what" != thread ] || unsanitized=$PWD/build/dev
+lines=-g$([ "${SANITIZE_LINES:-1}" = 0 ] && echo 0 || echo 1)
 mkdir -p build
 export PATH="$PWD/.venv/bin:$PATH"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
-  -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
+  -DCMAKE_CXX_FLAGS="-O1 $lines" -DCMAKE_C_FLAGS="-O1 $lines" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
   -DPLAIT_SANITIZE="$what" -DPLAIT_UNSANITIZED="$unsanitized" \
   -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF \
   -DPLAIT_PRECOMPILE="$([ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] && echo OFF || echo ON)" \
@@ -41,7 +42,7 @@ if [ "${2:-}" = mpi ]; then
 fi
 if [ "${2:-}" != drop-in ]; then
   [ "${2:-}" = fake_gpu ] || programs+=(test_emulated test_kernels)  # parts of test_conformance
-  ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}" | tr ' ' '|'))\$"
+  ctest --test-dir "$build" --no-tests=error --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}" | tr ' ' '|'))\$"
   exit 0
 fi
 # Not the test of a call's nanoseconds: those are the sanitizer's.
