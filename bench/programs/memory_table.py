@@ -30,15 +30,15 @@ def rows() -> str:
     return "".join(lines)
 
 
-def updated(page: str) -> str:
-    """Returns the page with these rows."""
+def updated(page: str, table: str) -> str:
+    """Returns the page with the lines of `table`."""
     if len(ROWS.findall(page)) != 1:
         raise SystemExit(f"memory_table: wanted one table by ranks and memory in {PAGE.name}")
-    return ROWS.sub(rows(), page)
+    return ROWS.sub(table, page)
 
 
 def run(given: SimpleNamespace) -> None:
     if given.write:
-        PAGE.write_text(updated(PAGE.read_text()))
+        PAGE.write_text(updated(PAGE.read_text(), rows()))
     else:
         print(rows(), end="")
