@@ -192,7 +192,7 @@ def check_std_includes(path: Path, lines: list[str]) -> list[str]:
     """Checks that code of plait includes the standard headers whose names it uses."""
     if path.relative_to(ROOT).parts[0] not in ("src", "include", "shims", "bindings"):
         return []
-    is_whole = path.suffix == ".cpp" or path.suffix == ".hpp" and "#pragma once" in lines
+    is_whole = path.suffix == ".cpp" or (path.suffix == ".hpp" and "#pragma once" in lines)
     if not is_whole:
         return []
     return [
