@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -212,10 +215,21 @@ def _late(rank, ranks):
     return os.getpid()
 
 
-def test_a_waiting_rank_says_who_is_missing(capfd, monkeypatch):
-    monkeypatch.setenv("PLAIT_WARN_S", "0.5")
-    pids = on_ranks(_late, 3)
-    lines = [line for line in capfd.readouterr().err.splitlines() if " s so far" in line]
+LATE_RANKS = "from test_torch_callbacks import _late, on_ranks; print(on_ranks(_late, 3))"
+
+
+def test_a_waiting_rank_says_who_is_missing():
+    """A process of its own, since a process reads PLAIT_WARN_S once."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LATE_RANKS],
+        env={**os.environ, "PLAIT_WARN_S": "0.5", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    pids = json.loads(ran.stdout)
+    lines = [line for line in ran.stderr.splitlines() if " s so far" in line]
     assert len(lines) == 1, lines
     assert "rank 0 waits for rank 2 to enter call " in lines[0]
     assert f"; entered by ranks 0, 1 alone; rank 2 (pid {pids[2]}) was last in call " in lines[0]
