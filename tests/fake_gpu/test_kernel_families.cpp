@@ -111,7 +111,7 @@ void call_all(const ProbedRank& rank, int ranks) {
         for (std::uint64_t bytes = 1024; bytes <= 64 * kMib; bytes *= 8) {
           const Request request = request_of(collective, bytes, ranks, type, op);
           if (const auto choice = bench::built_in(*rank.cuda, request))
-            rank.cuda->run(*rank.cuda->prepare(*choice->engine, request), request,
+            rank.cuda->run(*rank.cuda->prepare(*choice->engine, request, choice->tuning), request,
                            {memory, memory, {}}, stream);
         }
   rank.cuda->messages({{true, 1, memory, 4096}, {false, 1, memory, 4096}}, stream);
