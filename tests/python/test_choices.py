@@ -195,7 +195,7 @@ def test_two_ranks_broadcasts_by_chains_are_the_fastest():
     for row in recorded.rows("gpu_chain_rows_h200x2.csv"):
         size = int(row["bytes"])
         chain = "broadcast/ll_chain as ll_chain:tile_units=1048576"
-        if row["way"] != chain or chosen(2, size, "broadcast") != ("line_chain", True):
+        if row["way"] != chain or chosen(2, size, "broadcast")[0] != "line_chain":
             continue
         ours = [
             float(one["graph_us"])
@@ -206,7 +206,7 @@ def test_two_ranks_broadcasts_by_chains_are_the_fastest():
         for how in ("graph", "eager"):
             assert float(row[f"{how}_us"]) * 1.02 <= float(row[f"nccl_{how}_us"]), row
         compared += 1
-    assert compared == 16
+    assert compared == 8
 
 
 def test_two_ranks_reduce_scatters_own_units_first_are_near_the_best_too():
