@@ -53,6 +53,7 @@ CONSTANTS = {
     "kReadAndWrite": "CU_MEM_ACCESS_FLAGS_PROT_READWRITE",
     "kPointerMemoryType": "CU_POINTER_ATTRIBUTE_MEMORY_TYPE",
     "kPointerBufferId": "CU_POINTER_ATTRIBUTE_BUFFER_ID",
+    "kPointerContext": "CU_POINTER_ATTRIBUTE_CONTEXT",
     "kPointerDeviceOrdinal": "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL",
     "kPointerRangeStart": "CU_POINTER_ATTRIBUTE_RANGE_START_ADDR",
     "kPointerRangeBytes": "CU_POINTER_ATTRIBUTE_RANGE_SIZE",
