@@ -205,13 +205,14 @@ void make_across(CommState& state, const Nodes& nodes) {
       native().split(state.comm, nodes.place, nodes.mine, state.across.place(), nullptr);
   if (result != ncclSuccess && result != ncclInProgress) {
     state.across.stored();
-    throw Error(ErrorCode::peer_lost, text("ncclCommSplit returned {}", static_cast<int>(result)));
+    throw Error(ErrorCode::unsupported,
+                text("ncclCommSplit returned {}", static_cast<int>(result)));
   }
   wait_ready(state);
   int ranks = 0;
   if (Comm across = state.across.stored();
       across == nullptr || native().count(across, &ranks) != ncclSuccess || ranks != nodes.count())
-    throw Error(ErrorCode::peer_lost,
+    throw Error(ErrorCode::unsupported,
                 text("ncclCommSplit made a communicator of {} ranks: wanted one of {} nodes", ranks,
                      nodes.count()));
 }
@@ -352,6 +353,8 @@ void attach(CommState* state, bool ready) noexcept {
     try {
       agree(*state);
     } catch (const AgreedError& error) {
+      // A rank that died leaves no agreement: peers may have met the death before any vote.
+      if (error.code() == ErrorCode::peer_lost) throw;
       state->reason = reason_of(error);
     }
     state->served = settings().served;
