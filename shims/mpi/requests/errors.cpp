@@ -21,9 +21,8 @@ namespace plait::mpi {
 
 namespace {
 
-/// Error handlers whose records are gone. Any thread may drop a record's last reference: a thread
-/// of plait's, or a thread of the program as it ends. The handlers are freed later, inside calls of
-/// the program.
+/// Error handlers of destroyed records. Any thread may drop a record's last reference: a thread of
+/// plait's, or an ending thread of the program. Later calls of the program free the handlers.
 struct UnusedHandlers {
   std::mutex mutex;
   std::list<Handle> all;
@@ -50,8 +49,8 @@ struct CommRecord {
   const Handle comm;
   std::mutex mutex;  ///< held while the handle must not be freed
   std::atomic<bool> is_freed{false};
-  /// Error handler of a freed communicator; 0 = not freed. A list of one element, which the
-  /// destructor moves without a need of memory.
+  /// Error handler of a freed communicator; 0 = not freed. A list of one element, because the
+  /// destructor moves the element and needs no memory.
   std::list<Handle> handler{0};
 };
 

@@ -16,13 +16,13 @@ inline constexpr std::uint64_t kRingsAlone = 1;
 inline constexpr ArenaPart kChunkStaging{
     .name = "staging", .what = "staging buffers of copy engines", .is_own = true};
 std::uint64_t staging_bytes();
-/// A longer inbox of two ranks for exchanges of at least kInboxesOfLong times its size. Eager
-/// exchanges in this inbox have a share through host memory. Made by the first such call, beyond
-/// the budget.
+/// A longer inbox of two ranks for exchanges of at least kInboxesOfLong times the inbox. Eager
+/// exchanges in this inbox have a share through host memory. The first long exchange makes the
+/// inbox, beyond the budget.
 inline constexpr ArenaPart kLongInbox{
     .name = "long", .what = "the inbox of long exchanges", .step = kLongStep};
 inline constexpr std::uint64_t kLongInboxBytes = 128ull << 20;
-/// Exchanges of at least so many long inboxes use the long inbox.
+/// The least exchange that uses the long inbox, counted in inboxes.
 inline constexpr std::uint64_t kInboxesOfLong = 4;
 extern const KernelFamily kCopyKernels, kCopyTreeKernels;
 inline constexpr PlanFlagRange kCopyPlanFlags{0, 1 << 10};       ///< Rows of EngineFlags.
