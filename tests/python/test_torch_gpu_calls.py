@@ -20,7 +20,7 @@ from plait.torch.gpu import GpuBackend  # noqa: E402
 
 
 class OnGpu(torch.Tensor):
-    """A tensor in host memory that says to lie on a GPU."""
+    """A tensor in host memory with the attributes of a tensor on a GPU."""
 
     is_cpu = property(lambda _: False)
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -29,7 +29,7 @@ class OnGpu(torch.Tensor):
 A_GPU = object()  # stands for the GPU backend of a call
 
 
-# Exchanges of sizes, which a call on a GPU makes on the host.
+# Exchanges of sizes on the host, inside calls on a GPU.
 
 
 def queued_calls(rank, ranks):
@@ -71,22 +71,23 @@ def test_exchanges_of_calls_on_gpus_keep_the_order_of_the_program(program):
     on_ranks(program, timeout_s=20)
 
 
-# Receives into tensors on a GPU, which arrive in host memory.
+# Receives into tensors on a GPU. Messages arrive in host memory.
 
 
 class Cuda:
-    """Stands for torch.cuda: notes the order of streams and events."""
+    """Replaces torch.cuda in this process: notes the order of streams and events."""
 
     def __init__(self) -> None:
         self.log: list[Any] = []
         self.is_busy = False  # the current stream has work left
         self.failure: Exception | None = None
         self.watched: Any = None  # a tensor whose value is noted with each step
+        self._replace()
 
     def note(self, what: str) -> None:
         self.log.append((what, self.watched[0].item()))
 
-    def install(self) -> None:
+    def _replace(self) -> None:
         cuda: Any = torch.cuda
         seen = self
 
@@ -121,7 +122,7 @@ class Cuda:
 
 
 def received(rank, cuda):
-    """Sends a message to rank 0, which posts a receive on a GPU; returns its tensor and Work."""
+    """Sends a message to rank 0 and posts its receive on a GPU; returns the tensor and the Work."""
     group = dist.group.WORLD
     if rank == 1:
         group.send([torch.full((4,), 5.0)], 0, 1).wait()
@@ -134,7 +135,6 @@ def received(rank, cuda):
 
 def completion_shows_the_data(rank, ranks):
     cuda = Cuda()
-    cuda.install()
     cuda.is_busy = True
     tensor, work = received(rank, cuda)
     if rank == 0:
@@ -162,7 +162,6 @@ def completion_shows_the_data(rank, ranks):
 
 def waits_copy(rank, ranks):
     cuda = Cuda()
-    cuda.install()
     _, work = received(rank, cuda)
     if rank == 0:
         work.wait()
@@ -172,7 +171,6 @@ def waits_copy(rank, ranks):
 
 def callbacks_see_the_data(rank, ranks):
     cuda = Cuda()
-    cuda.install()
     tensor, work = received(rank, cuda)
     if rank == 0:
         seen = work.get_future().then(lambda one: (cuda.watched.tolist(), one.value()[0])).wait()
@@ -183,7 +181,6 @@ def callbacks_see_the_data(rank, ranks):
 
 def failed_copies_fail_the_message(rank, ranks):
     cuda = Cuda()
-    cuda.install()
     cuda.failure = RuntimeError("CUDA error: launch failure")
     for by_future in (False, True):
         _, work = received(rank, cuda)
@@ -226,7 +223,7 @@ def test_the_result_of_a_receive_is_the_tensor_of_the_call():
 
 
 class OnDevice(OnGpu):
-    """The same, on the device of the backend, with memory that only the GPU reads."""
+    """A tensor on the device of the backend. Code on the host may not read the value."""
 
     def get_device(self) -> int:
         return 0
