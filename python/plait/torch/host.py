@@ -175,12 +175,15 @@ class HostBackend:
             raise_as_c10d(error, what, limit)
 
     def _wait(self, work: PendingWork, what: str, timeout_s: float) -> None:
-        """Waits for a call with its own timeout. A timeout aborts the communicator, since peers may
-        still come to the call."""
-        if not work.wait_within(timeout_s):
+        """Waits for a call with its own timeout. A timeout, here or in the core, aborts the
+        communicator, since peers may still come to the call."""
+        is_over = work.wait_within(timeout_s)
+        error = work.exception() if is_over else timed_out(what, timeout_s)
+        if error is None:
+            return
+        if not is_over or isinstance(error.__cause__, plait.DeadlineError):
             self._abort_and_tell(f"{what} did not complete within its own timeout")
-            raise timed_out(what, timeout_s)
-        work.wait()
+        raise error
 
     def _enqueue(self, what: str, call: Call, result: Any, limit: float) -> PendingWork:
         work = PendingWork(result, what, self._callbacks, self._interrupted)
