@@ -21,8 +21,9 @@ void add(std::size_t part, std::uint64_t more) noexcept {
 
 const char* name_of(MemoryPart part) {
   constexpr std::array<const char*, kMemoryParts> kNames = {
-      "arena of small calls", "arena of large calls",  "streams",
-      "products of factors",  "arenas in host memory", "rings in host memory"};
+      "arena of small calls",   "arena of large calls",  "streams",
+      "products of factors",    "arenas in host memory", "rings in host memory",
+      "products in host memory"};
   return kNames[static_cast<std::size_t>(part)];
 }
 

@@ -11,14 +11,15 @@
 namespace plait {
 
 enum class MemoryPart : std::size_t {
-  small_arena,  ///< GPU memory of small calls
-  large_arena,  ///< GPU memory of large calls
-  streams,      ///< GPU memory that the driver keeps for streams, about
-  products,     ///< GPU memory of inputs that are multiplied by a factor before a sum
-  host_arenas,  ///< host memory in the arenas' place
-  host_rings,   ///< host memory of parts that go through it
+  small_arena,    ///< GPU memory of small calls
+  large_arena,    ///< GPU memory of large calls
+  streams,        ///< GPU memory that the driver keeps for streams, about
+  products,       ///< GPU memory of inputs that are multiplied by a factor before a sum
+  host_arenas,    ///< host memory in the arenas' place
+  host_rings,     ///< host memory of parts that go through it
+  host_products,  ///< host memory of products, if the GPU was full
 };
-inline constexpr std::size_t kMemoryParts = 6;
+inline constexpr std::size_t kMemoryParts = 7;
 
 /// Whether the part lies in GPU memory.
 constexpr bool is_on_gpu(MemoryPart part) { return part < MemoryPart::host_arenas; }

@@ -162,6 +162,27 @@ TEST_CASE("with PLAIT_BITWISE long calls go in pieces, reduces too") {
       true);
 }
 
+TEST_CASE("a rank whose GPU is full holds products in host memory") {
+  for (const int full_rank : {0, 1})
+    on_ranks(2, [full_rank](GpuCalls& calls) {
+      const Request sum = sum_of(Collective::reduce_scatter, 4096, 2);
+      require(calls.takes_scaled(sum), "not taken");
+      const bool is_full = calls.rank().rank() == full_rank;
+      std::vector<const void*> inputs;
+      if (is_full) fake_cuda().memory.most = fake_cuda().memory.bytes;
+      for (int call = 0; call < 2; ++call)
+        for (const Noted& one : launched(calls, sum, {}, place(0), place(1)))
+          if (one.kernel == "plait_scale")
+            inputs.push_back(one.scale.output);
+          else
+            require(one.input == inputs.back(), text("{} reads another input", one.kernel));
+      require(inputs.size() == 2 && inputs[0] == inputs[1], "memory is not kept");
+      const MemoryHeld& held = calls.rank().memory();
+      require(held.of(MemoryPart::products) == (is_full ? 0 : 2 * kMib), "GPU memory");
+      require(held.of(MemoryPart::host_products) == (is_full ? 2 * kMib : 0), "host memory");
+    });
+}
+
 namespace {
 
 /// Requires that products of this size are served, and those of an element more are not.
@@ -206,17 +227,21 @@ TEST_CASE("other calls, long ones and those of threads that need memory are left
       false, false);
 }
 
-TEST_CASE("a rank without memory for products gets an error, and keeps nothing") {
+TEST_CASE("a rank without GPU and host memory for products gets an error, and keeps nothing") {
   on_ranks(2, [](GpuCalls& calls) {
     const Request sum = sum_of(Collective::reduce_scatter, 4096, 2);
     const std::uint64_t before = fake_cuda().memory.bytes;
-    if (calls.rank().rank() == 0) fake_cuda().refuses.of("memory_alloc", 1);
+    if (calls.rank().rank() == 0) {
+      fake_cuda().memory.most = before;
+      fake_cuda().refuses.of("host_register", 1);
+    }
     try {
       launched(calls, sum, {}, place(0), place(1));
       require(calls.rank().rank() == 1, "served without memory");
     } catch (const Error& error) {
       fake_cuda().on_launch = nullptr;
       require(calls.rank().rank() == 0 && error.code() == ErrorCode::out_of_memory, error.what());
+      require(calls.rank().memory().of(MemoryPart::host_products) == 0, "memory is counted");
       require(fake_cuda().memory.bytes == before, "memory is kept");
     }
   });

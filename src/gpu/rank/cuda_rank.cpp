@@ -1,8 +1,6 @@
 // Life of a rank, and the enqueueing of engines, messages and plans' lanes.
 #include "gpu/rank/cuda_rank.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -114,13 +112,11 @@ void CudaRank::close() noexcept {
     host_reducer_.reset();
     kernels_.reset();
     for (const auto& [bytes, address] : products_) api().memory_free(address);
+    host_products_.clear();
     forget_rings();
     if (words_registered_) unregister_pinned(reinterpret_cast<std::byte*>(options_.host_flags));
     if (slots_registered_) unregister_pinned(options_.message_slots);
-    if (stop_page_ != nullptr) {
-      api().host_unregister(stop_page_);
-      ::munmap(stop_page_, kStopPageBytes);
-    }
+    stop_memory_.reset();
     Context popped = nullptr;
     api().context_pop(&popped);
   }

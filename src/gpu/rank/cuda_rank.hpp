@@ -14,6 +14,7 @@
 #include "base/memory_held.hpp"
 #include "gpu/abi/lane_args.hpp"
 #include "gpu/arena/arena.hpp"
+#include "gpu/arena/pinned_memory.hpp"
 #include "gpu/consensus/agreed_share.hpp"
 #include "gpu/consensus/lazy_arena.hpp"
 #include "gpu/device/call_order.hpp"
@@ -216,8 +217,9 @@ class CudaRank : public EngineRank {
   /// Enqueues the products of a pre-multiplied sum, in front of the sum. Waits for no peer. Needs
   /// the option `factors`.
   void enqueue_products(const ScaleArgs& args, unsigned most_blocks, Stream stream);
-  /// Returns GPU memory of this rank for products. The memory lives as long as the rank, since
-  /// graphs hold the address. A call that is ordered behind earlier calls may use it.
+  /// Returns memory of this rank for products: of the GPU, or pinned host memory if the GPU is
+  /// full. The memory lives as long as the rank, since graphs hold the address. A call that is
+  /// ordered behind earlier calls may use it.
   char* memory_of_products(std::uint64_t bytes);
 
   const Group& group() const override {
@@ -299,6 +301,7 @@ class CudaRank : public EngineRank {
   void close() noexcept;
   void map_stop_page();
   void make_rings(const Exchange& exchange);
+  char* host_memory_of_products(std::uint64_t bytes);
   void forget_rings() noexcept;
   void prove_paths(const Exchange& exchange);
   std::string broken_path_of(const std::vector<int>& members, bool of_island,
@@ -387,11 +390,13 @@ class CudaRank : public EngineRank {
   bool has_uploads_ = false;               // Uploads may still be running.
   std::vector<Event> marks_;               // One per stream of lanes; created at first use.
   std::vector<Event> large_arena_events_;  // For copy engines, created with large_arena_streams_.
-  StopPage* stop_page_ = nullptr;          // Host address.
+  std::unique_ptr<PinnedPages> stop_memory_;
+  StopPage* stop_page_ = nullptr;  // Host address.
   DevicePointer device_stop_page_ = 0;
   std::vector<std::byte*> host_rings_;  // By rank; those registered so far.
   std::vector<DevicePointer> rings_;    // Device addresses of host_rings_.
   std::vector<std::pair<std::uint64_t, DevicePointer>> products_;  // Bytes and address.
+  std::vector<std::pair<std::uint64_t, std::unique_ptr<PinnedPages>>> host_products_;  // Bytes.
   EnginePath engine_path_;
   bool words_registered_ = false, slots_registered_ = false;
   DevicePointer message_slots_ = 0;  // Device address of host memory; 0 = none.

@@ -1,5 +1,4 @@
 // Opens a rank: ranks agree on their group, then allocate and share the arena, and prove the paths.
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -311,13 +310,9 @@ void CudaRank::open_message_slots() {
 }
 
 void CudaRank::map_stop_page() {
-  void* page =
-      ::mmap(nullptr, kStopPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED)
-    throw Error(ErrorCode::out_of_memory, "no page of host memory for the stop page");
-  stop_page_ = static_cast<StopPage*>(page);
-  PLAIT_CUDA_CALL(host_register, page, kStopPageBytes, kHostRegisterPortable | kHostRegisterMapped);
-  PLAIT_CUDA_CALL(host_device_pointer, &device_stop_page_, page, 0);
+  stop_memory_ = std::make_unique<PinnedPages>(kStopPageBytes);
+  stop_page_ = reinterpret_cast<StopPage*>(stop_memory_->on_host());
+  device_stop_page_ = stop_memory_->on_device();
 }
 
 }  // namespace plait::cuda

@@ -1,6 +1,8 @@
 // Products of pre-multiplied sums: a rank's input times the rank's own factor.
 #include <algorithm>
 
+#include "base/log.hpp"
+#include "base/text.hpp"
 #include "gpu/rank/cuda_rank.hpp"
 #include "plait/error.hpp"
 
@@ -15,10 +17,13 @@ void CudaRank::enqueue_products(const ScaleArgs& args, unsigned most_blocks, Str
 }
 
 /// An allocation may wait for the kernels of the process, as the large arena's may: a rank that is
-/// a process waits for no kernel that waits for the rank.
+/// a process waits for no kernel that waits for the rank. A rank whose GPU is full must not fail:
+/// all ranks have agreed on the call. Its kernels reach host memory at the speed of PCIe.
 char* CudaRank::memory_of_products(std::uint64_t bytes) {
   for (const auto& [size, address] : products_)
     if (size >= bytes) return reinterpret_cast<char*>(address);
+  for (const auto& [size, pages] : host_products_)
+    if (size >= bytes) return reinterpret_cast<char*>(pages->on_device());
   constexpr std::uint64_t kMib = 1ull << 20;
   std::uint64_t size = kMostScaledBytes;
   for (const std::uint64_t smaller : {16 * kMib, 2 * kMib})
@@ -26,10 +31,25 @@ char* CudaRank::memory_of_products(std::uint64_t bytes) {
   const RelaxedCaptureMode relaxed;
   const Current current(context_);
   DevicePointer made = 0;
-  PLAIT_CUDA_CALL(memory_alloc, &made, size);
+  try {
+    PLAIT_CUDA_CALL(memory_alloc, &made, size);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+    return host_memory_of_products(size);
+  }
   products_.emplace_back(size, made);
   held_.set(MemoryPart::products, held_.of(MemoryPart::products) + size);
   return reinterpret_cast<char*>(made);
+}
+
+char* CudaRank::host_memory_of_products(std::uint64_t bytes) {
+  log(LogLevel::warn, options_.rank,
+      text("the GPU has no {} bytes for the products of a pre-multiplied sum: such calls take host "
+           "memory, which is slower",
+           bytes));
+  host_products_.emplace_back(bytes, std::make_unique<PinnedPages>(bytes));
+  held_.set(MemoryPart::host_products, held_.of(MemoryPart::host_products) + bytes);
+  return reinterpret_cast<char*>(host_products_.back().second->on_device());
 }
 
 }  // namespace plait::cuda
