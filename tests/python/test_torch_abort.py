@@ -59,13 +59,12 @@ def abort_with_a_slow_store(rank, ranks):
     """Peers in the rendezvous see the socket of rank 0 close before the abort is in the store."""
 
     def tell_late(store, rank):
-        time.sleep(0.5)
-        tell_abort(store, rank)
+        thread = threading.Timer(0.5, lambda: tell_abort(store, rank).join())
+        thread.start()
+        return thread
 
     plait.torch.group.tell_abort = tell_late
-    abort_in_rendezvous(rank, ranks)
-    if rank == 0:
-        time.sleep(1)  # a process that ends at once would not tell the store
+    abort_in_rendezvous(rank, ranks)  # whose processes end after destroy_process_group()
 
 
 def abort_before_rank_zero(rank, ranks):

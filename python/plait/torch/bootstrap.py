@@ -17,7 +17,7 @@ from plait.torch.works import timed_out
 _LONGEST_S = 86400.0  # the core counts nanoseconds; a day stands for no deadline
 _ABORTED = "aborted"  # key of the store; the value names the rank that has aborted the group
 _LOOK_S = 0.02  # pause between looks for an abort
-_ABORT_S = 1.0  # longest time from a rank's abort to its word in the store
+ABORT_S = 1.0  # longest wait for a rank's abort to come to the store
 
 
 def clamp_deadline(seconds: float) -> float:
@@ -31,9 +31,10 @@ def host_name() -> str:
         return file.read().strip()
 
 
-def tell_abort(store: Any, rank: int) -> None:
-    """Tells peers, in waits of a set-up, that this rank has aborted the group. Waits for a slow
-    store at most a second."""
+def tell_abort(store: Any, rank: int) -> threading.Thread:
+    """Tells peers, in waits of a set-up, that this rank has aborted the group. Returns the thread
+    that writes to the store, which may be slow: callers wait at most ABORT_S for the thread's end,
+    and the process must not end before."""
 
     def tell() -> None:
         with suppress(Exception):  # a store that is gone has no readers
@@ -41,7 +42,7 @@ def tell_abort(store: Any, rank: int) -> None:
 
     thread = threading.Thread(target=tell, daemon=True, name="plait-abort")
     thread.start()
-    thread.join(_ABORT_S)
+    return thread
 
 
 def why_stop(store: Any, closed: str) -> str:
@@ -126,7 +127,7 @@ def bootstrap(
         core = plait._core.Communicator.create(options, stopped)
     except plait.PeerLostError as error:
         # A rank that aborts leaves the set-up, and its word in the store may come a moment later.
-        if why := _within(_ABORT_S, stopped):
+        if why := _within(ABORT_S, stopped):
             raise plait.AbortedError(why) from error
         raise
     return plait.Communicator._of(core)

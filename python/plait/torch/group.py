@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import nullcontext
 from datetime import timedelta
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import plait
-from plait.torch.bootstrap import tell_abort
+from plait.torch.bootstrap import ABORT_S, tell_abort
 from plait.torch.callbacks import Callbacks
 from plait.torch.calls import CollectiveCalls
 from plait.torch.compiled import never_compiled
@@ -47,6 +48,7 @@ class Group(CollectiveCalls):
         self._batch: list[Any] | None = None  # works of an open coalescing
         self._is_suspended = False
         self._callbacks = Callbacks()
+        self._teller: threading.Thread | None = None  # tells the store of an abort
         self._host_backend = HostBackend(store, rank, ranks, self._timeout_s, self._callbacks)
         self._gpu_backend: GpuBackend | None = None
         # Made first, so that any rank that sends finds the socket.
@@ -147,16 +149,22 @@ class Group(CollectiveCalls):
     def abort(self) -> None:
         """Fails all calls of this rank at once. Peers' calls that wait for this rank fail soon,
         also during a group's first call."""
+        if self._ranks > 1:  # first, since a failed call may end the program
+            self._teller = tell_abort(self._store, self._rank)
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
                 backend.abort()
         if self._mail is not None:
             self._mail.close("it was aborted")
-        if self._ranks > 1:
-            tell_abort(self._store, self._rank)
+        self._await_teller()
+
+    def _await_teller(self) -> None:
+        if self._teller is not None:
+            self._teller.join(ABORT_S)
 
     def shutdown(self) -> None:
         """Waits until all calls have ended and all sent messages are received, then closes."""
+        self._await_teller()
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
                 backend.close()

@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
-from plait.torch.bootstrap import bootstrap, clamp_deadline, tell_abort
+from plait.torch.bootstrap import ABORT_S, bootstrap, clamp_deadline, tell_abort
 from plait.torch.callbacks import Callbacks
 from plait.torch.works import CompletedWork, PendingWork, raise_as_c10d, timed_out
 
@@ -217,7 +217,7 @@ class HostBackend:
 
     def _abort_and_tell(self, why: str) -> None:
         self.abort(why)
-        tell_abort(self._store, self.rank)
+        tell_abort(self._store, self.rank).join(ABORT_S)
 
     def abort(self, why: str = "it was aborted") -> None:
         """Fails this rank's running call and all later calls. Thread-safe. Peers in a call fail
