@@ -619,8 +619,9 @@ Result ncclGroupSimulateEnd(void* info) {
   if (call_context.depth > 0 && --call_context.depth == 0) {
     const EndedGroup dropped(std::exchange(call_context.open, nullptr));
     if (dropped != nullptr) {
-      for (const ReservedInGroup& one : dropped->reservations)
-        one.state->engine->cancel(one.reserved);
+      // Last first: a roll-back finds its call by the number of calls that remain.
+      for (auto one = dropped->reservations.rbegin(); one != dropped->reservations.rend(); ++one)
+        one->state->engine->cancel(one->reserved);
       withdraw(*dropped);
     }
   }

@@ -32,6 +32,15 @@ def test_a_group_simulated_by_one_rank_keeps_the_order_of_calls(run_case):
         assert row["wrong"] == 0
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_simulated_group_that_got_the_arena_midway_leaves_no_open_call(run_case, ranks):
+    for row in run_case("large_arena_simulated_late", ranks, env={"PLAIT_TRIM_S": "0.5"}):
+        assert row["wrong"] == 0 and row["trims"] == 1
+        # The first of three calls; on rank 0 also the first of the group. The group's second call
+        # got the arena.
+        assert row["passed"] == 1 + (row["rank"] == 0)
+
+
 def test_captures_allocate_no_arena_and_keep_their_tier(run_case):
     for row in run_case("large_arena_captured", 3):
         assert row["wrong"] == 0 and row["early"] == 0

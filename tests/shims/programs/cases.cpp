@@ -615,6 +615,7 @@ const Cases kCases = {
     {"first_arena_closed_early", first_arena_closed_early},
     {"large_arena", large_arena},
     {"large_arena_simulated", large_arena},
+    {"large_arena_simulated_late", large_arena_simulated_late},
     {"large_arena_misaligned", large_arena},
     {"large_arena_captured", large_arena_captured},
     {"large_arena_crossed", large_arena_crossed},

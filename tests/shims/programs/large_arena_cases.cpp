@@ -107,6 +107,32 @@ std::string large_arena(const TestJob& job, int rank) {
          memory_of("memory_after", r.comm) + ", " + held_of_process();
 }
 
+/// Rank 0 simulates a group of two calls. The other ranks' first call makes the arena between the
+/// two, so the second call gets the arena. Reports whether ranks give the arena up later.
+std::string large_arena_simulated_late(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
+  const auto await_count = [](const char* name) {
+    for (int i = 0; i < 1000 && standin_calls(name) == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  if (rank == 0) {
+    LargeCall dropped(rank, 0);
+    MUST(nccl().ncclGroupStart());
+    dropped.enqueue(r.comm, r.stream);
+    ++*job.attached;
+    await_count("large arena made");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until all ranks have the arena
+    dropped.enqueue(r.comm, r.stream);
+    MUST(nccl().ncclGroupSimulateEnd(nullptr));
+  }
+  while (*job.attached == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  wrong += call_until_served(r, r.comm, 3);
+  const std::string made = counts(wrong);
+  await_count("large arena given up");
+  return made + ", " + number("trims", standin_calls("large arena given up"));
+}
+
 /// Captures a call before the arena is ready and a second call after; replays both alternately.
 std::string large_arena_captured(const TestJob& job, int rank) {
   const TestRank r(job, rank);

@@ -127,6 +127,7 @@ std::string limited(const TestJob& job, int rank);
 std::string strict(const TestJob& job, int rank);
 std::string rank_order(const TestJob& job, int rank);
 std::string large_arena(const TestJob& job, int rank);
+std::string large_arena_simulated_late(const TestJob& job, int rank);
 std::string large_arena_captured(const TestJob& job, int rank);
 std::string large_arena_crossed(const TestJob& job, int rank);
 std::string large_arena_of_one_thread(const TestJob& job, int rank);
