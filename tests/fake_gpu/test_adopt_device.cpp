@@ -64,10 +64,11 @@ void require_error(ErrorCode code, const std::string& words, const std::function
           found->what());
 }
 
-/// Runs `body` on a communicator without a GPU in each of `ranks` processes. meanwhile: as of the
-/// communicator's options.
+/// Runs `body` on a communicator without a GPU in each of `ranks` processes. meanwhile, and
+/// interrupt with the rank: as of the communicator's options.
 int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>& body,
-             const std::function<bool()>& meanwhile = nullptr) {
+             const std::function<bool()>& meanwhile = nullptr,
+             const std::function<void(int)>& interrupt = nullptr) {
   fake_cuda().gpu = {};
   const std::string id = unique_id();
   return run_on_ranks(ranks, [&](const RankProcess& mine) {
@@ -78,6 +79,7 @@ int on_ranks(int ranks, const std::function<void(Communicator&, bench::Board&)>&
     options.unique_id = id;
     options.arrive_s = 30;
     options.meanwhile = meanwhile;
+    if (interrupt) options.interrupt = [&, rank = mine.rank] { interrupt(rank); };
     {
       const std::unique_ptr<Communicator> comm = Communicator::create(options);
       require(comm->device() == kNoDevice, "the communicator was made with a GPU");
@@ -243,6 +245,34 @@ TEST_CASE("a rank without memory at the resume ends the communicator on every ra
           const auto later = attempt([&] { sum_on_host(comm); });
           require(later.has_value(), "the communicator goes on");
         }) == 0);
+}
+
+TEST_CASE("an interrupt in adopt_device() on one rank is an error on all ranks") {
+  using Clock = std::chrono::steady_clock;
+  std::atomic<bool> is_armed{false};  // in each process
+  std::atomic<int> rank{-1};
+  Clock::time_point began;
+  const auto body = [&](Communicator& comm, bench::Board& board) {
+    rank.store(comm.rank());
+    board.barrier();
+    began = Clock::now();
+    is_armed.store(true);
+    if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    require_error(ErrorCode::aborted, "Ctrl-C", [&] { comm.adopt_device(0); });
+    require(comm.device() == kNoDevice, "a device");
+    require(fake_cuda().memory.bytes == 0, "memory is kept");
+    board.barrier();
+  };
+  const auto slow_rank_0 = [&] {
+    if (rank == 0 && is_armed.exchange(false)) std::this_thread::sleep_for(std::chrono::seconds(1));
+    return false;
+  };
+  const auto interrupt_rank_1 = [&](int asked) {
+    const bool is_time =
+        asked == 1 && is_armed && Clock::now() - began > std::chrono::milliseconds(500);
+    if (is_time && is_armed.exchange(false)) throw Error(ErrorCode::aborted, "Ctrl-C");
+  };
+  CHECK(on_ranks(2, body, slow_rank_0, interrupt_rank_1) == 0);
 }
 
 TEST_CASE("a second adopt_device() is refused on every rank, and changes nothing") {

@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/launch_page.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -69,7 +71,6 @@ class Solo : public Rendezvous {
     for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     return all;
   }
-  std::vector<std::pair<int, int>> sockets() const override { return {}; }
 };
 
 class Star : public Rendezvous {
@@ -80,26 +81,39 @@ class Star : public Rendezvous {
 
   std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
                                       const Deadline& deadline) override {
-    if (rank_ != 0) return ask(bytes, fds, deadline);
+    if (ended_by_) throw Error(*ended_by_);
     try {
+      if (rank_ != 0) return ask(bytes, fds, deadline);
       std::vector<Contribution> all = gather(bytes, fds, deadline);
       hand_out(all, deadline);
       return all;
-    } catch (const Error& error) {
-      for (int rank = 1; rank < ranks_; ++rank)
-        send_failure(links_[rank].get(), error, rank_name(rank));
+    } catch (const std::exception& caught) {
+      end(as_error(caught));
       throw;
     }
   }
 
-  std::vector<std::pair<int, int>> sockets() const override {
-    if (rank_ != 0) return {{0, links_[0].get()}};
-    std::vector<std::pair<int, int>> all;
-    for (int rank = 1; rank < ranks_; ++rank) all.emplace_back(rank, links_[rank].get());
-    return all;
+ private:
+  /// Tells the peers of an exception. The steps that follow could not be told from this one: frames
+  /// of this step may be unread or on their way.
+  void end(const Error& error) {
+    ended_by_ = error;
+    for (std::size_t i = 0; i < links_.size(); ++i)
+      if (links_[i].valid())
+        send_failure(links_[i].get(), error, rank_name(rank_ == 0 ? static_cast<int>(i) : 0));
   }
 
- private:
+  /// Sends a frame as a whole, or nothing more: the peer must not take a later frame for the rest.
+  static void send_whole(int socket, const std::string& bytes, const std::vector<int>& fds,
+                         const Deadline& deadline, int to) {
+    try {
+      send_frame(socket, FrameKind::data, bytes, fds, deadline, rank_name(to));
+    } catch (...) {
+      shutdown(socket, SHUT_WR);
+      throw;
+    }
+  }
+
   std::vector<Contribution> gather(const std::string& bytes, const std::vector<int>& fds,
                                    const Deadline& deadline) {
     std::vector<Contribution> all(ranks_);
@@ -129,7 +143,7 @@ class Star : public Rendezvous {
     const std::string bytes = pack(parts);
     for (int rank = 1; rank < ranks_; ++rank) {
       try {
-        send_frame(links_[rank].get(), FrameKind::data, bytes, fds, deadline, rank_name(rank));
+        send_whole(links_[rank].get(), bytes, fds, deadline, rank);
       } catch (const Error& error) {
         // Some ranks have their answer already, so this step stands. The next step finds the rank
         // lost.
@@ -141,7 +155,7 @@ class Star : public Rendezvous {
   std::vector<Contribution> ask(const std::string& bytes, const std::vector<int>& fds,
                                 const Deadline& deadline) {
     try {
-      send_frame(links_[0].get(), FrameKind::data, bytes, fds, deadline, rank_name(0));
+      send_whole(links_[0].get(), bytes, fds, deadline, 0);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost) throw;
       // Rank 0 is lost. The read below returns rank 0's reason if the socket still holds it.
@@ -167,6 +181,7 @@ class Star : public Rendezvous {
   int rank_;
   int ranks_;
   std::vector<Fd> links_;
+  std::optional<Error> ended_by_;
   WaitWarning warning_;
 };
 

@@ -22,11 +22,11 @@ class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
   /// Returns every rank's contribution in rank order. The caller keeps the descriptors sent. Fails
-  /// alike on all ranks that rank 0 can still reach.
+  /// alike on all ranks that rank 0 can still reach. An exception, thrown by the deadline's check
+  /// too, is the last step of the rendezvous: this rank's later calls throw the same error, and the
+  /// peers' later calls throw an error that names this rank.
   virtual std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
                                               const Deadline& deadline) = 0;
-  /// Sockets as (rank, descriptor); end of file means that the rank is lost.
-  virtual std::vector<std::pair<int, int>> sockets() const = 0;
 };
 
 inline constexpr std::uint64_t kMaxContributionBytes = (1ull << 20) + 4096;

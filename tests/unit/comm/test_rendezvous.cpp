@@ -184,6 +184,52 @@ TEST_CASE("a rank that leaves between two allgathers is an error for the rest") 
   CHECK(thrown[1].find("rank 2 closed its socket") != std::string::npos);
 }
 
+TEST_CASE("a rank that leaves an allgather early ends the rendezvous for all ranks") {
+  TestFolder folder;
+  std::atomic<int> have_left{0};
+  std::unique_ptr<Rendezvous> of_ranks[3];  // closed once all ranks have ended
+  const auto thrown = as_threads(3, [&](int rank) {
+    std::unique_ptr<Rendezvous>& rendezvous = of_ranks[rank];
+    rendezvous = bootstrap("unix:" + folder.socket(), rank, 3, seconds(10));
+    const Deadline leaves{deadline_in(10), [] { throw Error(ErrorCode::aborted, "Ctrl-C"); }};
+    const auto step = [&](const std::string& mine, const Deadline& deadline) {
+      std::string all;
+      for (const Contribution& one : rendezvous->allgather(mine, {}, deadline)) all += one.bytes;
+      return all;
+    };
+    if (rank == 1) {
+      CHECK_THROWS_WITH_AS(step("b", leaves), "aborted: Ctrl-C", Error);
+      have_left = 1;
+      for (int call = 0; call < 2; ++call)
+        CHECK_THROWS_WITH_AS(step("no vote", seconds(10)), "aborted: Ctrl-C", Error);
+      return;
+    }
+    while (rank == 0 && have_left == 0) std::this_thread::yield();
+    CHECK(step(rank == 0 ? "a" : "c", seconds(10)) == "abc");
+    for (int call = 0; call < 2; ++call) step("a vote", seconds(10));
+  });
+  CHECK(thrown[0] == "aborted: rank 1 reports: Ctrl-C");
+  CHECK(thrown[1] == "");
+  CHECK(thrown[2] == "aborted: rank 0 reports: rank 1 reports: Ctrl-C");
+}
+
+TEST_CASE("a rank that leaves amid a frame is lost to the rest") {
+  TestFolder folder;
+  const auto thrown = as_threads(2, [&](int rank) {
+    const auto rendezvous = bootstrap("unix:" + folder.socket(), rank, 2, seconds(10));
+    const Deadline leaves{deadline_in(10), [] { throw Error(ErrorCode::aborted, "Ctrl-C"); }};
+    if (rank == 1) {  // longer than the socket's buffer
+      const std::string long_bytes(1 << 20, 'b');
+      CHECK_THROWS_WITH_AS(rendezvous->allgather(long_bytes, {}, leaves), "aborted: Ctrl-C", Error);
+      return;
+    }
+    usleep(200'000);
+    rendezvous->allgather("a", {}, seconds(10));
+  });
+  CHECK(thrown[0].find("peer lost: rank 1 closed its socket") == 0);
+  CHECK(thrown[1] == "");
+}
+
 TEST_CASE("strangers and silent connections do not end the job") {
   TestFolder folder;
   std::atomic<bool> stranger_done{false};
