@@ -46,7 +46,7 @@ Error Peers::relayed(int rank, const std::pair<ErrorCode, std::string>& failure)
 }
 
 bool Peers::is_awaited(int rank) const {
-  return controls_ == nullptr || !reached(load(controls_->of(rank).finished), call_);
+  return controls_ == nullptr || call_ == 0 || !reached(load(controls_->of(rank).finished), call_);
 }
 
 void Peers::check_processes(const std::string& waiting_for) const {
