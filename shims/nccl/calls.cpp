@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/log.hpp"
@@ -386,44 +387,66 @@ bool await_launched(const CallGroup& group) {
   return true;
 }
 
+/// The first error of a group's steps at its end. A step that fails leaves no later step out:
+/// NCCL's group would stay open, and streams of the program would run ahead of calls.
+class GroupResult {
+ public:
+  void keep(Result one) {
+    if (first_ == ncclSuccess) first_ = one;
+  }
+  template <class Step>
+  void run(const Step& step) {
+    try {
+      if constexpr (std::is_void_v<std::invoke_result_t<Step>>)
+        step();
+      else
+        keep(step());
+    } catch (const std::exception& error) {
+      log(LogLevel::warn, -1, error.what());
+      keep(result_of(error));
+    }
+  }
+  Result first() const { return first_; }
+
+ private:
+  Result first_ = ncclSuccess;
+};
+
 /// Ends the outermost group, the same way on all ranks: first plait's calls, in turns, then NCCL's.
 Result end_group() noexcept {
   call_context.depth = 0;
   const EndedGroup ended(std::exchange(call_context.open, nullptr));
   if (ended == nullptr) return forward(native().group_end);
-  try {
-    Result result = join_streams(*ended);
-    const std::vector<GroupedCall*> calls = in_turns(ended->calls);
-    const auto enqueue_grouped = [&](bool using_nccl) {
-      for (GroupedCall* grouped : calls) {
-        if (grouped->state->engine->uses_nccl() != using_nccl) continue;
-        const Result one = enqueue(*grouped->state, grouped->call);
-        if (result == ncclSuccess) result = one;
-      }
-    };
-    enqueue_grouped(false);
-    const Result moved = enqueue_messages(ended->messages);
-    if (result == ncclSuccess) result = moved;
-    for (ForwardedStream& one : ended->forwarded)
-      one.position = begin_forwarded(*one.state, one.stream);
-    const Result native_end = forward(native().group_end);
-    if (native_end == ncclInvalidArgument || native_end == ncclInvalidUsage)
-      if (ended->calls.empty() && ended->messages.empty()) withdraw(*ended);
-    if (native_end != ncclSuccess && native_end != ncclInProgress) return native_end;
-    const bool is_late = native_end == ncclInProgress && !await_launched(*ended);
-    if (is_late) end_late(*ended);
-    for (const ForwardedStream& one : ended->forwarded)
-      if (!is_late) end_forwarded(*one.state, one.stream, one.position);
-    enqueue_grouped(true);  // outside NCCL's group: the NCCL calls are launched at once
-    for (const GroupStreams& one : ended->streams)
-      if (const Result gone = finish_streams(one); result == ncclSuccess) result = gone;
-    if (!is_late)
-      for (const RecordedInGroup& one : ended->recorded) note_enqueued(*one.state);
-    const Result made = attach_new(ended->new_comms, native_end);
-    return result != ncclSuccess ? result : made;
-  } catch (const std::exception& error) {
-    return result_of(error);
-  }
+  GroupResult result;
+  std::vector<GroupedCall*> calls;
+  const auto enqueue_grouped = [&](bool using_nccl) {
+    for (GroupedCall* grouped : calls)
+      if (grouped->state->engine->uses_nccl() == using_nccl)
+        result.run([&] { return enqueue(*grouped->state, grouped->call); });
+  };
+  result.run([&] {
+    calls = in_turns(ended->calls);
+    return join_streams(*ended);
+  });
+  enqueue_grouped(false);
+  result.run([&] { return enqueue_messages(ended->messages); });
+  for (ForwardedStream& one : ended->forwarded)
+    result.run([&] { one.position = begin_forwarded(*one.state, one.stream); });
+  const Result native_end = forward(native().group_end);
+  if (native_end == ncclInvalidArgument || native_end == ncclInvalidUsage)
+    if (ended->calls.empty() && ended->messages.empty()) withdraw(*ended);
+  if (native_end != ncclSuccess && native_end != ncclInProgress) return native_end;
+  bool is_late = native_end == ncclInProgress;
+  if (is_late) result.run([&] { is_late = !await_launched(*ended); });
+  if (is_late) result.run([&] { end_late(*ended); });
+  for (const ForwardedStream& one : ended->forwarded)
+    if (!is_late) result.run([&] { end_forwarded(*one.state, one.stream, one.position); });
+  enqueue_grouped(true);  // outside NCCL's group: the NCCL calls are launched at once
+  for (const GroupStreams& one : ended->streams) result.run([&] { return finish_streams(one); });
+  if (!is_late)
+    for (const RecordedInGroup& one : ended->recorded) note_enqueued(*one.state);
+  result.run([&] { return attach_new(ended->new_comms, native_end); });
+  return result.first();
 }
 
 }  // namespace

@@ -569,11 +569,18 @@ class HostStaging : public ExchangeStaging {
 class HostMarker : public Marker {
  public:
   cuda::StreamPlace place(Stream stream) const override {
+    standin::require_accepted(stream, "place");
     const standin::StreamState found = standin::stream_state(stream);
     return {found.stream, found.capture};
   }
-  void record(Stream stream) override { standin::record(end_, stream, false); }
-  void wait(Stream stream) override { standin::wait(stream, end_, false); }
+  void record(Stream stream) override {
+    standin::require_accepted(stream, "record");
+    standin::record(end_, stream, false);
+  }
+  void wait(Stream stream) override {
+    standin::require_accepted(stream, "wait");
+    standin::wait(stream, end_, false);
+  }
   void wait_at_replay(Stream stream) override { standin::wait(stream, end_, true); }
   void go_behind(Stream stream, const cuda::CapturedCalls& calls) override {
     std::vector<std::size_t> ends;

@@ -276,6 +276,26 @@ def test_a_group_is_one_point_of_synchronisation_of_its_streams(run_case, mode, 
             assert row["wrong"] == 0 and row["early"] == 0
 
 
+INTERNAL_ERROR = 3
+ONLY_SUMS = {"PLAIT_OPS": "all_reduce", "STANDIN_PATIENCE_S": "5"}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_nccls_group_ends_though_the_driver_refuses_plait_a_question(run_case, ranks):
+    for row in run_case("group_refused", ranks, env=ONLY_SUMS):
+        assert row["wrong"] == 0
+        assert row["refused"] == (INTERNAL_ERROR if row["rank"] == 0 else 0)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_group_ends_though_the_driver_refuses_an_event_behind_nccls_call(run_case, ranks):
+    """Streams of the group's other calls stay in order, and the new communicator is served."""
+    for row in run_case("group_refused_late", ranks, env=ONLY_SUMS):
+        assert row["wrong"] == 0 and row["early"] == 0
+        assert row["refused"] == (INTERNAL_ERROR if row["rank"] == 0 else 0)
+        assert row["served"] == 3 and row["passed"] == 0
+
+
 def test_over_nodes_a_group_is_one_point_of_synchronisation_too(run_case):
     env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
     for case, more in [("group_streams", {}), ("group_mixed", {"PLAIT_OPS": "all_reduce"})]:

@@ -592,6 +592,7 @@ const Cases kFurtherCases = {
     {"group_streams", group_streams},     {"churn", churn},
     {"split_later", child_later},         {"suspend_groups", suspend_groups},
     {"always_nccls", always_nccls},       {"suspended", suspended},
+    {"group_refused", group_refused},     {"group_refused_late", group_refused_late},
 };
 
 const Cases kCases = {

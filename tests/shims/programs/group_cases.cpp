@@ -102,6 +102,55 @@ std::string group_streams(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted(nullptr);
 }
 
+/// The driver refuses a question of rank 0 about the stream of NCCL's calls at the end of a group.
+/// A group and a single call follow.
+std::string group_refused(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::uint64_t wrong = 0;
+  const auto broadcast = [&](bool is_grouped, bool is_refused) {
+    Values values(kCount, rank == 0 ? 7 : -1);
+    if (is_grouped) MUST(nccl().ncclGroupStart());
+    MUST(nccl().ncclBroadcast(values.data(), values.data(), kCount, kInt32, 0, r.comm, r.stream));
+    if (is_refused && rank == 0) standin_refuse_next(r.stream, "place");
+    const Result ended = is_grouped ? nccl().ncclGroupEnd() : ncclSuccess;
+    r.wait();
+    for (const std::int32_t value : values) wrong += value != 7;
+    return ended;
+  };
+  const Result refused = broadcast(true, true);
+  MUST(broadcast(true, false));
+  MUST(broadcast(false, false));
+  return number("wrong", wrong) + ", " + number("refused", refused);
+}
+
+/// The driver refuses rank 0 an event behind NCCL's call of a group. The group has calls of plait
+/// on two streams too, and makes a communicator.
+std::string group_refused_late(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  const auto& api = nccl();
+  Comm other = nullptr, made = nullptr;
+  MUST(api.ncclCommSplit(r.comm, 0, rank, &other, nullptr));
+  Stream second = standin_stream_create(), of_nccl = standin_stream_create();
+  const Values ones(kCount, 1);
+  Values sum(kCount, -1), more(kCount, -1), cast(kCount, rank == 0 ? 7 : -1);
+  standin_stream_push(r.stream, slow, nullptr);
+  MUST(api.ncclGroupStart());
+  MUST(api.ncclAllReduce(ones.data(), sum.data(), kCount, kInt32, kSum, r.comm, r.stream));
+  MUST(api.ncclAllReduce(ones.data(), more.data(), kCount, kInt32, kSum, r.comm, second));
+  MUST(api.ncclBroadcast(cast.data(), cast.data(), kCount, kInt32, 0, other, of_nccl));
+  MUST(api.ncclCommSplit(r.comm, 0, rank, &made, nullptr));
+  if (rank == 0) standin_refuse_next(of_nccl, "record");
+  const Result ended = api.ncclGroupEnd();
+  const Look look(second, sum, r.ranks);
+  for (Stream one : {second, of_nccl, r.stream}) standin_stream_synchronize(one);
+  std::uint64_t wrong = wrong_sum(r, made, r.ranks);
+  for (std::size_t i = 0; i < kCount; ++i) wrong += more[i] != r.ranks || cast[i] != 7;
+  for (Stream one : {second, of_nccl}) standin_stream_destroy(one);
+  for (Comm one : {made, other}) MUST(api.ncclCommDestroy(one));
+  return number("wrong", wrong) + ", " + number("early", look.wrong() != 0) + ", " +
+         number("refused", ended) + ", " + counted("all_reduce");
+}
+
 /// Two communicators with launchOrderImplicit: a call of the first on a slow stream, then a call of
 /// the second on another. A child of the second inherits the setting.
 std::string launch_order(const TestJob& job, int rank) {

@@ -119,6 +119,8 @@ std::string order_later(const TestJob& job, int rank);
 
 /// Cases of groups on several streams and of NCCL's order (group_cases.cpp).
 std::string group_streams(const TestJob& job, int rank);
+std::string group_refused(const TestJob& job, int rank);
+std::string group_refused_late(const TestJob& job, int rank);
 std::string launch_order(const TestJob& job, int rank);
 std::string always_nccls(const TestJob& job, int rank);
 std::string limited(const TestJob& job, int rank);

@@ -21,6 +21,9 @@ STANDIN_API int standin_stream_idle(void* stream);
 STANDIN_API void standin_stream_push(void* stream, void (*task)(void*), void* argument);
 /// Destroys the stream at once; the stream's work continues.
 STANDIN_API void standin_stream_let_go(void* stream);
+/// Makes the drop-in's next "place" (question of the stream's capture), "record" or "wait" (of an
+/// event) on the stream fail, as CUDA does if another stream's capture forbids the call.
+STANDIN_API void standin_refuse_next(void* stream, const char* call);
 STANDIN_API void* standin_event_create();
 STANDIN_API void standin_event_destroy(void* event);
 STANDIN_API void standin_event_record(void* event, void* stream);

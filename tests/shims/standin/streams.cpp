@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 namespace standin {
@@ -70,6 +71,12 @@ std::uint64_t numbers = 0;
 
 std::set<Queue*>& alive() {
   static auto* const all = new std::set<Queue*>;
+  return *all;
+}
+
+/// Calls of the drop-in's markers that fail next.
+std::set<std::pair<void*, std::string>>& refused() {
+  static auto* const all = new std::set<std::pair<void*, std::string>>;
   return *all;
 }
 
@@ -190,6 +197,12 @@ StreamState stream_state(void* stream) {
   return {found.number(), found.capture == nullptr ? 0 : found.capture->number};
 }
 
+void require_accepted(void* stream, const char* call) {
+  const std::lock_guard<std::mutex> hold(guard);
+  if (refused().erase({stream, call}) != 0)
+    throw std::runtime_error(std::string("the test wants this call refused: ") + call);
+}
+
 std::vector<std::size_t> capture_ends(void* stream) {
   const std::lock_guard<std::mutex> hold(guard);
   return stream_of(stream).ends;
@@ -250,6 +263,11 @@ int standin_stream_failed(void* stream) {
   return has_failed.load() ? 1 : 0;
 }
 int standin_stream_idle(void* stream) { return checked_stream(stream).idle() ? 1 : 0; }
+
+void standin_refuse_next(void* stream, const char* call) {
+  const std::lock_guard<std::mutex> hold(guard);
+  refused().insert({stream, call});
+}
 
 void* standin_event_create() { return new StreamEvent; }
 void standin_event_destroy(void* event) { delete static_cast<StreamEvent*>(event); }
