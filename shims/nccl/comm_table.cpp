@@ -2,6 +2,7 @@
 #include "shims/nccl/comm_table.hpp"
 
 #include <chrono>
+#include <exception>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -32,7 +33,15 @@ void LateLaunches::done() {
   if (!any()) return;
   const std::lock_guard<std::mutex> hold(guard_);
   any_.store(false, std::memory_order_release);
-  for (const auto& step : std::exchange(then_, {})) step();
+  std::exception_ptr first;
+  for (const auto& step : std::exchange(then_, {})) {
+    try {
+      step();
+    } catch (const std::exception&) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (first != nullptr) std::rethrow_exception(first);
 }
 
 std::shared_ptr<CommState> CommTable::insert(std::unique_ptr<CommState> state) {

@@ -55,7 +55,7 @@ class LateLaunches {
  public:
   bool any() const { return any_.load(std::memory_order_acquire); }
   void add(std::function<void()> then);
-  /// Runs the recorded work: the calls are enqueued. Throws Error.
+  /// Runs all recorded work: the calls are enqueued. Then throws the first error of the work.
   void done();
 
  private:

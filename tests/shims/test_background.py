@@ -66,6 +66,11 @@ def test_a_group_that_nccl_launches_later_joins_its_streams(run_case, env):
         assert row["served"] > 0 and row["passed"] > 0
 
 
+def test_a_group_that_nccl_launches_later_joins_its_streams_though_a_step_fails(run_case):
+    for row in run_case("group_mixed_refused", 3, env={"PLAIT_OPS": "all_reduce"}):
+        assert row["wrong"] == 0 and row["early"] == 0 and row["errors"] == 4
+
+
 @pytest.mark.parametrize("case", ["nonblocking", "split_later", "group_later", "order_later"])
 def test_nodes_have_the_engine_of_all_ranks(run_case, case):
     rows = run_case(case, 4, env=NODES)

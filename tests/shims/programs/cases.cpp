@@ -660,6 +660,7 @@ const Cases kCases = {
     {"death_frees", abort_frees},
     {"finalize", finalize},
     {"finalize_later", finalize},
+    {"group_mixed_refused", group_streams},
     {"abort_in_group", abort_in_group},
     {"destroy_in_group", abort_in_group},
     {"abort_alongside_group", abort_in_group},

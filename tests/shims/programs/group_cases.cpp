@@ -56,15 +56,17 @@ class Look {
 /// A group with a call on each of two streams; the second call's input is late. Work after the
 /// group on the first stream must see the second result. Both calls are sums; or the second is a
 /// broadcast, possibly left to NCCL by PLAIT_OPS; or each is a send and a receive. "later": on a
-/// non-blocking communicator.
+/// non-blocking communicator. "refused": the same, and the driver refuses the event behind NCCL's
+/// call.
 std::string group_streams(const TestJob& job, int rank) {
   TestRank r(job, rank);
-  const bool later = job.name == "group_mixed_later";
+  const bool is_refused = job.name == "group_mixed_refused";
+  const bool later = is_refused || job.name == "group_mixed_later";
   if (later) stop_blocking(r);
   Stream s1 = r.stream, s2 = standin_stream_create();
   const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
   const auto& api = nccl();
-  std::uint64_t early = 0, wrong = 0;
+  std::uint64_t early = 0, wrong = 0, errors = 0;
   for (int turn = 0; turn < 4; ++turn) {
     Values a(kCount, 1), b(kCount, 0), got_a(kCount, -1), got_b(kCount, -1), c(kCount, -1);
     if (turn == 0) {
@@ -91,6 +93,12 @@ std::string group_streams(const TestJob& job, int rank) {
     }
     const Result ended = api.ncclGroupEnd();
     if (ended != ncclInProgress) MUST(ended);
+    if (is_refused) {
+      standin_refuse_next(s2, "record");
+      Result refused = ncclInProgress;
+      while (refused == ncclInProgress) MUST(api.ncclCommGetAsyncError(r.comm, &refused));
+      errors += refused != ncclSuccess;
+    }
     settle(r.comm);
     const Look first(s1, got_b, moves || casts ? 1 : r.ranks);
     const Look second(s2, got_a, moves ? 1 : r.ranks);
@@ -99,7 +107,8 @@ std::string group_streams(const TestJob& job, int rank) {
     for (const std::int32_t one : got_b) wrong += one != (moves || casts ? 1 : r.ranks);
   }
   standin_stream_destroy(s2);
-  return number("wrong", wrong) + ", " + number("early", early) + ", " + counted(nullptr);
+  return number("wrong", wrong) + ", " + number("early", early) + ", " + number("errors", errors) +
+         ", " + counted(nullptr);
 }
 
 /// The driver refuses a question of rank 0 about the stream of NCCL's calls at the end of a group.
