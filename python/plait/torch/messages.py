@@ -19,7 +19,7 @@ import plait
 from plait.torch.bootstrap import host_name, read_store, why_stop
 from plait.torch.callbacks import Callbacks
 from plait.torch.compiled import never_compiled
-from plait.torch.works import CompletedWork, InterruptibleFuture, SourceWork, timed_out
+from plait.torch.works import CallFuture, CompletedWork, SourceWork, timed_out
 
 USER, BARRIER = 0, -1  # contexts: a receive matches the same one only; those below 0 are internal
 _FOREVER_S = 1e9
@@ -145,9 +145,8 @@ class MessageWork(SourceWork):
         with self._guard:
             is_new = self._future is None
             if is_new:
-                self._future = InterruptibleFuture(
-                    partial(self._core.wait, self._message, _FOREVER_S)
-                )
+                wait = partial(self._core.wait, self._message, _FOREVER_S)
+                self._future = CallFuture(wait, self._callbacks, self._turn)
             future = self._future
         if is_new:
             self._core.on_done(self._message, partial(self._schedule, future))
@@ -158,9 +157,9 @@ class MessageWork(SourceWork):
 
     def _resolve(self, future: Any) -> None:
         if self._ended_well():
-            future.set_result(self._result)
+            future.settle(self._result)
         else:
-            future.set_exception(self.exception())
+            future.settle(None, self.exception())
 
 
 def _forget(_: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
@@ -130,19 +130,60 @@ class CompletionLatch:
 
 
 @never_compiled
-class InterruptibleFuture(torch.futures.Future):
-    """Future whose wait() reacts to Ctrl-C, unlike torch's.
+class CallFuture(torch.futures.Future):
+    """Future of a call. Unlike torch's, wait() reacts to Ctrl-C, and callbacks that are added once
+    the future has its result run in the group's threads too, in turn. torch runs these at once in
+    the thread that adds them, so calls in callbacks would have another order on a slow rank than on
+    a fast one. Callbacks behind a future that then() made are torch's.
 
-    wait_for_call: returns once the call has ended, and reacts to Ctrl-C.
+    wait_for_call: returns once the call has ended, and reacts to Ctrl-C. callbacks, turn: the
+    group's, and current_turn() at the time of the call.
     """
 
-    def __init__(self, wait_for_call: Callable[[], object]) -> None:
+    def __init__(
+        self, wait_for_call: Callable[[], object], callbacks: Callbacks, turn: int
+    ) -> None:
         super().__init__()
-        self._wait_for_call = wait_for_call
+        self._wait_for_call, self._callbacks, self._turn = wait_for_call, callbacks, turn
+        self._adding = threading.Lock()
+        self._is_settled = False
+
+    def settle(self, result: Any, error: BaseException | None = None) -> None:
+        """Sets the result or the error, and runs the callbacks added before. Only in a thread of
+        the callbacks."""
+        with self._adding:
+            self._is_settled = True
+        if error is None:
+            self.set_result(result)
+        else:
+            self.set_exception(error)
 
     def wait(self) -> Any:
         self._wait_for_call()
         return super().wait()  # another thread is about to set the result
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        with self._adding:
+            if not self._is_settled:
+                return super().add_done_callback(callback)
+        late: Any = torch.futures.Future()
+        late.add_done_callback(partial(self._run_late, callback))
+        self._callbacks.run(partial(late.set_result, None), self._turn)
+
+    def then(self, callback: Callable[[Any], Any]) -> Any:
+        with self._adding:
+            if not self._is_settled:
+                return super().then(callback)
+        # By a future of torch, which has the callback's error in C++ too.
+        late: Any = torch.futures.Future()
+        child = late.then(partial(self._run_late, callback))
+        self._callbacks.run(partial(late.set_result, None), self._turn)
+        return child
+
+    def _run_late(self, callback: Callable[[Any], Any], _: Any) -> Any:
+        with suppress(Exception):  # of the call: the callback asks for it
+            super().wait()  # settle() may be about to set the result
+        return callback(self)
 
 
 @never_compiled
@@ -178,10 +219,7 @@ class PendingWork(SourceWork):
             self._callbacks.run(partial(self._resolve, future), self._turn)
 
     def _resolve(self, future: Any) -> None:
-        if self._error is None:
-            future.set_result(self._result)
-        else:
-            future.set_exception(self._error)
+        future.settle(self._result, self._error)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits and raises the call's error. timeout: None or zero = the group's."""
@@ -209,10 +247,9 @@ class PendingWork(SourceWork):
         with self._guard:
             if self._future is not None:
                 return self._future
-            self._future = InterruptibleFuture(self._end.wait)
-            is_over = self._is_over
-        if is_over:
-            self._resolve(self._future)
+            self._future = CallFuture(self._end.wait, self._callbacks, self._turn)
+            if self._is_over:
+                self._callbacks.run(partial(self._resolve, self._future), self._turn)
         return self._future
 
 
