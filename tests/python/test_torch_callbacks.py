@@ -87,6 +87,49 @@ def come_in_order(rank, ranks):
         assert one.wait().wait()[0].tolist() == [ranks] * (number + 1)
 
 
+def come_in_order_though_added_late(rank, ranks):
+    """Rank 0 adds its first callback, a slow one, during the call; the rest add theirs later."""
+
+    def doubled(done):
+        found = done.value()[0]
+        time.sleep(0.2 if found[0] < 5 * ranks else 0)
+        dist.all_reduce(found, async_op=True).wait()
+        return found[0].item()
+
+    for _ in range(3):
+        time.sleep(0.3 if rank > 0 else 0)
+        works = [dist.all_reduce(torch.full((4,), one), async_op=True) for one in (1.0, 10.0)]
+        if rank > 0:
+            works[1].wait()
+        first = works[0].get_future().then(doubled)
+        works[1].wait()
+        second = works[1].get_future().then(doubled)
+        assert [first.wait(), second.wait()] == [ranks**2, 10 * ranks**2]
+
+
+def added_late_run_in_threads_of_the_group(rank, ranks):
+    def place(done):
+        told.append((threading.current_thread().name, done.value()[0][0].item()))
+
+    for future in (begun(1.0), begun(1.0)):
+        told = []
+        future.wait()
+        future.add_done_callback(place)
+        future.then(place).wait()
+        assert told == [("plait-callbacks", ranks)] * 2
+
+        def fails(_):
+            raise ValueError("no such thing")
+
+        with pytest.raises(Exception, match="no such thing"):
+            future.then(fails).wait()
+    failed = dist.all_reduce(torch.ones(4 + rank), async_op=True).get_future()
+    with pytest.raises(RuntimeError, match="rank"):
+        failed.wait()
+    with pytest.raises(Exception, match="rank"):
+        failed.then(lambda done: done.value()).wait()
+
+
 def keep_their_order_where_one_takes_long(rank, ranks):
     """A rank starts the next callback early; calls have equal sizes."""
     found = {}
@@ -183,11 +226,54 @@ def threads_end(rank, ranks):
     "program",
     [
         *(waits_for_the_next, waits_for_one_behind_it, waits_for_a_message, come_in_order),
+        *(come_in_order_though_added_late, added_late_run_in_threads_of_the_group),
         *(keep_their_order_where_one_takes_long, errors_reach_the_future, hooks, threads_end),
     ],
 )
 def test_callbacks(program):
     on_ranks(program, timeout_s=20)
+
+
+ENDS_AMID_CALLBACKS = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group(
+    "plait", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(5)]
+def slow(done):
+    time.sleep(0.2)
+    print("ran", flush=True)
+futures = [one.get_future().then(slow) for one in works]
+works[-1].wait()
+"""
+
+
+def test_a_program_that_ends_runs_the_callbacks_of_ended_calls(tmp_path):
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENDS_AMID_CALLBACKS, str(tmp_path / "store"), str(rank)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        found, errors = rank.communicate(timeout=100)
+        assert (rank.returncode, found) == (0, "ran\n" * 5), errors
+
+
+def test_callbacks_that_run_for_long_delay_the_end_of_python_for_a_limited_time():
+    callbacks, gate = Callbacks(), threading.Event()
+    callbacks.run(lambda: gate.wait(20), 0)
+    began = time.monotonic()
+    callbacks.end_with_python(0.2)
+    assert 0.2 <= time.monotonic() - began < 10
+    ran = []
+    callbacks.run(lambda: ran.append("late"), 0)
+    gate.set()
+    callbacks.close(20)
+    assert not ran
 
 
 def test_callbacks_run_one_at_a_time_but_for_those_that_others_may_wait_for():

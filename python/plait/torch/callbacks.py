@@ -6,13 +6,17 @@ threads, not in the thread that runs collectives or the thread that moves messag
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 
 _SLOW_CALLBACK_S = 1.0  # a callback that runs longer may wait for a later one, which then starts
+_AT_EXIT_S = 60.0  # longest wait for callbacks when Python ends
 _OTHERS = -1  # turn of a callback for a call made in another group's callback
 _here = threading.local()  # callbacks: owner of this thread; turn: turn of the callback
 
@@ -39,7 +43,9 @@ class Callbacks:
         self._running: list[int] = []  # turns of running callbacks
         self._free = 0  # idle threads
         self._since = 0.0  # when the latest callback began
-        self._is_closed = False
+        self._is_closed = self._is_exiting = False
+        self._pid = os.getpid()  # a forked child has none of the threads
+        _all.add(self)
 
     def current_turn(self) -> int:
         """Returns the turn of the callback that this thread runs; 0 = none."""
@@ -68,6 +74,8 @@ class Callbacks:
     def run(self, call: Callable[[], None], turn: int) -> None:
         """Schedules `call`. turn: current_turn() at the time of the callback's call."""
         with self._changed:
+            if self._is_exiting:
+                return
             if turn == 0:
                 self._turns += 1
             self._todo.append((call, turn or self._turns, turn != 0))
@@ -83,6 +91,15 @@ class Callbacks:
             mine = 1 if in_callback() else 0
             while (self._todo or len(self._running) > mine) and time.monotonic() < end:
                 self._changed.wait(end - time.monotonic())
+
+    def end_with_python(self, seconds: float) -> None:
+        """Closes, and drops the callbacks of calls that end later: Python kills threads of its own
+        in the midst of a callback, and with them the process."""
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            self.close(seconds)
+            self._is_exiting = True
 
     def _ensure_free_thread(self) -> None:
         if self._free == 0:
@@ -127,3 +144,13 @@ class Callbacks:
                 self._running.remove(_here.turn)
                 self._free += 1
                 self._changed.notify_all()
+
+
+_all: weakref.WeakSet[Callbacks] = weakref.WeakSet()
+
+
+@atexit.register
+def _python_ends() -> None:
+    end = time.monotonic() + _AT_EXIT_S
+    for one in list(_all):
+        one.end_with_python(max(end - time.monotonic(), 0.0))
