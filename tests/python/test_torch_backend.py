@@ -238,6 +238,26 @@ def coalesced(rank, ranks):
     assert [one[0].item() for one in tensors] == [total * ranks, total, total]
 
 
+def of_unequal_numbers(rank, ranks):
+    """The last rank has a tensor more than the rest, which make a like call next."""
+    group, few = dist.group.WORLD, 2 + rank // (ranks - 1)
+    wide = [torch.ones(4 * ranks) for _ in range(few)]
+    small = [torch.ones(4) for _ in range(few)]
+    calls = [
+        ("all_reduce", lambda: group.allreduce_coalesced(small).wait()),
+        ("broadcast", lambda: group.broadcast(small, dist.BroadcastOptions()).wait()),
+        ("all_gather", lambda: group.allgather_into_tensor_coalesced(wide, small).wait()),
+        ("all_gather", lambda: group.allgather_coalesced([small] * ranks, small).wait()),
+        ("reduce_scatter", lambda: group.reduce_scatter_tensor_coalesced(small, wide).wait()),
+    ]
+    for name, call in calls:
+        with pytest.raises(plait.MismatchError, match=rf"{name} of {few} tensors, .* rank 0 asks"):
+            call()
+        mine = torch.full((4,), float(rank))
+        dist.all_reduce(mine)
+        assert mine.tolist() == [sum(range(ranks))] * 4
+
+
 def groups(rank, ranks):
     made = [dist.new_group([r]) for r in range(ranks)]
     alone = made[rank]
@@ -269,7 +289,9 @@ def seen_by_the_profiler(rank, ranks):
     assert {"plait::all_reduce", "plait::barrier"} <= {event.name for event in seen.events()}
 
 
-@pytest.mark.parametrize("program", [in_order, coalesced, groups, seen_by_the_profiler])
+@pytest.mark.parametrize(
+    "program", [in_order, coalesced, of_unequal_numbers, groups, seen_by_the_profiler]
+)
 def test_order_and_groups(program):
     on_ranks(program, 3)
 

@@ -214,6 +214,21 @@ class CollectiveCalls:
                     ),
                 )
 
+    def _check_number(self, backend: Any, name: str, number: int) -> None:
+        """Raises MismatchError on all ranks if the ranks' lists have other numbers of tensors. In
+        host memory, by a small call whose size is the number; GPU calls compare nothing."""
+        if number < 2 or self._ranks == 1 or backend is not self._host():
+            return
+        memory = torch.zeros(number, dtype=torch.uint8, device="cpu")
+        request = self._request("all_reduce", number, "uint8").request
+        try:
+            backend.launch(request, memory.data_ptr(), memory.data_ptr())
+        except plait.MismatchError as error:
+            raise plait.MismatchError(
+                f"{name} of {number} tensors, which ranks agree on by a call of {number} bytes: "
+                f"{error}"
+            ) from error
+
     # Reductions.
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
@@ -223,6 +238,7 @@ class CollectiveCalls:
         redop = ReduceOp.SUM if redop is None else redop
 
         def call(backend: Any) -> None:
+            self._check_number(backend, "all_reduce", len(tensors))
             for tensor in tensors:
                 if tensor.layout is not torch.strided:
                     sum_of_sparse(self, backend, tensor, redop)
@@ -295,6 +311,7 @@ class CollectiveCalls:
         root = opts.rootRank
 
         def call(backend: Any) -> None:
+            self._check_number(backend, "broadcast", len(tensors))
             for tensor in tensors:
                 source, out = (tensor, None) if self._rank == root else (None, tensor)
                 self._move(backend, "broadcast", source, out, root)
@@ -353,6 +370,7 @@ class CollectiveCalls:
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "all_gather", len(inputs), outputs)
+            self._check_number(backend, "all_gather", len(inputs))
             for output, mine in zip(outputs, inputs, strict=True):
                 self._move(backend, "all_gather", mine, output)
 
@@ -364,6 +382,7 @@ class CollectiveCalls:
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "all_gather", len(inputs), *output_lists)
+            self._check_number(backend, "all_gather", len(inputs))
             for mine, *outputs in zip(inputs, *output_lists, strict=True):
                 self._move(backend, "all_gather", mine, outputs)
 
@@ -377,6 +396,7 @@ class CollectiveCalls:
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "reduce_scatter", len(inputs), outputs)
+            self._check_number(backend, "reduce_scatter", len(inputs))
             for output, mine in zip(outputs, inputs, strict=True):
                 self._reduce(backend, "reduce_scatter", mine, output, redop)
 
