@@ -149,7 +149,7 @@ class CallFuture(torch.futures.Future):
         self._is_settled = False
 
     def settle(self, result: Any, error: BaseException | None = None) -> None:
-        """Sets the result or the error, and runs the callbacks added before. Only in a thread of
+        """Sets the result or the error, and runs the callbacks added before, hence in a thread of
         the callbacks."""
         with self._adding:
             self._is_settled = True
@@ -249,7 +249,7 @@ class PendingWork(SourceWork):
                 return self._future
             self._future = CallFuture(self._end.wait, self._callbacks, self._turn)
             if self._is_over:
-                self._callbacks.run(partial(self._resolve, self._future), self._turn)
+                self._resolve(self._future)  # a new future has no callbacks that would run here
         return self._future
 
 
