@@ -146,7 +146,10 @@ Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall nat
   std::optional<StreamOrder::Position> position;
   if (is_alone) position = begin_forwarded(*pin, stream);
   const Result result = native_call();
-  if (result != ncclSuccess && result != ncclInProgress) return result;
+  if (result != ncclSuccess && result != ncclInProgress) {
+    cancel_call(*pin, position);
+    return result;
+  }
   if (is_alone && result == ncclInProgress) {
     pin->late.add([state = &*pin, stream, position] {
       end_call(*state, stream, position);
@@ -435,7 +438,10 @@ Result end_group() noexcept {
   const Result native_end = forward(native().group_end);
   if (native_end == ncclInvalidArgument || native_end == ncclInvalidUsage)
     if (ended->calls.empty() && ended->messages.empty()) withdraw(*ended);
-  if (native_end != ncclSuccess && native_end != ncclInProgress) return native_end;
+  if (native_end != ncclSuccess && native_end != ncclInProgress) {
+    for (const ForwardedStream& one : ended->forwarded) cancel_call(*one.state, one.position);
+    return native_end;
+  }
   bool is_late = native_end == ncclInProgress;
   if (is_late) result.run([&] { is_late = !await_launched(*ended); });
   if (is_late) result.run([&] { end_late(*ended); });

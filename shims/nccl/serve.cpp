@@ -75,15 +75,19 @@ Result failed(const CommState& state, const char* what, const std::exception& er
   return state.has_lost.load() ? ncclRemoteError : result_of(error);
 }
 
+/// True if the arguments are wrong, or all ranks refuse the call.
+bool is_refusal(const std::exception& error) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return known != nullptr &&
+         (known->code() == ErrorCode::invalid_argument || known->code() == ErrorCode::unsupported);
+}
+
 /// Returns the result of a call that may be partly enqueued. The peers count the call and are told,
-/// unless the arguments are wrong, all ranks refuse the call, or the communicator had ended.
+/// unless the call was refused, or the communicator had ended.
 Result broke_off(const CommState& state, const char* what, Stream stream,
                  const std::exception& error) {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  const bool is_refused = known != nullptr && (known->code() == ErrorCode::invalid_argument ||
-                                               known->code() == ErrorCode::unsupported);
   const bool is_over = state.phase.load() == AttachPhase::aborted || state.killed.load();
-  if (!is_refused && !is_over) state.engine->break_off(stream, error);
+  if (!is_refusal(error) && !is_over) state.engine->break_off(stream, error);
   if (state.engine->has_broken_off() && !is_over) publish_failed(state.liveness_index);
   return failed(state, what, error);
 }
@@ -157,6 +161,10 @@ void end_call(CommState& state, Stream stream,
   if (state.launches != nullptr) state.launches->after(stream);
 }
 
+void cancel_call(CommState& state, const std::optional<StreamOrder::Position>& position) {
+  if (position) state.order.cancel();
+}
+
 namespace {
 
 /// Runs `work` to enqueue a call on `stream`, if the communicator is alive.
@@ -175,28 +183,37 @@ Result put(CommState& state, const char* what, Stream stream, const Work& work) 
   }
 }
 
+/// The same, behind the communicator's earlier calls on any stream. A refused call has an end too:
+/// the communicator goes on, and part of the call may be on the stream.
+template <class Work>
+Result put_in_order(CommState& state, const char* what, Stream stream, const Work& work) {
+  return put(state, what, stream, [&] {
+    const StreamOrder::Position position = begin_served(state, stream);
+    try {
+      work();
+    } catch (const std::exception& error) {
+      if (is_refusal(error) && !state.engine->has_broken_off()) end_call(state, stream, position);
+      throw;
+    }
+    end_call(state, stream, position);
+  });
+}
+
 }  // namespace
 
 Result enqueue(CommState& state, const CollectiveCall& call) {
-  return put(state, name_of(call.request.collective), call.stream, [&] {
-    const StreamOrder::Position position = begin_served(state, call.stream);
-    {
-      CountedCall counted(call.named(), kByPlait, call.stream);
-      counted.done_by(
-          call.factor ? state.engine->enqueue_scaled(call.request, *call.factor, call.input,
-                                                     call.output, call.stream)
-                      : state.engine->enqueue(call.request, call.input, call.output, call.stream));
-    }
-    end_call(state, call.stream, position);
+  return put_in_order(state, name_of(call.request.collective), call.stream, [&] {
+    CountedCall counted(call.named(), kByPlait, call.stream);
+    counted.done_by(
+        call.factor ? state.engine->enqueue_scaled(call.request, *call.factor, call.input,
+                                                   call.output, call.stream)
+                    : state.engine->enqueue(call.request, call.input, call.output, call.stream));
   });
 }
 
 Result enqueue(CommState& state, Stream stream, const std::vector<MessageEnd>& group) {
-  return put(state, "a group of sends and receives", stream, [&] {
-    const StreamOrder::Position position = begin_served(state, stream);
-    state.engine->messages(group, stream);
-    end_call(state, stream, position);
-  });
+  return put_in_order(state, "a group of sends and receives", stream,
+                      [&] { state.engine->messages(group, stream); });
 }
 
 namespace {

@@ -27,10 +27,12 @@ Result release(const GroupStreams& streams);
 /// Waits until NCCL has enqueued the calls taken in the background, or the communicator ends.
 void await_launched(CommState& state);
 /// Order a call that NCCL runs behind the communicator's earlier calls, and later calls behind it.
-/// The call (in a group: ncclGroupEnd) is made between the two.
+/// The call (in a group: ncclGroupEnd) is made between the two. cancel_call() follows instead of
+/// end_call() if NCCL refuses the call.
 std::optional<StreamOrder::Position> begin_forwarded(CommState& state, Stream stream);
 void end_call(CommState& state, Stream stream,
               const std::optional<StreamOrder::Position>& position);
+void cancel_call(CommState& state, const std::optional<StreamOrder::Position>& position);
 /// Returns the result of a call that `state` can neither serve nor forward; ncclSuccess = it can.
 Result blocked(CommState& state);
 

@@ -34,6 +34,11 @@ class StreamOrder {
     const std::lock_guard<std::mutex> hold(guard_);
     order_.after(marker, stream, position);
   }
+  /// Notes that a call was refused: nothing was put on a stream.
+  void cancel() {
+    const std::lock_guard<std::mutex> hold(guard_);
+    order_.cancel();
+  }
   /// Returns whether the marker shows the end of all calls.
   bool knows_end() {
     const std::lock_guard<std::mutex> hold(guard_);

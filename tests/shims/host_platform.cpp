@@ -21,6 +21,7 @@
 #include "gpu/arena/arena_layout.hpp"
 #include "gpu/consensus/lazy_arena.hpp"
 #include "gpu/consensus/suspend_vote.hpp"
+#include "gpu/device/call_buffers.hpp"
 #include "gpu/device/gpu_kind.hpp"
 #include "gpu/path_check/proved_paths.hpp"
 #include "gpu/select/gpu_tables.hpp"
@@ -258,6 +259,7 @@ class HostEngine : public CommEngine {
     if (!has_first_arena_.load() || (is_large(request) && !has_large_arena_.load()))
       throw Error(ErrorCode::internal, "a call, and no room for it");
     if (is_suspended_.load()) throw Error(ErrorCode::invalid_argument, "suspended");
+    cuda::check_alignment(request, shared_->options.rank.rank, input, output);
     // STANDIN_LAZY: code is loaded at first use, and the load waits for all running work, as in
     // CUDA.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
@@ -569,18 +571,11 @@ class HostStaging : public ExchangeStaging {
 class HostMarker : public Marker {
  public:
   cuda::StreamPlace place(Stream stream) const override {
-    standin::require_accepted(stream, "place");
-    const standin::StreamState found = standin::stream_state(stream);
+    const standin::StreamState found = standin::stream_state(standin::accepted(stream, "place"));
     return {found.stream, found.capture};
   }
-  void record(Stream stream) override {
-    standin::require_accepted(stream, "record");
-    standin::record(end_, stream, false);
-  }
-  void wait(Stream stream) override {
-    standin::require_accepted(stream, "wait");
-    standin::wait(stream, end_, false);
-  }
+  void record(Stream at) override { standin::record(end_, standin::accepted(at, "record"), false); }
+  void wait(Stream at) override { standin::wait(standin::accepted(at, "wait"), end_, false); }
   void wait_at_replay(Stream stream) override { standin::wait(stream, end_, true); }
   void go_behind(Stream stream, const cuda::CapturedCalls& calls) override {
     std::vector<std::size_t> ends;

@@ -651,7 +651,16 @@ def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
 @pytest.mark.parametrize("case", ["finalize", "finalize_later"])
 def test_all_calls_have_ended_when_a_communicator_is_finalized(run_case, case):
     rows = run_case(case, 3)
-    assert all(row["wrong"] == 0 and row["idle"] == 1 and row["served"] == 2 for row in rows)
+    assert all(row["wrong"] == 0 and row["has_sum"] == 1 and row["served"] == 2 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "case", ["finalize_refused", "finalize_group_refused", "finalize_misaligned"]
+)
+def test_a_refused_call_leaves_the_end_of_later_calls_known(run_case, case):
+    for row in run_case(case, 3, env={"PLAIT_OPS": "all_reduce"}):
+        assert row["refused"] == 4  # ncclInvalidArgument
+        assert row["wrong"] == 0 and row["has_sum"] == 1
 
 
 @pytest.mark.parametrize("case", ["abort_in_group", "abort_alongside_group", "destroy_in_group"])

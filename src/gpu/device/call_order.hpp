@@ -42,11 +42,11 @@ class CallOrder {
   /// Puts `stream` behind earlier calls. waits: false if an eager call does that itself.
   StreamPlace before(Marker& marker, Stream stream, bool waits = true) {
     const StreamPlace place = marker.place(stream);
-    ++open_;
     if (place.capture != 0)
       begin_captured(marker, stream, place);
     else if (waits && (replays_ || (recorded_ && place.stream != last_)))
       marker.wait(stream);
+    ++open_;
     return place;
   }
   /// Notes that a call was put on `stream`, which was at `place` before.
@@ -54,6 +54,8 @@ class CallOrder {
     put(marker, stream, place);
     --open_;
   }
+  /// Notes that a call was refused after before(): nothing was put on a stream.
+  void cancel() { --open_; }
   /// False if the event does not tell when all calls have ended: a call broke off, or is in a graph
   /// that is not ordered.
   bool knows_end() const { return open_ == 0 && (mixes_graphs_ || captures_.empty()); }
@@ -95,7 +97,7 @@ class CallOrder {
   }
 
   bool mixes_graphs_;
-  int open_ = 0;            // Calls between before() and after().
+  int open_ = 0;            // Calls between before() and after() or cancel().
   std::uint64_t last_ = 0;  // Stream of the last eager call.
   bool recorded_ = false;   // An eager call has been recorded.
   bool replays_ = false;    // Graphs of ordered calls may be replayed.

@@ -235,14 +235,44 @@ std::string short_page(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("pages", pages);
 }
 
+/// Makes a call that NCCL refuses, a group that NCCL refuses at the end, or a call of misaligned
+/// memory that plait refuses. Returns the result.
+Result refused_call(const TestRank& r, Comm comm, const std::string& how) {
+  const auto& api = nccl();
+  std::vector<std::int32_t> value(3, 1);
+  std::int32_t* const at = value.data();
+  if (how == "finalize_refused")
+    return api.ncclBroadcast(at, at, 1, kInt32, r.ranks, comm, r.stream);
+  if (how == "finalize_misaligned") {
+    char* const between = reinterpret_cast<char*>(at) + 1;
+    return api.ncclAllReduce(between, between, 1, kInt32, kSum, comm, r.stream);
+  }
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
+  Comm other = nullptr;  // does not block, hence no group may hold calls of both
+  MUST(api.ncclCommSplit(r.comm, 0, r.rank, &other, &config));
+  for (Result state = ncclInProgress; state == ncclInProgress; sleep_ms(1))
+    MUST(api.ncclCommGetAsyncError(r.comm, &state));
+  for (Result state = ncclInProgress; state == ncclInProgress; sleep_ms(1))
+    MUST(api.ncclCommGetAsyncError(other, &state));
+  MUST(api.ncclGroupStart());
+  MUST(api.ncclBroadcast(at, at, 1, kInt32, 0, comm, r.stream));
+  MUST(api.ncclBroadcast(at, at, 1, kInt32, 0, other, r.stream));
+  const Result ended = api.ncclGroupEnd();
+  MUST(api.ncclCommDestroy(other));
+  return ended;
+}
+
 /// Finalizes while a call waits for rank 1, which is late: all calls have ended when
 /// ncclCommFinalize returns, or when a non-blocking communicator is ready again.
+/// A call before may have been refused.
 std::string finalize(const TestJob& job, int rank) {
   const TestRank r(job, rank);
-  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, job.name == "finalize"};
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, job.name != "finalize_later"};
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, &config));
   std::uint64_t wrong = wrong_sum(r, child, r.ranks);
+  const bool refuses = job.name != "finalize" && job.name != "finalize_later";
+  const Result refused = refuses ? refused_call(r, child, job.name) : ncclSuccess;
   std::vector<std::int32_t> value{1};
   if (rank == 1) sleep_ms(400);
   MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
@@ -252,12 +282,13 @@ std::string finalize(const TestJob& job, int rank) {
   for (int polls = 0; state == ncclInProgress && polls < 20'000; ++polls, sleep_ms(1))
     MUST(nccl().ncclCommGetAsyncError(child, &state));
   MUST(state);
-  const bool is_idle = standin_stream_idle(r.stream) != 0;
+  const bool has_sum = __atomic_load_n(value.data(), __ATOMIC_ACQUIRE) == r.ranks;
   r.wait();
   wrong += value[0] != r.ranks;
   MUST(nccl().ncclCommDestroy(child));
-  return number("wrong", wrong) + ", " + number("idle", is_idle) + ", " +
-         number("took_ms", took_ms) + ", " + counted("all_reduce");
+  return number("wrong", wrong) + ", " + number("has_sum", has_sum) + ", " +
+         number("took_ms", took_ms) + ", " + number("refused", refused) + ", " +
+         counted("all_reduce");
 }
 
 /// Aborts a communicator while an open group holds a call of the communicator, in the group's

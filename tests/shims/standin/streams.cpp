@@ -197,10 +197,11 @@ StreamState stream_state(void* stream) {
   return {found.number(), found.capture == nullptr ? 0 : found.capture->number};
 }
 
-void require_accepted(void* stream, const char* call) {
+void* accepted(void* stream, const char* call) {
   const std::lock_guard<std::mutex> hold(guard);
   if (refused().erase({stream, call}) != 0)
     throw std::runtime_error(std::string("the test wants this call refused: ") + call);
+  return stream;
 }
 
 std::vector<std::size_t> capture_ends(void* stream) {

@@ -97,8 +97,8 @@ struct StreamState {
   std::uint64_t stream, capture;  ///< no capture: 0
 };
 STANDIN_SHOWN StreamState stream_state(void* stream);
-/// Throws if standin_refuse_next() was called, once.
-STANDIN_SHOWN void require_accepted(void* stream, const char* call);
+/// Returns the stream. Throws once after standin_refuse_next().
+STANDIN_SHOWN void* accepted(void* stream, const char* call);
 STANDIN_SHOWN std::vector<std::size_t> capture_ends(void* stream);
 STANDIN_SHOWN void go_behind(void* stream, const std::vector<std::size_t>& nodes);
 /// Adds a record to the stream's capture, behind `after`; returns its node.

@@ -11,6 +11,7 @@
 
 #include "driver/cuda/api.hpp"
 #include "gpu/device/event_marker.hpp"
+#include "plait/error.hpp"
 
 using namespace plait::cuda;
 
@@ -53,6 +54,7 @@ struct Driver {
   std::vector<Before> calls;
   std::vector<std::string> faults;
   std::vector<std::string> heard;  // calls that the driver got
+  bool refuses_waits = false;
   std::uint64_t numbers = 0;
 
   FakeStream& at(Stream stream) {
@@ -92,6 +94,7 @@ Result record(Event given, Stream on) {
 }
 
 Result wait(Stream on, Event given, unsigned flags) {
+  if (now->refuses_waits) return kCaptureImplicit;
   now->heard.emplace_back("wait");
   FakeStream& stream = now->at(on);
   const FakeEvent& event = now->events[given];
@@ -179,6 +182,12 @@ class OrderProgram {
       put(on.before);
     order_.after(marker_, stream, place);
   }
+  void refused_call(Stream stream) {
+    static_cast<void>(order_.before(marker_, stream));
+    order_.cancel();
+  }
+  void broken_call(Stream stream) { static_cast<void>(order_.before(marker_, stream)); }
+  bool knows_end() const { return order_.knows_end(); }
   void begin(Stream stream) { driver_.at(stream).capture = ++driver_.numbers; }
   std::uint64_t end(Stream stream) {
     const std::uint64_t ended = driver_.at(stream).capture;
@@ -300,6 +309,30 @@ TEST_CASE("an eager call is ordered after a capture has begun on the stream of t
   program.end(first);
   CHECK(program.unordered() == 0);
   CHECK(program.driver().faults == none());
+}
+
+TEST_CASE(
+    "the end of calls is known beside calls that are refused, and unknown after a broken one") {
+  OrderProgram program(true);
+  const Stream first = program.stream(), second = program.stream();
+  program.refused_call(first);
+  program.call(first);
+  program.refused_call(second);
+  CHECK(program.knows_end());
+  program.driver().refuses_waits = true;
+  CHECK_THROWS_AS(program.call(second), plait::Error);
+  CHECK(program.knows_end());  // The call never began.
+  program.driver().refuses_waits = false;
+  program.begin(second);
+  program.refused_call(second);
+  program.call(second);
+  program.end(second);
+  CHECK(program.knows_end());
+  CHECK(program.unordered() == 0);
+  CHECK(program.driver().faults == none());
+  program.broken_call(first);
+  program.call(first);
+  CHECK(!program.knows_end());
 }
 
 TEST_CASE("a capture that has ended, or was given up, leaves nothing for a later one") {
