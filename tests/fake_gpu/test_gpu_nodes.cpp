@@ -15,132 +15,28 @@
 #include "fake_cuda/fake_gpu.hpp"
 #include "fake_gpu/order.hpp"
 #include "gpu/abi/call_args.hpp"
-#include "gpu/select/gpu_tables.hpp"
 #include "plait/error.hpp"
+#include "tests/fake_gpu/node_rank.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
 using plait_test::FakeNote;
+using plait_test::kMemory;
+using plait_test::kOther;
+using plait_test::kTwoOfTwo;
+using plait_test::NodeRank;
 using plait_test::Order;
+using plait_test::request_of;
 using plait_test::require;
+using plait_test::run_nodes;
 
 namespace {
-
-void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
-void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
-
-/// A rank with the node's communicator and the communicator over nodes.
-struct Side {
-  bench::Board* board;
-  Nodes nodes;
-  std::unique_ptr<GpuCalls> calls;
-  std::mutex guard;
-  std::optional<Error> failure;
-  std::optional<Error> others;    ///< Failure reported by ranks of the other node, once heard.
-  std::vector<std::string> told;  ///< Failures that this rank has reported.
-  std::function<void()> at_hearing, at_failure;  ///< Hooks that run in the test's threads.
-  const std::thread::id test = std::this_thread::get_id();
-  std::unique_ptr<GpuMultinode> multinode;
-
-  Side(bench::Board* where, const std::vector<std::string>& hosts, int rank,
-       GpuMultinodeOptions how, double init_s = 60)
-      : board(where), nodes(nodes_of(hosts, 0, rank)) {
-    const cuda::Exchange all = [this, rank](const std::string& mine) {
-      return board->exchange(rank, mine);
-    };
-    GpuGroup group;
-    group.rank = nodes.place;
-    group.ranks = nodes.size();
-    group.ordinals.assign(static_cast<std::size_t>(nodes.size()), 0);
-    group.kind = cuda::default_table().gpus().kind();
-    group.in_processes = true;
-    group.topology = load_topology("hgx-h200");
-    GpuCallsOptions options;
-    options.rank.proves_paths = false;  // No kernel runs here.
-    options.rank.memory.plans = true;
-    options.checks = load_topology("hgx-h200");
-    calls = std::make_unique<GpuCalls>(group, options, [&](const std::string& mine) {
-      const std::vector<std::string> records = all(mine);
-      std::vector<std::string> found;
-      for (const int peer : nodes.peers()) found.push_back(records[static_cast<std::size_t>(peer)]);
-      return found;
-    });
-    NodeSide side;
-    side.calls = calls.get();
-    side.failure = [this] {
-      if (std::this_thread::get_id() == test && at_failure) std::exchange(at_failure, nullptr)();
-      const std::lock_guard lock(guard);
-      return failure;
-    };
-    side.fail = [this](const Error& error) { fail(error); };
-    side.poll_failures = [this] {
-      if (at_hearing) at_hearing();
-      if (others) fail(*others);
-    };
-    side.publish_failure = [this](const Error& cause) { told.push_back(reason_of(cause)); };
-    side.name = [hosts](int peer) {
-      return text("rank {} on host {}", peer, hosts[static_cast<std::size_t>(peer)]);
-    };
-    multinode = std::make_unique<GpuMultinode>(nodes, side, how, all,
-                                               Deadline{deadline_in(init_s), nullptr});
-  }
-  void fail(const Error& error) {
-    const std::lock_guard lock(guard);
-    if (!failure) failure = error;
-  }
-  int rank() const { return nodes.peers()[static_cast<std::size_t>(nodes.place)]; }
-  /// Repeats the call until it throws; returns the error and the seconds that all calls took.
-  std::pair<std::string, double> run_caught(const Request& request) {
-    const auto began = std::chrono::steady_clock::now();
-    const auto took = [&] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    };
-    while (took() < 10) {
-      const auto thrown =
-          attempt([&] { multinode->enqueue(request, kMemory, kOther, nullptr, {}); });
-      if (thrown) return {thrown->what(), took()};
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return {"no error", took()};
-  }
-};
-
-using Body = std::function<void(Side&)>;
 
 std::ptrdiff_t threads_of_process() {
   const std::filesystem::directory_iterator tasks("/proc/self/task");
   return std::distance(begin(tasks), end(tasks));
-}
-
-int run(const std::vector<std::string>& hosts, const GpuMultinodeOptions& how, const Body& body) {
-  fake_cuda().gpu = {};
-  ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
-  const int ranks = static_cast<int>(hosts.size());
-  bench::Board* const board = bench::make_board(ranks);
-  return bench::run_ranks(board, true, [&](int rank) {
-    {
-      Side side(board, hosts, rank, how);
-      body(side);
-      board->barrier();
-      side.multinode.reset();
-      board->barrier();
-    }
-    const auto& nccl = fake_cuda().nccl;
-    require(nccl.destroyed + nccl.aborted == nccl.made, "communicators of NCCL were kept");
-    require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
-  });
-}
-
-const std::vector<std::string> kTwoOfTwo{"a", "a", "b", "b"};
-
-Request request_of(Collective collective, std::uint64_t count, int ranks = 4) {
-  Request request;
-  request.collective = collective;
-  request.ranks = ranks;
-  request.count = count;
-  return request;
 }
 
 /// Recorded items without the check that fails the stream after NCCL was aborted.
@@ -151,7 +47,7 @@ std::vector<FakeNote> notes() {
 }
 
 /// Recorded items of a call, made once before, so that the items contain no preparation.
-Order order_of(Side& side, const Request& request, const CallOptions& options = {},
+Order order_of(NodeRank& side, const Request& request, const CallOptions& options = {},
                cuda::Stream stream = nullptr) {
   for (int turn = 0; turn < 2; ++turn) {
     fake_cuda().notes.clear();
@@ -171,7 +67,7 @@ CallOptions in_pieces(int pieces) {
 
 TEST_CASE("a piece crosses nodes while the next one is reduced inside them") {
   CHECK(
-      run(kTwoOfTwo, {}, [](Side& side) {
+      run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
         const Order order =
             order_of(side, request_of(Collective::all_reduce, 1 << 20), in_pieces(2));
         require(order.count("plait_") == 4 && order.count("ncclAllReduce") == 2, order.all());
@@ -207,7 +103,7 @@ TEST_CASE("every collective by rails, and by NCCL among all ranks") {
       {Collective::gather, 0, "ncclSend to 0 4096 of 2", "ncclSend to 0 4096 of 4"},
       {Collective::scatter, 0, "ncclRecv from 0 4096 of 2", "ncclRecv from 0 4096 of 4"},
       {Collective::copy, 0, "", ""}};
-  CHECK(run(kTwoOfTwo, {}, [&](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [&](NodeRank& side) {
           CallOptions library;
           library.strategy = "library";
           for (const Row& row : rows) {
@@ -241,7 +137,7 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
   bitwise.bitwise = true;
   const Request least = request_of(Collective::all_reduce, 64 << 10);
   const Request shorter = request_of(Collective::all_reduce, (64 << 10) - 2);
-  CHECK(run(kTwoOfTwo, {}, [&](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [&](NodeRank& side) {
           const Order whole = order_of(side, shorter);
           require(whole.count("plait_") == 0 && whole.count("ncclAllReduce 65534 of 4") == 1,
                   whole.all());
@@ -262,11 +158,11 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
           const Order by_call = order_of(side, shorter, in_pieces(1));
           require(by_call.count("ncclAllReduce 32767 of 2") == 1, by_call.all());
         }) == 0);
-  CHECK(run(kTwoOfTwo, named, [&](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, named, [&](NodeRank& side) {
           const Order order = order_of(side, shorter);
           require(order.count("ncclAllReduce 32767 of 2") == 1, order.all());
         }) == 0);
-  CHECK(run(kTwoOfTwo, bitwise, [&](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, bitwise, [&](NodeRank& side) {
           const Order order = order_of(side, shorter);
           require(order.count("ncclReduce 32767 of 2") == 1, order.all());
           Request whole_numbers = shorter;  // No plan in rank order exists or is needed.
@@ -289,7 +185,7 @@ TEST_CASE("NCCL serves the whole call if a node's engines refuse, and the log sa
 }
 
 TEST_CASE("odd counts, unequal nodes and several streams") {
-  CHECK(run({"a", "a", "b", "b", "b"}, {}, [](Side& side) {
+  CHECK(run_nodes({"a", "a", "b", "b", "b"}, {}, [](NodeRank& side) {
           const bool has_rail = side.nodes.place < 2;
           const Order order =
               order_of(side, request_of(Collective::all_reduce, 1001, 5), in_pieces(1));
@@ -297,7 +193,7 @@ TEST_CASE("odd counts, unequal nodes and several streams") {
           require(order.count("ncclAllReduce 1 of 5") == 1, "the rest" + order.all());
           require(order.count("plait_") == (side.nodes.mine == 0 ? 2u : 4u), order.all());
         }) == 0);
-  CHECK(run({"a", "b"}, {}, [](Side& side) {
+  CHECK(run_nodes({"a", "b"}, {}, [](NodeRank& side) {
           const Order order = order_of(side, request_of(Collective::all_reduce, 1000, 2));
           require(order.count("ncclAllReduce 1000 of 2") == 1 && order.count("plait_") == 0,
                   order.all());
@@ -318,7 +214,7 @@ TEST_CASE("odd counts, unequal nodes and several streams") {
 }
 
 TEST_CASE("two ranks of unequal nodes send and receive between calls of all ranks") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           const int rank = side.rank();
           const Request all = request_of(Collective::all_reduce, 1 << 17);
           side.multinode->enqueue(all, kMemory, kOther, nullptr, {});
@@ -347,7 +243,7 @@ TEST_CASE("two ranks of unequal nodes send and receive between calls of all rank
 }
 
 TEST_CASE("an error of NCCL ends the communicator and waits between nodes") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
           side.multinode->check(true);
@@ -369,7 +265,7 @@ TEST_CASE("an error of NCCL ends the communicator and waits between nodes") {
 }
 
 TEST_CASE("nodes report to each other why NCCL has failed") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           const Error died(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended");
           side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
@@ -394,7 +290,7 @@ TEST_CASE("nodes report to each other why NCCL has failed") {
 }
 
 TEST_CASE("an error of NCCL has the cause that another rank reports") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
           fake_cuda().nccl.call_result = 6;
@@ -429,7 +325,7 @@ std::string why(const std::function<void()>& work) {
 }
 
 TEST_CASE("a call that the driver refuses half-way ends the communicator on all nodes") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           const auto call = [&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); };
           call();
@@ -447,7 +343,7 @@ TEST_CASE("a call that the driver refuses half-way ends the communicator on all 
 TEST_CASE("a call stuck in NCCL is an error at the deadline, which names its peers") {
   GpuMultinodeOptions how;
   how.arrive_s = 0.3;
-  CHECK(run(kTwoOfTwo, how, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, how, [](NodeRank& side) {
           fake_cuda().nccl.holds_calls = true;
           const bool is_pair = side.rank() == 0;  // Pair of ranks 0 and 3.
           Request copy = request_of(Collective::copy, 1024, 2);
@@ -475,7 +371,7 @@ TEST_CASE("a call stuck in NCCL is an error at the deadline, which names its pee
 TEST_CASE("a thread behind a call stuck in NCCL gets an error with the cause") {
   GpuMultinodeOptions how;
   how.arrive_s = 0.3;
-  CHECK(run(kTwoOfTwo, how, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, how, [](NodeRank& side) {
           fake_cuda().nccl.holds_calls = true;
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           const auto call = [&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); };
@@ -493,7 +389,7 @@ TEST_CASE("a thread behind a call stuck in NCCL gets an error with the cause") {
 TEST_CASE("the error of a stuck receive names its peer") {
   GpuMultinodeOptions how;
   how.arrive_s = 0.3;
-  CHECK(run(kTwoOfTwo, how, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, how, [](NodeRank& side) {
           if (side.rank() != 3) return;
           fake_cuda().still.is_wanted = true;
           Request copy = request_of(Collective::copy, 1024, 2);
@@ -515,7 +411,7 @@ TEST_CASE("a communicator that NCCL does not make in time fails all ranks, and i
           auto& nccl = fake_cuda().nccl;
           nccl.holds_init = rank == 2;
           const std::string said =
-              why([&] { const Side side(board, kTwoOfTwo, rank, {}, rank == 2 ? 0.3 : 60); });
+              why([&] { const NodeRank side(board, kTwoOfTwo, rank, {}, rank == 2 ? 0.3 : 60); });
           require(said == "NCCL among all ranks: NCCL has not come back by the deadline", said);
           nccl.holds_init = false;
           await("kept", [&] { return nccl.made > 0 && nccl.made == nccl.aborted; });
@@ -523,7 +419,7 @@ TEST_CASE("a communicator that NCCL does not make in time fails all ranks, and i
 }
 
 TEST_CASE("a driver that does not answer delays neither errors nor queries") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
                                   nullptr, {});
           fake_cuda().still.is_wanted = true;  // So that a call is pending.
@@ -555,7 +451,7 @@ TEST_CASE("check() ends without the watch thread") {
     }
     std::atomic<bool> is_held{true}, is_looking{false};
   };
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           Holding holding;
           watch(std::make_shared<WatchedPeers>(), holding, ObserverCalls::look);
           await("not held", [&] { return holding.is_looking.load(); });
@@ -573,7 +469,7 @@ TEST_CASE("check() ends without the watch thread") {
 }
 
 TEST_CASE("a stream fault that follows NCCL's abort is not taken for the cause") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           side.at_failure = [&side] {  // Between two queries of a check().
             fake_cuda().nccl.async_error = 6;
             await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
@@ -590,7 +486,7 @@ TEST_CASE("a stream fault that follows NCCL's abort is not taken for the cause")
 }
 
 TEST_CASE("threads of a communicator and its pairs exchange failures one at a time, once") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           std::atomic<int> hearing{0}, at_once{0};
           side.at_hearing = [&] {
             if (hearing.fetch_add(1) > 0) ++at_once;
@@ -615,7 +511,7 @@ TEST_CASE("threads of a communicator and its pairs exchange failures one at a ti
 }
 
 TEST_CASE("one watch thread serves all communicators of a process") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           const std::ptrdiff_t before = threads_of_process();
           const int rank = side.rank();
           for (int more = 0; more < 3; ++more) {
@@ -632,7 +528,7 @@ TEST_CASE("one watch thread serves all communicators of a process") {
 }
 
 TEST_CASE("the death of a rank aborts its node's communicators between nodes") {
-  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, {}, [](NodeRank& side) {
           {
             const std::lock_guard lock(side.guard);
             side.failure = Error(ErrorCode::peer_lost, "rank 1 ended");
@@ -652,7 +548,7 @@ TEST_CASE("a rail that cannot be made fails all ranks, and nothing leaks") {
   bench::Board* const board = bench::make_board(4);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           if (rank == 2) fake_cuda().nccl.init_result = 2;
-          const auto caught = attempt([&] { const Side side(board, kTwoOfTwo, rank, {}); });
+          const auto caught = attempt([&] { const NodeRank side(board, kTwoOfTwo, rank, {}); });
           require(caught &&
                       std::string(caught->what()).find("NCCL among all ranks failed with NCCL's") !=
                           std::string::npos,
@@ -663,7 +559,7 @@ TEST_CASE("a rail that cannot be made fails all ranks, and nothing leaks") {
 TEST_CASE("the bits of rank order, or an error if NCCL adds, and the log says so") {
   GpuMultinodeOptions bitwise;
   bitwise.bitwise = true;
-  CHECK(run(kTwoOfTwo, bitwise, [](Side& side) {
+  CHECK(run_nodes(kTwoOfTwo, bitwise, [](NodeRank& side) {
           Request request = request_of(Collective::all_reduce, 1 << 20);
           const Order order = order_of(side, request);  // Node 1 continues from node 0's sum.
           require(order.count("ncclReduce 524288 of 2") == 1 &&
