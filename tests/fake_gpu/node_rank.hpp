@@ -42,12 +42,11 @@ struct NodeRank {
   std::unique_ptr<GpuMultinode> multinode;
 
   NodeRank(bench::Board* where, const std::vector<std::string>& hosts, int rank,
-           GpuMultinodeOptions how, double init_s = 60)
+           GpuMultinodeOptions how, double init_s = 60, GpuGroup group = {})
       : board(where), nodes(nodes_of(hosts, 0, rank)) {
     const cuda::Exchange all = [this, rank](const std::string& mine) {
       return board->exchange(rank, mine);
     };
-    GpuGroup group;
     group.rank = nodes.place;
     group.ranks = nodes.size();
     group.ordinals.assign(static_cast<std::size_t>(nodes.size()), 0);
@@ -107,14 +106,14 @@ struct NodeRank {
 using NodeBody = std::function<void(NodeRank&)>;
 
 inline int run_nodes(const std::vector<std::string>& hosts, const GpuMultinodeOptions& how,
-                     const NodeBody& body) {
+                     const NodeBody& body, const GpuGroup& group = {}) {
   fake_cuda().gpu = {};
   ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
   const int ranks = static_cast<int>(hosts.size());
   bench::Board* const board = bench::make_board(ranks);
   return bench::run_ranks(board, true, [&](int rank) {
     {
-      NodeRank side(board, hosts, rank, how);
+      NodeRank side(board, hosts, rank, how, 60, group);
       body(side);
       board->barrier();
       side.multinode.reset();

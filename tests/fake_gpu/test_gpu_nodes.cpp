@@ -340,6 +340,25 @@ TEST_CASE("a call that the driver refuses half-way ends the communicator on all 
         }) == 0);
 }
 
+TEST_CASE("the end of calls is known beside a call that all ranks refuse") {
+  GpuGroup unknown;
+  unknown.reach.why_no_kernels = "two GPUs have no direct link";
+  unknown.why_no_topology = "no topology is known";
+  CHECK(run_nodes(
+            kTwoOfTwo, {},
+            [](NodeRank& side) {
+              const Request small = request_of(Collective::all_reduce, 1024);
+              const std::string said = why(
+                  [&] { side.multinode->enqueue(small, kMemory, kOther, nullptr, in_pieces(1)); });
+              require(said.find("wants a plan, and no topology is known") != std::string::npos,
+                      said);
+              side.multinode->enqueue(small, kMemory, kOther, nullptr, {});  // NCCL's whole
+              side.multinode.reset();
+              require(fake_cuda().nccl.aborted == 0, "ended as if calls were under way");
+            },
+            unknown) == 0);
+}
+
 TEST_CASE("a call stuck in NCCL is an error at the deadline, which names its peers") {
   GpuMultinodeOptions how;
   how.arrive_s = 0.3;

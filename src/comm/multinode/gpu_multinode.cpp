@@ -338,7 +338,12 @@ void GpuMultinode::put_in_order(cuda::Stream stream, int peer, const std::functi
     side_stream_->fork(stream);
     PLAIT_CUDA_CALL(event_record, cross_call->started, side);
   }
-  work();
+  try {
+    work();
+  } catch (const Error& error) {  // all ranks refuse and go on; a step may be on the stream
+    if (error.code() == ErrorCode::unsupported) order_.after(marker_, stream, place);
+    throw;
+  }
   side_.calls->rank().fail_if_peer_lost(stream);
   if (cross_call != nullptr) {
     PLAIT_CUDA_CALL(event_record, cross_call->ended, side);
