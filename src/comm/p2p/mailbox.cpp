@@ -84,7 +84,7 @@ Mailbox::Mailbox(int rank, int ranks, std::function<void()> interrupt)
 std::shared_ptr<Mailbox> make_mailbox(int rank, int ranks, std::function<void()> interrupt) {
   const std::uint32_t forks = forks_so_far();
   return {new Mailbox(rank, ranks, std::move(interrupt)), [forks](Mailbox* mailbox) {
-            if (forks_so_far() == forks) delete mailbox;
+            if (forks_so_far() == forks) mailbox->end();
           }};
 }
 

@@ -43,6 +43,9 @@ class Mailbox {
   ~Mailbox() { close("it was destroyed"); }
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
+  /// Closes a mailbox that has no owner any more, and frees it. In a callback of the background
+  /// thread the mailbox closes at once, and the thread frees it behind the callback.
+  void end() noexcept;
 
   /// The name that peers connect to. The program passes it to them by any means.
   const std::string& address() const { return name_; }
@@ -142,6 +145,7 @@ class Mailbox {
   void arm_background();
   void run_background();
   void stop_background(Lock& lock) noexcept;
+  bool is_in_background() const { return background_.get_id() == std::this_thread::get_id(); }
   void drain(Lock& lock, std::int64_t end_ns);
   std::optional<MessageFailure> unread(const Messages& posted, double seconds);
 
@@ -174,6 +178,7 @@ class Mailbox {
   bool timer_is_set_ = false;
   bool lacks_files_ = false;  // the last connection could not be taken
   std::thread background_;
+  bool is_left_to_background_ = false;  // The background thread frees the mailbox.
 };
 
 /// Returns a mailbox whose last owner closes it. In a forked child the object stays, since the

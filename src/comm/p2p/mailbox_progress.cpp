@@ -395,7 +395,13 @@ bool Mailbox::needs_background() const {
 void Mailbox::arm_background() {
   if (timer_is_set_ || !closed_.empty() || !needs_background()) return;
   try {
-    if (!background_.joinable()) background_ = quiet_thread([this] { run_background(); });
+    if (!background_.joinable())
+      background_ = quiet_thread([this] {
+        run_background();
+        if (!is_left_to_background_) return;
+        background_.detach();
+        delete this;
+      });
   } catch (const std::system_error&) {  // no more threads: waits alone make progress
     return;
   }
@@ -423,13 +429,21 @@ void Mailbox::run_background() {
 }
 
 void Mailbox::stop_background(Lock& lock) noexcept {
-  if (!background_.joinable()) return;
-  if (background_.get_id() == std::this_thread::get_id()) return;
+  if (!background_.joinable() || is_in_background()) return;
   std::thread ended = std::move(background_);
   set_timer(timer_, 1);
   lock.unlock();
   ended.join();
   lock.lock();
+}
+
+void Mailbox::end() noexcept {
+  if (!is_in_background()) {
+    delete this;
+    return;
+  }
+  is_left_to_background_ = true;  // run_background() still needs the mailbox
+  close("it was destroyed");
 }
 
 // The end of a group.

@@ -184,6 +184,31 @@ TEST_CASE("posted messages progress without a waiting thread, and call back once
   CHECK(calls == 3);
 }
 
+TEST_CASE("a callback of the background thread drops the last owner of its mailbox") {
+  const auto other = make_mailbox(0, 2);
+  std::atomic<bool> is_freed{false};
+  std::shared_ptr<void> held(nullptr, [&](void*) { is_freed = true; });
+  auto last = make_mailbox(1, 2, [held = std::move(held)] {});
+  other->connect(1, last->address());
+  last->connect(0, other->address());
+  const Bytes sent = numbered(8, 5);
+  Bytes found(8), unsent(8);
+  const Posted in = receive(*last, 0, found, 1), open = receive(*last, 0, unsent, 2);
+  std::string failed;
+  last->on_done(open, [&] { failed = failure_text(open->failure()); });
+  Mailbox& mailbox = *last;
+  mailbox.on_done(in, [owner = std::move(last)] {});
+  arrives(*other, send(*other, 1, sent, 1));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!is_freed && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  REQUIRE(is_freed);
+  CHECK(found == sent);
+  CHECK(failed == "recv from rank 0 (tag 2): it was destroyed");
+  CHECK(failure_of(*other, receive(*other, 1, unsent)) ==
+        "recv from rank 1 (tag 0): rank 1 has ended");
+}
+
 TEST_CASE("more large messages than a direction has offers go both ways") {
   Group group(2);
   const int count = static_cast<int>(kMostOffers) + 40;
