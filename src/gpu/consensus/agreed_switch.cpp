@@ -55,8 +55,12 @@ bool AgreedSwitch::offer_off() {
   if ((state & kOn) == 0 || (state & kOffers) != all) return false;
   for (int rank = 0; rank < ranks_; ++rank)
     if (page_.begun[rank].load(std::memory_order_relaxed) != calls()) return false;
+  const std::uint32_t attempt = page_.ready[rank_].load(std::memory_order_acquire);
+  // Another rank may have switched off since `state` was read, and `attempt` may be the next one.
+  // That switch off drops all offers, and only this thread offers for this rank: the state differs.
+  if (page_.state.load(std::memory_order_acquire) != state) return false;
   // In vain if a rank takes its offer back now: `spent` means something only while off.
-  page_.spent.store(page_.ready[rank_].load(std::memory_order_acquire), std::memory_order_release);
+  page_.spent.store(attempt, std::memory_order_release);
   return page_.state.compare_exchange_strong(state, (counted(state) & kTakenBack) | calls());
 }
 
