@@ -178,6 +178,7 @@ struct FakeCuda {
   std::atomic<std::uint32_t> fault{0};
   int loses_from = -1;                ///< Rank whose stores into this GPU are lost; -1 = none.
   std::atomic<int> busy_looks{0};     ///< Number of stream_query() calls that return busy.
+  std::atomic<int> looks{0};          ///< Number of stream_query() calls so far.
   std::atomic<int> waits_for_all{0};  ///< Host waits for all GPU work.
   FakeUnsafeCalls unsafe;             ///< Calls that would end captures of other threads.
 };

@@ -393,6 +393,7 @@ void emulate_progress(Api& api) {
   };
   api.stream_query = [](Stream) {
     note_unsafe("stream_query");
+    ++fake_cuda().looks;
     return fake_cuda().busy_looks > 0 ? (--fake_cuda().busy_looks, kNotReady) : kSuccess;
   };
   api.event_query = [](Event event) {

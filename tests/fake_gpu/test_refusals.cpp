@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/text.hpp"
@@ -237,4 +239,26 @@ TEST_CASE("missing streams of a plan fail that call alone, which may be repeated
   CHECK(thrown_by(call).find("stream_create") != std::string::npos);
   CHECK(thrown_by([&] { one.rank->check(); }) == "");
   CHECK(thrown_by(call) == "");
+}
+
+TEST_CASE("a look at a rank's work reads the streams of plans once all are made") {
+  OneRank one(2, 0, false);
+  const auto looks_of_one_query = [&] {
+    const int before = fake_cuda().looks;
+    CHECK(one.rank->has_ended());
+    return fake_cuda().looks - before;
+  };
+  const std::function<void()> call = by_plan("", cuda::CopiedBy::copy_engines).prepare(*one.rank);
+  const int without = looks_of_one_query();
+  fake_cuda().refuses.of("stream_create", 3);
+  CHECK(thrown_by(call) != "");
+  CHECK(looks_of_one_query() == without);
+  std::atomic<bool> ends{false};
+  std::thread watch([&] {  // ThreadSanitizer judges these looks
+    while (!ends) CHECK(one.rank->has_ended());
+  });
+  CHECK(thrown_by(call) == "");
+  ends = true;
+  watch.join();
+  CHECK(looks_of_one_query() > without);
 }

@@ -290,6 +290,7 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
   if (!by_one_kernel) {
     make_streams(lane_streams_, kStreams);
     make_events(marks_, kStreams);
+    has_lane_streams_ = true;  // Last: has_ended() may read the streams from now on.
   }
   in_order(stream, [&] {
     await_uploads(stream);

@@ -365,7 +365,8 @@ class CudaRank : public EngineRank {
   unsigned steps_ = kCopyStep;              // Steps of the large arena that have something to make.
   std::atomic<unsigned> granted_{0};        // Steps of the large arena that some call has got.
   std::atomic<bool> has_copy_path_{false};  // engine_path_ has slots, rings and streams.
-  CallMode reserved_as_ = CallMode::alone;  // of the last reserve_large_arena()
+  std::atomic<bool> has_lane_streams_{false};  // lane_streams_ are complete, and stay so.
+  CallMode reserved_as_ = CallMode::alone;     // of the last reserve_large_arena()
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;

@@ -19,7 +19,8 @@ bool CudaRank::has_ended(bool knows_calls) noexcept {
   };
   const bool has_streams = is_made_.load();  // else the thread that opens may make one now
   const bool runs = marker_.is_ahead() || (has_streams && are_busy(upload_)) ||
-                    (has_copy_path_ && are_busy(engine_streams_)) || are_busy(lane_streams_);
+                    (has_copy_path_ && are_busy(engine_streams_)) ||
+                    (has_lane_streams_ && are_busy(lane_streams_));
   Context popped = nullptr;
   api().context_pop(&popped);
   return !runs;
