@@ -440,6 +440,7 @@ Result end_group() noexcept {
     if (ended->calls.empty() && ended->messages.empty()) withdraw(*ended);
   if (native_end != ncclSuccess && native_end != ncclInProgress) {
     for (const ForwardedStream& one : ended->forwarded) cancel_call(*one.state, one.position);
+    for (const GroupStreams& one : ended->streams) result.run([&] { return finish_streams(one); });
     return native_end;
   }
   bool is_late = native_end == ncclInProgress;

@@ -296,6 +296,11 @@ def test_a_group_ends_though_the_driver_refuses_an_event_behind_nccls_call(run_c
         assert row["served"] == 3 and row["passed"] == 0
 
 
+def test_a_group_that_nccl_refuses_leaves_no_stream_ahead_of_plaits_calls(run_case):
+    for row in run_case("group_refused_by_nccl", 3, env=ONLY_SUMS):
+        assert row["wrong"] == 0 and row["early"] == 0 and row["refused"] == 4
+
+
 def test_over_nodes_a_group_is_one_point_of_synchronisation_too(run_case):
     env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
     for case, more in [("group_streams", {}), ("group_mixed", {"PLAIT_OPS": "all_reduce"})]:

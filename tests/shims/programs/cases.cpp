@@ -664,6 +664,7 @@ const Cases kCases = {
     {"finalize_group_refused", finalize},
     {"finalize_misaligned", finalize},
     {"group_mixed_refused", group_streams},
+    {"group_refused_by_nccl", group_refused_by_nccl},
     {"abort_in_group", abort_in_group},
     {"destroy_in_group", abort_in_group},
     {"abort_alongside_group", abort_in_group},

@@ -160,6 +160,36 @@ std::string group_refused_late(const TestJob& job, int rank) {
          number("refused", ended) + ", " + counted("all_reduce");
 }
 
+/// A group that NCCL refuses at the end, with calls of plait on two streams, late on rank 0. The
+/// second stream waits for the sum on the first.
+std::string group_refused_by_nccl(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  const auto& api = nccl();
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
+  Comm other = nullptr;  // does not block, hence no group may hold calls of both
+  MUST(api.ncclCommSplit(r.comm, 0, rank, &other, &config));
+  settle(r.comm);
+  settle(other);
+  Stream second = standin_stream_create(), of_nccl = standin_stream_create();
+  const Values ones(kCount, 1);
+  Values sum(kCount, -1), more(kCount, -1), never(kCount, -1);
+  if (rank == 0) standin_stream_push(r.stream, slow, nullptr);
+  MUST(api.ncclGroupStart());
+  MUST(api.ncclAllReduce(ones.data(), sum.data(), kCount, kInt32, kSum, r.comm, r.stream));
+  MUST(api.ncclAllReduce(ones.data(), more.data(), kCount, kInt32, kSum, r.comm, second));
+  for (Comm comm : {r.comm, other})
+    MUST(api.ncclBroadcast(never.data(), never.data(), kCount, kInt32, 0, comm, of_nccl));
+  const Result ended = api.ncclGroupEnd();
+  const Look look(second, sum, r.ranks);
+  for (Stream one : {second, of_nccl, r.stream}) standin_stream_synchronize(one);
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < kCount; ++i) wrong += more[i] != r.ranks || never[i] != -1;
+  for (Stream one : {second, of_nccl}) standin_stream_destroy(one);
+  MUST(api.ncclCommDestroy(other));
+  return number("wrong", wrong) + ", " + number("early", look.wrong() != 0) + ", " +
+         number("refused", ended);
+}
+
 /// Two communicators with launchOrderImplicit: a call of the first on a slow stream, then a call of
 /// the second on another. A child of the second inherits the setting.
 std::string launch_order(const TestJob& job, int rank) {

@@ -121,6 +121,7 @@ std::string order_later(const TestJob& job, int rank);
 std::string group_streams(const TestJob& job, int rank);
 std::string group_refused(const TestJob& job, int rank);
 std::string group_refused_late(const TestJob& job, int rank);
+std::string group_refused_by_nccl(const TestJob& job, int rank);
 std::string launch_order(const TestJob& job, int rank);
 std::string always_nccls(const TestJob& job, int rank);
 std::string limited(const TestJob& job, int rank);
