@@ -23,6 +23,13 @@ def is_launcher(word: str) -> bool:
     return name in LAUNCHERS or name.split(".")[0] in ("mpirun", "mpiexec")
 
 
+def launcher_in(command: Sequence[str]) -> str:
+    """Returns the launcher of MPI programs that the command begins with, or empty. srun starts any
+    program."""
+    name = Path(command[0]).name if command else ""
+    return name if name != "srun" and is_launcher(name) else ""
+
+
 def why(command: Sequence[str], imports: set[str]) -> str:
     """Returns the reason why a command is an MPI program; empty if not, or if it links NCCL too."""
     if "mpi4py" in imports:

@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from plait import elf, gpu, mpi_programs
@@ -32,6 +33,11 @@ OPENS_BY_HANDLE = {
     "tensorflow": "TensorFlow looks NCCL up by handle",
 }
 LINKS = {"torch": "PyTorch links NCCL", "cupy": "CuPy links NCCL"}
+# Of a program that imports mpi4py too: what shows calls of NCCL by these modules.
+CALLS_NCCL = re.compile(
+    r"torch\.distributed|torch import distributed|DistributedDataParallel|torchrun"
+    r"|cupyx\.distributed|cupy\.cuda\.nccl|cuda import nccl"
+)
 NAME = "libnccl.so.2"
 
 
@@ -104,15 +110,23 @@ def _interpreter(command: Sequence[str]) -> Path | None:
     return Path(match.group(1).decode()) if match else None
 
 
+def _sources(command: Sequence[str]) -> list[str]:
+    """Returns the texts of a Python command: of scripts, of `-c`, and of `-m` in this folder."""
+    files, texts = [Path(word) for word in command if word.endswith(".py")], []
+    for option, word in pairwise(command):
+        if option == "-m":
+            place = Path(*word.split("."))
+            files += [place.with_suffix(".py"), place / "__main__.py"]
+        if option == "-c":
+            texts.append(word)
+    return texts + [file.read_text(errors="replace") for file in files if file.is_file()]
+
+
 def imported(command: Sequence[str]) -> set[str]:
-    """Returns top-level modules of a Python command: the script's imports and `-m` modules."""
-    names = set()
-    for number, word in enumerate(command):
-        if word == "-m" and number + 1 < len(command):
-            names.add(command[number + 1].split(".")[0])
-        if word.endswith(".py") and Path(word).is_file():
-            source = Path(word).read_text(errors="replace")
-            names |= set(re.findall(r"^\s*(?:import|from)\s+(\w+)", source, re.M))
+    """Returns top-level modules of a Python command: the program's imports and `-m` modules."""
+    names = {word.split(".")[0] for option, word in pairwise(command) if option == "-m"}
+    for source in _sources(command):
+        names |= set(re.findall(r"(?:^|;)\s*(?:import|from)\s+(\w+)", source, re.M))
     if command:
         names.add(Path(command[0]).name)
     return names
@@ -121,11 +135,12 @@ def imported(command: Sequence[str]) -> set[str]:
 def entry_point_for(command: Sequence[str]) -> tuple[str, str]:
     """Returns (entry point, why): the lightest entry point that reaches the command's NCCL or MPI
     calls."""
-    for name in sorted(imported(command)):
-        if name in OPENS_BY_HANDLE:
-            return "audit", OPENS_BY_HANDLE[name]
-    for name in sorted(imported(command)):
-        if name in LINKS:
+    names = imported(command)
+    for name in sorted(names & OPENS_BY_HANDLE.keys()):
+        return "audit", OPENS_BY_HANDLE[name]
+    # Programs with MPI have torch or cupy for arrays alone, mostly.
+    if "mpi4py" not in names or CALLS_NCCL.search("\n".join([*_sources(command), *command])):
+        for name in sorted(names & LINKS.keys()):
             return "preload", LINKS[name]
     program = shutil.which(command[0]) if command else None
     if program is not None and elf.is_elf(program) and _interpreter(command) is None:
@@ -133,8 +148,10 @@ def entry_point_for(command: Sequence[str]) -> tuple[str, str]:
             return "preload", f"{Path(program).name} links NCCL"
         if b"libnccl.so" in Path(program).read_bytes():
             return "audit", f"{Path(program).name} opens NCCL by name"
-    if reason := mpi_programs.why(command, imported(command)):
+    if reason := mpi_programs.why(command, names):
         return "mpi", reason
+    if starts := mpi_programs.launcher_in(command):
+        return "mpi", f"{starts} starts MPI programs; --via preload serves the NCCL of others"
     return "preload", "the default; --via audit serves programs that open NCCL by handle"
 
 

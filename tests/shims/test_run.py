@@ -174,6 +174,42 @@ def test_entry_point_of_python_programs(tmp_path, source, via):
     assert plait_run.entry_point_for(["torchrun", "--nproc-per-node", "2", str(script)])[0] == via
 
 
+@pytest.mark.parametrize(
+    ("source", "via"),
+    [
+        ("from mpi4py import MPI\n", "mpi"),
+        ("from mpi4py import MPI\ndef on_gpu():\n    import torch\n", "mpi"),
+        ("import torch, numpy\nfrom mpi4py import MPI\n", "mpi"),
+        ("import torch.distributed as dist\nfrom mpi4py import MPI\n", "preload"),
+        ("from mpi4py import MPI\nfrom cupy.cuda import nccl\nimport cupy\n", "preload"),
+        ("import torch\n", "preload"),
+        ("import jax\n", "audit"),
+        ("import program\n", "mpi"),
+    ],
+)
+def test_entry_point_of_python_programs_under_mpirun(tmp_path, monkeypatch, source, via):
+    (tmp_path / "train.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    launcher = ["mpirun", "-n", "2", "python3"]
+    for program in (["train.py"], ["-m", "train"], ["-c", source]):
+        assert plait_run.entry_point_for([*launcher, *program])[0] == via, program
+    if via != "mpi":
+        assert plait_run.entry_point_for(["python3", "train.py"])[0] == via
+
+
+def test_entry_point_of_unknown_programs():
+    assert plait_run.entry_point_for(["/usr/bin/mpirun.openmpi", "-n", "2", "./x.sh"])[0] == "mpi"
+    assert plait_run.entry_point_for(["srun", "-n", "2", "./x.sh"])[0] == "preload"
+    assert plait_run.entry_point_for(["python3", "-c", "import sys; import jax"])[0] == "audit"
+
+
+@pytest.mark.parametrize("name", ["mpi_fft", "mpi_stencil", "mpi_sums"])
+def test_entry_point_of_the_examples_with_mpi(name):
+    script = str(Path(__file__).parents[2] / "examples" / f"{name}.py")
+    via, why = plait_run.entry_point_for(["mpirun", "-n", "2", "python3", script])
+    assert (via, why) == ("mpi", "mpi4py calls MPI")
+
+
 def test_doctor_of_a_program(built):
     done = _plait("doctor", "--json", "--", str(built / "nccl_opened"))
     checks = {check["what"]: check for check in json.loads(done.stdout)}
