@@ -26,7 +26,7 @@ if not dist.is_available():
 from torch_ranks import on_ranks  # noqa: E402
 
 import plait.torch.group  # noqa: E402
-from plait.torch.works import PendingWork, StreamWork  # noqa: E402
+from plait.torch.works import StreamWork  # noqa: E402
 
 Op = dist.ReduceOp
 
@@ -358,27 +358,6 @@ def barrier_alone(rank, ranks):
     return time.monotonic() - began
 
 
-def barrier_of_its_own_time(rank, ranks):
-    dist.barrier()
-    if rank == 0:
-        with pytest.raises(RuntimeError, match="Timed out waiting 200ms for barrier"):
-            dist.barrier(timeout=timedelta(seconds=0.2))
-        with pytest.raises(RuntimeError, match="did not complete within its own timeout"):
-            dist.barrier()
-    else:
-        time.sleep(2)
-        with pytest.raises(RuntimeError, match=r"closed|rank 0"):
-            dist.barrier()  # rank 0 has come to this barrier, hence an error is no must
-            dist.barrier()
-    return True
-
-
-def barrier_that_the_core_ends(rank, ranks):
-    within = PendingWork.wait_within
-    PendingWork.wait_within = lambda work, seconds: within(work, seconds + 20)
-    return barrier_of_its_own_time(rank, ranks)
-
-
 def receive_alone(rank, ranks):
     if rank == 0:
         with pytest.raises(RuntimeError, match=r"Timed out waiting 300ms for recv from rank 1"):
@@ -441,8 +420,6 @@ def test_a_rank_that_ends_is_named_soon():
 @pytest.mark.parametrize(
     ("program", "ranks"),
     [
-        (barrier_of_its_own_time, 2),
-        (barrier_that_the_core_ends, 2),
         (receive_alone, 2),
         (aborted, 2),
         (missing_at_a_monitored_barrier, 4),
