@@ -15,6 +15,7 @@ from torch.distributed import ReduceOp
 
 import plait
 from plait.torch.compiled import never_compiled
+from plait.torch.memory import cause_of, null_error, place_of, with_memory
 from plait.torch.sparse import sum_of_sparse
 from plait.torch.types import (
     Reduction,
@@ -120,6 +121,10 @@ class CollectiveCalls:
     ) -> None:
         """Runs one collective. An error of this rank's arguments fails the call on all ranks."""
         try:
+            if type(source) is not Tensor or type(out) is not Tensor:
+                is_in_place = out is source
+                source = with_memory(source)
+                out = source if is_in_place else with_memory(out)
             if isinstance(out, Tensor) and not out.is_contiguous():
                 check_no_overlap(out)
             given = None if source is None else self._input_tensor(name, source)
@@ -150,19 +155,22 @@ class CollectiveCalls:
                     _check_memory(backend, name, into)
             if factor is not None and kind.op == "sum":
                 given = scaled(given, factor, out is not None and into is given)
+            reads_at, writes_at = given.data_ptr(), into.data_ptr()
+            if count != 0 and not (reads_at and writes_at):
+                raise null_error()
         except Exception as error:
-            self._refuse(backend, error)
+            self._refuse(backend, cause_of(error, source, out))
         if self._ranks == 1:
             copy_back(into, given)
         elif factor is not None and kind.op == "premul_sum":
-            backend.launch(request, given.data_ptr(), into.data_ptr(), float(factor))
+            backend.launch(request, reads_at, writes_at, float(factor))
         else:
-            backend.launch(request, given.data_ptr(), into.data_ptr())
+            backend.launch(request, reads_at, writes_at)
         if into is out:
             return
         if isinstance(out, Tensor):
             copy_back(out, into)
-        elif out is not None and into.data_ptr() != out[0].data_ptr():
+        elif out is not None and writes_at != out[0].data_ptr():
             for one, found in zip(out, into, strict=True):
                 copy_back(one, found)
 
@@ -195,7 +203,7 @@ class CollectiveCalls:
         whole, first = adjacent_whole(tensors), tensors[0]
         if whole is None:
             for one in tensors:
-                if one.nbytes != first.nbytes or one.dtype != first.dtype:
+                if place_of(one)[1] != first.nbytes or one.dtype != first.dtype:
                     raise _size_error(name, role, one, first.nbytes, first.dtype)
         return whole
 
@@ -256,9 +264,10 @@ class CollectiveCalls:
     def _product(self, backend: Any, mine: Tensor, out: Tensor | None) -> None:
         """Multiplies complex numbers of all ranks, in rank order."""
         try:
+            mine = with_memory(mine)
             every = mine.new_empty((self._ranks, *mine.shape))
         except Exception as error:
-            self._refuse(backend, error)
+            self._refuse(backend, cause_of(error, mine))
         self._move(backend, "all_gather", mine, every)
         if out is not None:
             total = every[0].clone()
@@ -333,7 +342,11 @@ class CollectiveCalls:
         outputs, mine = list(output_lists[0]), inputs[0]
 
         def call(backend: Any) -> None:
-            if any(one.nbytes != mine.nbytes for one in outputs):
+            try:
+                is_uneven = any(one.nbytes != mine.nbytes for one in outputs)
+            except Exception as error:
+                self._refuse(backend, cause_of(error, outputs, mine))
+            if is_uneven:
                 self._gather_uneven(backend, outputs, mine)
             else:
                 self._move(backend, "all_gather", mine, outputs)
@@ -355,10 +368,11 @@ class CollectiveCalls:
             if backend is self._host():
                 source = as_contiguous(mine)  # alive until the call has ended
                 found = torch.empty(sized.writes, dtype=torch.uint8, device="cpu")
+                reads_at = place_of(source)[0]
         except Exception as error:
-            self._refuse(backend, error)
+            self._refuse(backend, cause_of(error, outputs, mine))
         if backend is self._host():
-            backend.launch(sized.request, source.data_ptr(), found.data_ptr())
+            backend.launch(sized.request, reads_at, found.data_ptr())
             _copy_parts_back(outputs, found)
             return
         for root, output in enumerate(outputs):
@@ -446,21 +460,22 @@ class CollectiveCalls:
                             f"of {self._ranks} ranks, found a shape of {tuple(tensor.shape)}"
                         ),
                     )
-            source = input
-            if output.data_ptr() == input.data_ptr():
-                try:
-                    source = input.clone()
-                except Exception as error:
-                    self._refuse(backend, error)
-            self._move(backend, "all_to_all", source, output)
+            try:
+                into, source = with_memory(output), with_memory(input)
+                if into.data_ptr() == source.data_ptr():
+                    source = source.clone()
+            except Exception as error:
+                self._refuse(backend, cause_of(error, output, input))
+            self._move(backend, "all_to_all", source, into)
 
         def uneven(backend: Any) -> None:
             try:
-                gives = _parts(input, gives_rows, self._ranks)
-                takes = _parts(output, takes_rows, self._ranks)
+                gives = _parts(with_memory(input), gives_rows, self._ranks)
+                takes = _parts(with_memory(output), takes_rows, self._ranks)
             except Exception as error:
+                error = cause_of(error, output, input)
                 self._host().refuse(error, backend)
-                raise
+                raise error from None
             self._exchange_uneven(backend, takes, gives)
 
         call = uneven if takes_rows or gives_rows else even
@@ -485,6 +500,8 @@ class CollectiveCalls:
                     f"all_to_all: wanted {self._ranks} tensors each way, one a rank, found "
                     f"{len(takes)} outputs and {len(gives)} inputs"
                 )
+            takes, gives = with_memory(takes), with_memory(gives)
+            sends, gets = ([place_of(part)[1] for part in parts] for parts in (gives, takes))
             for role, parts in (("input", gives), ("output", takes)):
                 for part in parts:
                     if part.dtype != gives[0].dtype:
@@ -493,13 +510,13 @@ class CollectiveCalls:
                         _check_memory(backend, "all_to_all", part)
             for part in takes:
                 check_no_overlap(part)
-            sends, gets = ([part.nbytes for part in parts] for parts in (gives, takes))
             if backend is host and self._ranks > 1:
                 sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
                 found = torch.empty(sum(gets), dtype=torch.uint8, device="cpu")
         except Exception as error:  # sizes are exchanged on the host, for GPU tensors too
+            error = cause_of(error, takes, gives)
             host.refuse(error, backend)
-            raise
+            raise error from None
         if backend is host and self._ranks > 1:
             request = self._request("all_to_all", 0, "uint8").request
             backend.launch_by_own_counts(request, sends, gets, sent.data_ptr(), found.data_ptr())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
@@ -25,6 +26,7 @@ from plait.torch.compiled import never_compiled
 from plait.torch.delivery import GpuDelivery
 from plait.torch.gpu import GpuBackend
 from plait.torch.host import HostBackend
+from plait.torch.memory import cause_of, with_memory
 from plait.torch.messages import BARRIER, Mailbox
 from plait.torch.types import as_contiguous, copy_back
 from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d
@@ -220,6 +222,8 @@ class Group(CollectiveCalls):
                 work: Any = CompletedWork(result)
             elif tensor.is_cpu:
                 work = self._host_backend.do(what, call, result, is_async, seconds)
+            elif _is_foreign(tensor.device):
+                work = self._host_backend.do(what, _refusal(tensor), result, is_async, seconds)
             else:
                 where = tensor.device
                 work = self._gpu(where).do(what, call, result, is_async, keep, where)
@@ -241,9 +245,7 @@ class Group(CollectiveCalls):
 
     def _gpu(self, device: torch.device) -> GpuBackend:
         if device.type != "cuda":
-            raise dist.DistBackendError(
-                f"[plait] wanted a tensor in host memory or on a CUDA GPU, found one on {device}"
-            )
+            raise _device_error(device)
         if self._gpu_backend is None:
             self._gpu_backend = GpuBackend(self._store, self._rank, self._ranks, self._timeout_s)
         return self._gpu_backend
@@ -311,8 +313,11 @@ class Group(CollectiveCalls):
     # Point-to-point messages. GPU tensors go through host memory.
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
-        tensor = as_contiguous(tensors[0])
-        whole = tensor if tensor.is_cpu else tensor.cpu()
+        try:
+            tensor = as_contiguous(tensors[0])
+            whole = tensor if tensor.is_cpu else tensor.cpu()
+        except Exception as error:
+            raise cause_of(error, tensors[0]) from None
         with _range("send") if torch.autograd._profiler_enabled() else _NO_RANGE:
             try:
                 work = self._mailbox().send(whole, dst, tag, self._timeout_s)
@@ -328,11 +333,17 @@ class Group(CollectiveCalls):
 
     def _receive(self, tensor: Tensor, peer: int | None, tag: int) -> Any:
         delivery: GpuDelivery | None = None
-        if tensor.is_cpu:
-            whole = as_contiguous(tensor)
-        else:
-            whole = torch.empty_like(tensor, device="cpu").contiguous()
-            delivery = GpuDelivery(tensor, whole)
+        try:
+            tensor = with_memory(tensor)
+            if tensor.is_cpu:
+                whole = as_contiguous(tensor)
+            elif _is_foreign(tensor.device):
+                raise _device_error(tensor.device)
+            else:
+                whole = torch.empty_like(tensor, device="cpu").contiguous()
+                delivery = GpuDelivery(tensor, whole)
+        except Exception as error:
+            raise cause_of(error, tensor) from None
         with _range("recv") if torch.autograd._profiler_enabled() else _NO_RANGE:
             try:
                 work = self._mailbox().receive(whole, peer, tag, self._timeout_s, result=tensor)
@@ -371,6 +382,28 @@ class Group(CollectiveCalls):
 # Selects the host backend for calls without a tensor. All tensors of this package name their
 # device, since torch.set_default_device() holds for factories without a device.
 _NOWHERE = torch.empty(0, device="cpu")
+
+
+def _is_foreign(device: torch.device) -> bool:
+    """Returns whether plait has no calls on the device, such as `meta`."""
+    return device.type not in ("cpu", "cuda")
+
+
+def _device_error(device: torch.device) -> dist.DistBackendError:
+    return dist.DistBackendError(
+        f"[plait] wanted a tensor in host memory or on a CUDA GPU, found one on {device}"
+    )
+
+
+def _refusal(tensor: Tensor) -> Callable[[HostBackend], None]:
+    """Returns a call that fails on all ranks, for a tensor on another device."""
+
+    def call(backend: HostBackend) -> None:
+        error = cause_of(_device_error(tensor.device), tensor)
+        backend.refuse(error)
+        raise error
+
+    return call
 
 
 def _range(what: str) -> Any:

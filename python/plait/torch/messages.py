@@ -19,6 +19,7 @@ import plait
 from plait.torch.bootstrap import host_name, read_store, why_stop
 from plait.torch.callbacks import Callbacks
 from plait.torch.compiled import never_compiled
+from plait.torch.memory import place_of
 from plait.torch.works import CallFuture, CompletedWork, SourceWork, timed_out
 
 USER, BARRIER = 0, -1  # contexts: a receive matches the same one only; those below 0 are internal
@@ -196,7 +197,7 @@ class Mailbox:
         if peer not in self._targets:
             self._connect(peer, seconds)
         try:
-            message = self._core.send(peer, context, tag, whole.data_ptr(), whole.nbytes)
+            message = self._core.send(peer, context, tag, *place_of(whole))
         except plait.AbortedError as error:
             raise self._closed_error(f"send to rank {peer}", error) from None
         if message is None:
@@ -223,7 +224,7 @@ class Mailbox:
         elif peer not in self._sources:
             self._hear(peer, seconds)
         try:
-            message = self._core.receive(peer, context, tag, whole.data_ptr(), whole.nbytes)
+            message = self._core.receive(peer, context, tag, *place_of(whole))
         except plait.AbortedError as error:
             raise self._closed_error("recv", error) from None
         results = [whole if result is None else result]

@@ -10,6 +10,7 @@ from torch.distributed import ReduceOp
 
 import plait
 from plait.arrays import TYPE_OF_DTYPE
+from plait.torch.memory import place_of, with_memory
 
 _OP_NAMES = {
     "SUM": "sum",
@@ -115,7 +116,9 @@ def scaled(tensor: Tensor, factor: Any, in_place: bool) -> Tensor:
 
 
 def as_contiguous(tensor: Tensor) -> Tensor:
-    """Returns the tensor if contiguous, else a contiguous copy; detached."""
+    """Returns the tensor if contiguous, else a contiguous copy; awaited and detached."""
+    if type(tensor) is not Tensor:
+        tensor = with_memory(tensor)
     if tensor.requires_grad or tensor.grad_fn is not None:
         tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
@@ -137,6 +140,7 @@ def output_buffer(tensor: Tensor) -> Tensor:
     """Returns the tensor if contiguous, else new memory, copied into the tensor by copy_back()."""
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return tensor
+    place_of(tensor)
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
