@@ -37,6 +37,14 @@ app = typer.Typer(
 )
 
 
+# PLAIT_TUNING counts in these commands, or in the programs that they start. `plait tune` writes the
+# file.
+READ_TABLES: tuple[Callable[..., None], ...] = (
+    *(plan, simulate, report, bench),
+    *(run, profile, launch),
+)
+
+
 def _checked(command: Callable[..., None]) -> Callable[..., None]:
     """Wraps a command with a check of PLAIT_* variables, except doctor, which lists wrong ones."""
     if command is doctor:
@@ -45,6 +53,8 @@ def _checked(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def checked(**options: Any) -> None:
         settings.check()
+        if command in READ_TABLES:
+            settings.check_tuning()
         try:
             command(**options)
         except plait.InvalidArgumentError as error:

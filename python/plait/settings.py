@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from plait import _core
 from plait._core import Error, InvalidArgumentError
@@ -34,6 +35,28 @@ def check() -> None:
             _core.Request(name, 0, "fp32", "sum", 1)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"PLAIT_OPS: {_text(error)}") from None
+
+
+def check_tuning() -> None:
+    """Raises InvalidArgumentError if PLAIT_TUNING names no tuning table."""
+    named = os.environ.get("PLAIT_TUNING", "")
+    if named in ("", "none"):
+        return
+    wanted, advice = "PLAIT_TUNING: wanted a tuning table", "unset it or run plait tune"
+    try:
+        table = Path(named).read_text(encoding="utf-8")
+        _core.check_tuning(table)
+    except FileNotFoundError:
+        found = f"no file {named}"
+    except OSError as error:
+        found = f"{named}: {error.strerror}"
+    except UnicodeDecodeError:
+        found = f"{named}, which is no text"
+    except Error as error:
+        found = f"{named}: {_text(error)}"
+    else:
+        return
+    raise InvalidArgumentError(f"{wanted}, found {found}; {advice}")
 
 
 def algo() -> str:

@@ -1,0 +1,41 @@
+"""Tests the refusals of the plait command: wrong variables, options without an effect, and words of
+errors."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_stand_ins import plait_command
+
+READ_A_TABLE = {
+    "plan": ["plan", "all_reduce", "-T", "hgx-h200"],
+    "simulate": ["simulate", "all_reduce", "-T", "mist"],
+    "report": ["report", "-T", "mist", "--json"],
+    "bench": ["bench", "all_reduce"],
+    "run": ["run", "--", "echo", "hi"],
+    "profile": ["profile", "--", "echo", "hi"],
+    "launch": ["launch", "--", "echo", "hi"],
+}
+
+
+@pytest.mark.parametrize("command", READ_A_TABLE)
+def test_a_tuning_table_that_is_not_there_is_refused(command, monkeypatch, tmp_path):
+    words, file = READ_A_TABLE[command], tmp_path / "table.json"
+    monkeypatch.setenv("PLAIT_TUNING", str(file))
+    done = plait_command(*words)
+    wanted, advice = "plait: PLAIT_TUNING: wanted a tuning table", "unset it or run plait tune\n"
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr == f"{wanted}, found no file {file}; {advice}"
+    file.write_text("{}")
+    done = plait_command(*words)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr.startswith(f"{wanted}, found {file}: ") and done.stderr.endswith(advice)
+
+
+def test_commands_that_read_no_tuning_table_run_without_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_TUNING", str(tmp_path))
+    done = plait_command(*READ_A_TABLE["launch"])
+    assert done.returncode == 2 and f"found {tmp_path}: Is a directory; " in done.stderr, done
+    assert plait_command("topo", "-T", "mist").returncode == 0
+    assert plait_command("tune", "-g", "1").stderr.startswith("plait: --ranks: ")  # writes the file
+    monkeypatch.setenv("PLAIT_TUNING", "none")
+    assert plait_command(*READ_A_TABLE["launch"]).stdout == "hi\nhi\n"
