@@ -81,6 +81,8 @@ void bind_error(nb::module_& module) {
         return;
       }
       plait::note_lost_peer(error.code());
+      // Ctrl-C reaches all ranks: a wait may see the end of a peer before the signal of this rank.
+      if (Py_IsInitialized() != 0 && PyErr_CheckSignals() != 0) return;
       // A message may quote a file name that is not UTF-8: shown with replacement characters.
       const auto length = static_cast<Py_ssize_t>(std::strlen(error.what()));
       const nb::object message = nb::steal(PyUnicode_DecodeUTF8(error.what(), length, "replace"));

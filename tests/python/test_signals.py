@@ -60,9 +60,9 @@ WAITS = {
 }
 
 
-def start(program: str, place: Path) -> subprocess.Popen[str]:
+def start(program: str, place: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", program, f"unix:{place}/meet"],
+        [sys.executable, "-c", program, f"unix:{place}/meet", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -108,6 +108,26 @@ def test_an_interrupt_is_heard_while_a_rank_waits(wait, place):
             assert "Error " in said, (said, err)  # gets the error without waiting for 60 s
     finally:
         end(ranks)
+
+
+def test_an_interrupt_comes_before_the_end_of_a_peer(place):
+    """Ctrl-C reaches all ranks, and a rank that ends by it is noticed within milliseconds."""
+    before = f"""{MET}
+import threading
+def end_both():
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(int(sys.argv[2]), signal.SIGKILL)
+threading.Thread(target=end_both).start()"""
+    for _ in range(3):
+        peer = start(RANK_1, place)
+        program = RANK_0.format(before=before, wait="comm.all_reduce(values)", after="os._exit(0)")
+        rank = start(program, place, str(peer.pid))
+        try:
+            said, err = rank.communicate(timeout=60)
+            assert said == "waits\nheard\n", err
+        finally:
+            end([rank, peer])
 
 
 def test_a_handler_that_returns_lets_the_wait_go_on(place):
