@@ -113,6 +113,13 @@ void bind_options(nb::module_& module) {
       .def_rw("sum_order", &CommunicatorOptions::sum_order)
       .def_rw("graph_mixing", &CommunicatorOptions::graph_mixing);
   module.def("options_from_environment", &options_from_environment);
+  module.def("default_options", [] {
+    CommunicatorOptions options;
+    const Env env = read_env();
+    options.arrive_s = env.arrive_s;
+    options.deadline_s = env.deadline_s;
+    return options;
+  });
   module.def("rendezvous_folder", &rendezvous_folder,
              "This user's folder for rendezvous sockets; makes it if missing.");
   module.def(

@@ -56,6 +56,7 @@ typedef struct {
   const char* rendezvous; /* "unix:PATH", "fd:N[,N...]", "" = from the launcher's environment */
   const char* topology;   /* a shipped topology, a JSON file, "" = the machine as found */
   const char* masks;      /* links to leave out, separated by commas */
+  /* Defaults: PLAIT_ARRIVE_S and PLAIT_DEADLINE_S. */
   double arrive_s;        /* seconds to wait for a rank that has not yet entered a call */
   double deadline_s;      /* seconds to wait inside a call */
   int device;             /* CUDA ordinal of this rank's GPU; -1 = none, -2 = by the launcher */

@@ -73,8 +73,9 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
     unique_id: the value of `plait.unique_id()` on one rank, as text or bytes, sent by the program
     to all ranks; replaces rendezvous and needs no launcher. topology: name or file ("" = the
     machine as found). masks: excluded links ("nvlink:0-1"). arrive_s: deadline in s for all ranks
-    to enter a call, and for waits on GPUs; deadline_s: inside a call in host memory. Ctrl-C ends
-    the wait within 1 s and aborts the communicator. device: CUDA ordinal of this rank's GPU, -1 =
+    to enter a call, and for waits on GPUs; deadline_s: inside a call in host memory; without them,
+    PLAIT_ARRIVE_S and PLAIT_DEADLINE_S. Ctrl-C ends the wait within 1 s and aborts the
+    communicator. device: CUDA ordinal of this rank's GPU, -1 =
     none; without rank and ranks, the launcher's local rank if every rank has a GPU.
     sm_budget: most thread blocks of a call on a GPU, 0 = the fastest number.
     overlap_compute: large calls leave multiprocessors to computation, as under NCCL
@@ -108,7 +109,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         if rank is None and ranks is None:
             options = _core.options_from_environment()
         else:
-            options = _core.CommunicatorOptions()
+            options = _core.default_options()
         if beside_computing is not None and overlap_compute is None:
             overlap_compute = beside_computing
         given = {

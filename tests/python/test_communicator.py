@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,19 @@ def test_every_type_and_op_is_right(run_ranks):
         assert dict(zip(map(str, requests), row["wrong"], strict=True)) == {
             str(request): 0 for request in requests
         }
+
+
+def test_deadlines_of_the_environment_hold_beside_keywords(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_ARRIVE_S", "0.3")
+    tmp_path.chmod(0o700)
+    for arrive_s in (None, 0.2):
+        began = time.monotonic()
+        with pytest.raises(plait.DeadlineError, match="rank 1 of 2 did not join"):
+            plait.init(rank=0, ranks=2, rendezvous=f"unix:{tmp_path}/s", arrive_s=arrive_s)
+        assert time.monotonic() - began < 30
+    monkeypatch.setenv("PLAIT_ARRIVE_S", "soon")
+    with pytest.raises(plait.InvalidArgumentError, match="PLAIT_ARRIVE_S: wanted"):
+        plait.init(rank=0, ranks=1)
 
 
 def test_methods_say_what_their_docstrings_say(run_ranks):

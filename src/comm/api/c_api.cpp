@@ -212,14 +212,15 @@ plaitResult_t plaitOptionsDefault(plaitOptions_t* options, size_t size) {
   return guarded(nullptr, [&] {
     check_size(size);
     const CommunicatorOptions usual;
+    const Env env = read_env();
     const plaitOptions_t made{.size = size,
                               .rank = usual.rank,
                               .ranks = usual.ranks,
                               .rendezvous = "",
                               .topology = "",
                               .masks = "",
-                              .arrive_s = usual.arrive_s,
-                              .deadline_s = usual.deadline_s,
+                              .arrive_s = env.arrive_s,
+                              .deadline_s = env.deadline_s,
                               .device = usual.device,
                               .sm_budget = usual.sm_budget,
                               .overlap_compute = usual.overlap_compute ? 1 : 0,

@@ -32,6 +32,18 @@ TEST_CASE("results, types and ops are those of the tables") {
   CHECK(plaitRedOp_count == static_cast<int>(ReduceOp::bit_xor) + 1);
 }
 
+TEST_CASE("deadlines of the environment are the default") {
+  plaitOptions_t options;
+  ::setenv("PLAIT_ARRIVE_S", "7", 1);
+  REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
+  CHECK(options.arrive_s == 7.0);
+  ::setenv("PLAIT_ARRIVE_S", "soon", 1);
+  CHECK(plaitOptionsDefault(&options, sizeof options) == plait_invalid_argument);
+  ::unsetenv("PLAIT_ARRIVE_S");
+  REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
+  CHECK(options.arrive_s == 600.0);
+}
+
 TEST_CASE("options of another size are refused") {
   plaitOptions_t options;
   REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
