@@ -15,6 +15,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
+from plait.torch.forks import track
+
 _SLOW_CALLBACK_S = 1.0  # a callback that runs longer may wait for a later one, which then starts
 _AT_EXIT_S = 60.0  # longest wait for callbacks when Python ends
 _OTHERS = -1  # turn of a callback for a call made in another group's callback
@@ -46,6 +48,14 @@ class Callbacks:
         self._is_closed = self._is_exiting = False
         self._pid = os.getpid()  # a forked child has none of the threads
         _all.add(self)
+        track(self)
+
+    def forked(self) -> None:
+        """Drops the callbacks of the parent in a forked child."""
+        self._changed = threading.Condition()
+        mine = self.current_turn()
+        self._running, self._free = [mine] if mine > 0 else [], 0
+        self._todo.clear()
 
     def current_turn(self) -> int:
         """Returns the turn of the callback that this thread runs; 0 = none."""

@@ -16,6 +16,7 @@ import torch
 
 import plait
 from plait.torch.bootstrap import bootstrap
+from plait.torch.forks import FORKED, track
 from plait.torch.works import StreamWork, await_event, c10d_errors
 
 
@@ -32,6 +33,11 @@ class GpuBackend:
         self._stream: Any = None
         self._closed = ""
         self._guard = threading.RLock()  # one call at a time is enqueued
+        track(self)
+
+    def forked(self) -> None:
+        """Fails all calls of a forked child."""
+        self._closed, self._guard = FORKED, threading.RLock()
 
     def set_timeout(self, seconds: float) -> None:
         """Sets the timeout before the communicator is made; kernels keep their deadline."""

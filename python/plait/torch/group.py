@@ -24,6 +24,7 @@ from plait.torch.callbacks import Callbacks
 from plait.torch.calls import CollectiveCalls
 from plait.torch.compiled import never_compiled
 from plait.torch.delivery import GpuDelivery
+from plait.torch.forks import FORKED, forks_so_far
 from plait.torch.gpu import GpuBackend
 from plait.torch.host import HostBackend
 from plait.torch.memory import cause_of, with_memory
@@ -43,6 +44,7 @@ class Group(CollectiveCalls):
         made = store.add(f"made/{rank}", 1)
         store = dist.PrefixStore(str(made), store)
         self._store, self._rank, self._ranks = store, rank, ranks
+        self._forks = forks_so_far()
         self._timeout_s = timeout.total_seconds()
         self._requests = {}
         self._sequence = 0
@@ -150,7 +152,9 @@ class Group(CollectiveCalls):
 
     def abort(self) -> None:
         """Fails all calls of this rank at once. Peers' calls that wait for this rank fail soon,
-        also during a group's first call."""
+        also during a group's first call. In a forked child, does nothing."""
+        if self._is_of_parent():
+            return
         if self._ranks > 1:  # first, since a failed call may end the program
             self._teller = tell_abort(self._store, self._rank)
         for backend in (self._host_backend, self._gpu_backend):
@@ -160,12 +164,20 @@ class Group(CollectiveCalls):
             self._mail.close("it was aborted")
         self._await_teller()
 
+    def _is_of_parent(self) -> bool:
+        """Returns whether this process is a forked child of the group's process, which has the
+        sockets and the threads."""
+        return self._forks != forks_so_far()
+
     def _await_teller(self) -> None:
         if self._teller is not None:
             self._teller.join(ABORT_S)
 
     def shutdown(self) -> None:
-        """Waits until all calls have ended and all sent messages are received, then closes."""
+        """Waits until all calls have ended and all sent messages are received, then closes. In a
+        forked child, does nothing."""
+        if self._is_of_parent():
+            return
         self._await_teller()
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
@@ -358,6 +370,8 @@ class Group(CollectiveCalls):
     def _mailbox(self) -> Mailbox:
         self._sequence += 1
         if self._mail is None:
+            if self._is_of_parent():
+                raise plait.AbortedError(FORKED)
             self._mail = Mailbox(self._store, self._rank, self._ranks, self._callbacks)
         return self._mail
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 import plait
 from plait.torch.bootstrap import ABORT_S, bootstrap, clamp_deadline, tell_abort
 from plait.torch.callbacks import Callbacks
+from plait.torch.forks import FORKED, track
 from plait.torch.works import CompletedWork, PendingWork, raise_as_c10d, timed_out
 
 Call = Callable[["HostBackend"], None]
@@ -38,12 +39,21 @@ class HostBackend:
         self._core_s = timeout_s  # deadline of the core's calls
         self._limit_s = timeout_s  # limit of the running call
         self._closed = ""
+        self._make_queue()
+        track(self)
+
+    def _make_queue(self) -> None:
         self._turn = threading.Lock()  # held during a call of the core
         self._guard = threading.Lock()
         self._waiting = 0  # calls in the thread's queue or running
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._running: PendingWork | None = None  # the call that the thread runs
+
+    def forked(self) -> None:
+        """Fails all calls of a forked child, with locks and a thread of the child's own."""
+        self._closed = FORKED
+        self._make_queue()
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
         """Runs a collective of the core. source, out: addresses. Only inside do()."""

@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import Work
 import plait
 from plait.torch.callbacks import Callbacks
 from plait.torch.compiled import never_compiled
+from plait.torch.forks import FORKED, forks_so_far
 
 
 @contextmanager
@@ -109,7 +110,7 @@ class CompletionLatch:
     """
 
     def __init__(self, interrupted: Callable[[], None] | None) -> None:
-        self._interrupted = interrupted
+        self._interrupted, self._forks = interrupted, forks_so_far()
         self._over = threading.Lock()  # held until set(); cheaper than an Event
         self._over.acquire()
 
@@ -117,7 +118,10 @@ class CompletionLatch:
         self._over.release()
 
     def wait(self, seconds: float = -1) -> bool:
-        """Returns whether the event is set within `seconds`; -1 = no limit."""
+        """Returns whether the event is set within `seconds`; -1 = no limit. Raises in a forked
+        child, which has no thread that sets the event."""
+        if self._forks != forks_so_far() and self._over.locked():
+            raise dist.DistBackendError(f"[plait] {FORKED}")
         try:
             is_over = self._over.acquire(timeout=seconds)
         except KeyboardInterrupt:
