@@ -39,3 +39,23 @@ def test_commands_that_read_no_tuning_table_run_without_it(monkeypatch, tmp_path
     assert plait_command("tune", "-g", "1").stderr.startswith("plait: --ranks: ")  # writes the file
     monkeypatch.setenv("PLAIT_TUNING", "none")
     assert plait_command(*READ_A_TABLE["launch"]).stdout == "hi\nhi\n"
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate"])
+def test_a_plans_file_goes_without_options_of_requests(command, tmp_path):
+    file = tmp_path / "plan.json"
+    file.write_text(plait_command("plan", "all_reduce", "-T", "mist", "-b", "4K", "--json").stdout)
+    done = plait_command(command, str(file), "-b", "1M", "-d", "fp32")
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr == "plait: a plan's file goes without --bytes, --type\n"
+    assert plait_command(command, str(file), "-T", "mist").returncode == 0
+
+
+def test_experiments_of_papers_have_no_picture_and_no_trace(tmp_path):
+    picture, trace = tmp_path / "a.png", tmp_path / "a.json"
+    words = ("simulate", "--paper", "micro")
+    done = plait_command(*words, "--plot", str(picture), "--trace", str(trace))
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr == "plait: --paper goes without --trace, --plot\n"
+    done = plait_command(*words, "-e", "1K", "all_reduce")
+    assert done.stderr == "plait: --paper goes without all_reduce, --end\n", done

@@ -206,7 +206,21 @@ def test_the_command_writes_a_machine_that_plans_take(tmp_path):
     ("words", "message"),
     [
         (("--from", "a", "-T", "mist"), "wanted one machine, found --from and --topology"),
-        (("--from", "a", "--measure"), "--measure goes without --topology, --without and --from"),
+        (("--from", "a", "--measure"), "--from goes without --measure"),
+        (
+            ("--measure", "--parameters"),
+            "--measure goes without --parameters: it times this machine",
+        ),
+        (("--from", "a", "--new", "n.json"), "--new goes without --from"),
+        (
+            ("--new", "n.json", "-T", "mist", "--write", "b"),
+            "--new goes without --topology, --write",
+        ),
+        (("--gpus", "3"), "--gpus: wanted --new FILE beside it, found none"),
+        (("--switches", "0"), "--switches: wanted --new FILE beside it, found none"),
+        (("--model", "L40S"), "--model: wanted --new FILE or --from FILE beside it, found none"),
+        (("--force",), "--force: wanted --new FILE or --write FILE beside it, found none"),
+        (("--list", "-T", "mist"), "--list goes without --topology"),
         (("--new", "n.json", "--gpus", "0"), "--gpus: wanted 1 to 64, found 0"),
         (("--new", "n.json", "--sockets", "5"), "--sockets: wanted 1 to the number of GPUs (4)"),
         (("--new", "n.json", "--pcie", "9"), "--pcie: wanted a generation from 1 to 6, found 9"),
@@ -217,7 +231,7 @@ def test_the_command_writes_a_machine_that_plans_take(tmp_path):
 def test_numbers_that_describe_no_machine_are_refused(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = plait_command("topo", *words)
-    assert done.returncode == 2 and message in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and message in done.stderr, done
     assert not (tmp_path / "n.json").exists()
 
 

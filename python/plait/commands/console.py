@@ -44,6 +44,30 @@ def at_least(low: int) -> Callable[[typer.CallbackParam, int | None], int | None
     return checked
 
 
+def given(context: typer.Context) -> list[str]:
+    """Returns the long names of options on the command line, in the order of --help."""
+    return [
+        next(name for name in option.opts if name.startswith("--"))
+        for option in context.command.params
+        if option.param_type_name == "option" and option.name is not None
+        if getattr(context.get_parameter_source(option.name), "name", "") == "COMMANDLINE"
+    ]
+
+
+def refuse_idle(what: str, idle: Iterable[str], why: str = "") -> None:
+    """Raises InvalidArgumentError if there are options without an effect beside `what`."""
+    if names := ", ".join(idle):
+        raise plait.InvalidArgumentError(f"{what} goes without {names}{why}")
+
+
+OF_REQUESTS = ("--bytes", "--ranks", "--type", "--op", "--counts", "--strategy")
+
+
+def refuse_beside_plan(named: list[str]) -> None:
+    """Raises InvalidArgumentError for options that a plan's file states itself."""
+    refuse_idle("a plan's file", [name for name in named if name in OF_REQUESTS])
+
+
 def _names_from(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Returns a completion of names, and of file names where no name begins so."""
 

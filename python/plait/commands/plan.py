@@ -29,8 +29,10 @@ from plait.commands.console import (
     WhatArgument,
     WithoutOption,
     err,
+    given,
     load,
     out,
+    refuse_beside_plan,
     table,
 )
 from plait.commands.console import machine as asked_machine
@@ -82,6 +84,7 @@ def request_of(
 
 
 def plan(
+    context: typer.Context,
     collective: WhatArgument,
     size: BytesOption = "64M",
     topology: TopologyOption = "",
@@ -101,6 +104,7 @@ def plan(
     """
     load(loaded)
     if is_plan_file(collective):
+        refuse_beside_plan(given(context))
         _plan_in_file(collective, topology, without, ops, as_json)
         return
     machine = asked_machine(topology, without)

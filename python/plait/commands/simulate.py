@@ -24,9 +24,12 @@ from plait.commands.console import (
     WhatArgument,
     WithoutOption,
     err,
+    given,
     load,
     out,
     progress_bar,
+    refuse_beside_plan,
+    refuse_idle,
     table,
 )
 from plait.commands.console import machine as asked_machine
@@ -36,6 +39,7 @@ from plait.plan_files import is_plan_file, machine_of
 
 
 def simulate(
+    context: typer.Context,
     collective: WhatArgument = "",
     size: BytesOption = "64M",
     topology: TopologyOption = "",
@@ -70,6 +74,8 @@ def simulate(
 ) -> None:
     """Predict when each op of a plan runs, and what bounds it; with -e all ways over sizes."""
     if paper:
+        idle = [name for name in given(context) if name not in ("--paper", "--json")]
+        refuse_idle("--paper", [*filter(None, [collective]), *idle])
         _simulate_paper(paper, as_json)
         return
     if not collective:
@@ -91,6 +97,7 @@ def simulate(
         _over_sizes(asked_machine(topology, without), ranks, task, plot, as_json)
         return
     if is_plan_file(collective):
+        refuse_beside_plan(given(context))
         shown = proved_plan(collective)
         machine = asked_machine(topology, without) if topology else machine_of(shown)
     else:

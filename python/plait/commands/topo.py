@@ -15,14 +15,32 @@ from plait.commands.console import (
     JsonOption,
     TopologyOption,
     WithoutOption,
+    given,
     out,
     progress_bar,
+    refuse_idle,
     table,
 )
 from plait.commands.console import machine as asked_machine
 
+OF_TEMPLATES = ("--gpus", "--sockets", "--pcie", "--nvlink-pairs", "--switches")
+# The options that each of these takes beside it.
+BESIDE = {
+    "--list": ("--json",),
+    "--new": (*OF_TEMPLATES, "--model", "--force"),
+    "--from": ("--model", "--without", "--json", "--write", "--force"),
+    "--measure": ("--json", "--write", "--force"),
+}
+# What options want beside them; each counts only with one of the options named.
+WANTED = {
+    **dict.fromkeys(OF_TEMPLATES, ("--new",)),
+    "--model": ("--new", "--from"),
+    "--force": ("--new", "--write"),
+}
+
 
 def topo(
+    context: typer.Context,
     topology: TopologyOption = "",
     without: WithoutOption = None,
     as_json: JsonOption = False,
@@ -56,6 +74,7 @@ def topo(
     ] = False,
 ) -> None:
     """Show the machine: the matrix, every named path and its speed."""
+    _refuse_idle(given(context))
     if listed:
         names = plait.shipped_topologies()
         out.print(json.dumps(names) if as_json else "\n".join(names))
@@ -67,13 +86,6 @@ def topo(
         outputs.write_text(new, json.dumps(said, indent=1) + "\n")
         out.print(f"{new}: give it your machine's figures, then: plait plan all_reduce -T {new}")
         return
-    given = [name for name, value in (("--from", source), ("--topology", topology)) if value]
-    if measure and (given or without):
-        raise plait.InvalidArgumentError(
-            "--measure goes without --topology, --without and --from: it times this machine itself"
-        )
-    if len(given) > 1:
-        raise plait.InvalidArgumentError("wanted one machine, found --from and --topology")
     if source:
         _show_read(source, model, without, as_json, write)
         return
@@ -92,6 +104,20 @@ def topo(
     if write:
         own = "" if measure or without else _own_text(topology)
         outputs.write_text(write, own or machine.to_json() + "\n")
+
+
+def _refuse_idle(named: list[str]) -> None:
+    """Raises InvalidArgumentError if an option would have no effect beside the others."""
+    if "--from" in named and "--topology" in named:
+        raise plait.InvalidArgumentError("wanted one machine, found --from and --topology")
+    for option, beside in BESIDE.items():
+        if option in named:
+            why = ": it times this machine itself" if option == "--measure" else ""
+            refuse_idle(option, [one for one in named if one not in (option, *beside)], why)
+    for option, wanted in WANTED.items():
+        if option in named and not any(one in named for one in wanted):
+            files = " or ".join(f"{one} FILE" for one in wanted)
+            raise plait.InvalidArgumentError(f"{option}: wanted {files} beside it, found none")
 
 
 def _own_text(name: str) -> str:
