@@ -73,17 +73,10 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Predict when each op of a plan runs, and what bounds it; with -e all ways over sizes."""
+    _refuse_idle(given(context), collective)
     if paper:
-        idle = [name for name in given(context) if name not in ("--paper", "--json")]
-        refuse_idle("--paper", [*filter(None, [collective]), *idle])
         _simulate_paper(paper, as_json)
         return
-    if not collective:
-        raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
-    if lanes and not plot:
-        raise plait.InvalidArgumentError("--lanes: wanted --plot FILE beside it, found none")
-    if factor is not None and not end:
-        raise plait.InvalidArgumentError("--factor: wanted -e SIZE beside it, found none")
     outputs.check(trace, "--trace")
     outputs.check_picture(plot, "--plot")
     load(loaded)
@@ -97,7 +90,6 @@ def simulate(
         _over_sizes(asked_machine(topology, without), ranks, task, plot, as_json)
         return
     if is_plan_file(collective):
-        refuse_beside_plan(given(context))
         shown = proved_plan(collective)
         machine = asked_machine(topology, without) if topology else machine_of(shown)
     else:
@@ -112,6 +104,22 @@ def simulate(
     out.print(str(timeline), markup=False)
     if why_not := plait._core.why_no_plans(machine, shown.request):
         out.print(_no_kernels(why_not), markup=False)
+
+
+def _refuse_idle(named: list[str], collective: str) -> None:
+    """Raises InvalidArgumentError for missing or idle options among the names of those given."""
+    if "--paper" in named:
+        idle = [name for name in named if name not in ("--paper", "--json")]
+        refuse_idle("--paper", [*filter(None, [collective]), *idle])
+        return
+    if not collective:
+        raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
+    if "--lanes" in named and "--plot" not in named:
+        raise plait.InvalidArgumentError("--lanes: wanted --plot FILE beside it, found none")
+    if "--factor" in named and "--end" not in named:
+        raise plait.InvalidArgumentError("--factor: wanted -e SIZE beside it, found none")
+    if is_plan_file(collective) and "--end" not in named:
+        refuse_beside_plan(named)
 
 
 def _no_kernels(why_not: str) -> str:
