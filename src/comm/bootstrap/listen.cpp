@@ -109,14 +109,30 @@ void private_folder(const std::string& path) {
                      path, geteuid()));
 }
 
+void check_folder_of(const std::string& path, const Deadline& missing_until) {
+  static_cast<void>(address_of(path));
+  const std::string folder = folder_of(path);
+  struct stat status{};
+  while (lstat(folder.c_str(), &status) != 0) {
+    if (now_ns() >= missing_until.at_ns)
+      throw Error(ErrorCode::invalid_argument,
+                  text("rendezvous '{}': found no folder '{}': make it with mode 0700, or choose "
+                       "another",
+                       path, folder));
+    if (missing_until.check) missing_until.check();
+    poll(nullptr, 0, 10);
+  }
+  if (!is_private_folder(folder))
+    throw Error(ErrorCode::permission,
+                text("rendezvous '{}': wanted a folder of user {} with mode 0700, found '{}' with "
+                     "another owner, mode or kind",
+                     path, geteuid(), folder));
+}
+
 Fd listen_at(const std::string& path, int backlog) {
   const sockaddr_un address = address_of(path);
-  const std::string folder = folder_of(path);
-  if (!is_private_folder(folder))
-    throw Error(ErrorCode::permission, text("rendezvous '{}': wanted a folder of user {} with mode "
-                                            "0700, found '{}' open to others or missing",
-                                            path, geteuid(), folder));
-  const FolderLock lock(folder);
+  check_folder_of(path);
+  const FolderLock lock(folder_of(path));
   Fd listener = new_socket();
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
   for (int attempt = 0; attempt < 3; ++attempt) {

@@ -27,6 +27,8 @@ constexpr const char* kProtocol = "plait-join-1";
 constexpr std::int64_t kGraceNs =
     500'000'000;  // members wait longer than rank 0, to get rank 0's reason
 
+constexpr std::int64_t kFolderNs = 2'000'000'000;  // wait for a program that makes the folder
+
 std::string rank_name(int rank) { return text("rank {}", rank); }
 
 Deadline extended(const Deadline& deadline, std::int64_t extra_ns) {
@@ -400,6 +402,8 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
     // Another process is rank 0 at this path already: join as a member and be refused, so that
     // all get the error.
   }
+  // Rank 0 has an error for such a folder, and no socket by which the rest could get the error.
+  check_folder_of(path, {std::min(deadline.at_ns, now_ns() + kFolderNs), deadline.check});
   WaitWarning warning(warn_after_s);
   const Deadline warned = with_warning(deadline, warning, rank, [&] {
     return sentence_about_wait(rank_name(rank), rank_name(0), job.ranks, path);

@@ -69,6 +69,10 @@ void private_folder(const std::string& path);
 /// True if private_folder() accepts this existing folder.
 bool is_private_folder(const std::string& path);
 
+/// Throws Error(permission) unless the socket's folder is private. Error(invalid_argument) if the
+/// folder is still missing at `missing_until`.
+void check_folder_of(const std::string& path, const Deadline& missing_until = {});
+
 /// Returns a listening socket at the path, or an invalid Fd if another process answers at the path.
 /// Replaces a stale socket if the folder is private.
 Fd listen_at(const std::string& path, int backlog);

@@ -323,6 +323,34 @@ TEST_CASE("folders that others can enter are refused") {
   unlink(link.c_str());
 }
 
+TEST_CASE("a folder that no rank can use is an error on every rank") {
+  TestFolder folder;
+  const std::string missing = folder.path() + "/none";
+  const auto of_all = [&](const std::string& place) {
+    return as_threads(3, [&](int rank) { bootstrap("unix:" + place, rank, 3, seconds(30)); });
+  };
+  const std::int64_t began = now_ns();
+  CHECK(all_contain(of_all(missing + "/s"), "found no folder '" + missing + "': make it"));
+  REQUIRE(mkdir(missing.c_str(), 0755) == 0);
+  CHECK(all_contain(of_all(missing + "/s"), "found '" + missing + "' with another owner, mode"));
+  CHECK(now_ns() - began < 20'000'000'000);
+  rmdir(missing.c_str());
+}
+
+TEST_CASE("ranks wait a moment for the program to make the folder") {
+  TestFolder folder;
+  const std::string later = folder.path() + "/later";
+  const auto thrown = as_threads(2, [&](int rank) {
+    if (rank == 0) {
+      usleep(200'000);
+      private_folder(later);
+    }
+    bootstrap("unix:" + later + "/s", rank, 2, seconds(30));
+  });
+  for (const std::string& one : thrown) CHECK(one == "");
+  rmdir(later.c_str());
+}
+
 TEST_CASE("the other end's user is checked") {
   int pair[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
