@@ -80,11 +80,15 @@ def _print(states: list[running.Status], silent: list[int], calls: bool) -> None
             _print_communicator(state["pid"], one, calls)
 
 
+# Who serves a communicator's calls, by its entry point.
+_SERVED_BY = {"native": "plait", "nccl": "under NCCL", "mpi": "the MPI"}
+
+
 def _print_communicator(pid: int, one: dict[str, Any], calls: bool) -> None:
-    name = one["name"] or one["id"]
+    name, by = one["name"] or one["id"], _SERVED_BY.get(one["door"], one["door"])
     out.print(
         f"process {pid}: rank {one['rank']} of {one['ranks']}, communicator {name} "
-        f"({one['door']}), {one['memory']} memory, {one['number']} calls",
+        f"({by}), {one['memory']} memory, {one['number']} calls",
         markup=False,
     )
     if one["waits"]:

@@ -186,7 +186,7 @@ std::unique_ptr<Communicator> create_on_all(const CommunicatorOptions& options, 
   try {
     made = Communicator::create(options);
   } catch (const std::exception& error) {
-    log(LogLevel::warn, options.rank, text("a communicator stays native: {}", error.what()));
+    log(LogLevel::warn, options.rank, text("a communicator stays with the MPI: {}", error.what()));
   }
   if (!all_have(made != nullptr, comm)) return nullptr;
   return made;
@@ -218,13 +218,13 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
   const bool lost = fault_in(native().abi.world) != 0;
   if (lost)
     log(LogLevel::warn, position.rank,
-        "a communicator over several nodes stays native: the job has lost ranks");
+        "a communicator over several nodes stays with the MPI: the job has lost ranks");
   const std::optional<Handle> own = private_comm(comm, position, can && !lost);
   if (!own) return nullptr;
   try {
     options.transport = transport_over(*own, position.rank, position.ranks);
   } catch (const std::exception& error) {
-    log(LogLevel::warn, position.rank, text("a communicator stays native: {}", error.what()));
+    log(LogLevel::warn, position.rank, text("a communicator stays with the MPI: {}", error.what()));
   }
   try {
     if (!all_can_go_on(options.transport != nullptr, comm)) return nullptr;
@@ -251,7 +251,8 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
   else if (!failure)
     failure = Error(ErrorCode::invalid_argument, text("path too long for a socket: {}", path));
   if (failure)
-    log(LogLevel::warn, position.rank, text("a communicator stays native: {}", failure->what()));
+    log(LogLevel::warn, position.rank,
+        text("a communicator stays with the MPI: {}", failure->what()));
   Step mine(!failure);
   if (position.rank == 0) mine.set_text(buffer);
   const Step all = agree(mine, comm);
@@ -378,7 +379,7 @@ std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, 
                               : attach_in_node(comm, position, can);
   } catch (const StepFailed& failed) {
     log(LogLevel::warn, position.rank,
-        "a communicator stays native: the MPI failed on this rank in the set-up");
+        "a communicator stays with the MPI: the MPI failed on this rank in the set-up");
     // No call on a revoked communicator ends well, so no call pairs with another.
     if (is_revoked(comm)) throw NativeFailure{failed.code};
   }

@@ -447,7 +447,8 @@ bool ServedComm::begin_thread() {
   if (!missed) return true;
   served_comms().threads.fetch_sub(1);
   log(LogLevel::warn, position_.rank,
-      text("a communicator stays native: no thread for non-blocking calls ({}); raise the limit of "
+      text("a communicator stays with the MPI: no thread for non-blocking calls ({}); raise the "
+           "limit of "
            "processes or memory (ulimit -u, -v)",
            reason_of(*missed)));
   return false;

@@ -102,9 +102,9 @@ const Flag* flag_between_nodes(const Plan& plan, const Topology& topology) {
 std::string describe_plan(const ProvedPlan& chosen) {
   std::string lines = text("{}, sums in {}\n", chosen.label, name_of(chosen.plan.sum_order));
   for (const Stripe& stripe : chosen.plan.stripes)
-    lines += text("  stripe {}: bytes {} + {}\n",
+    lines += text("  stripe {}: bytes {} to {}\n",
                   stripe.route == "nvlink" ? "over direct links" : "by " + stripe.route,
-                  stripe.offset, stripe.bytes);
+                  stripe.offset, stripe.offset + stripe.bytes);
   for (const auto& [path, bytes] : chosen.bytes_of_path)
     lines += text("  path {}: {} bytes\n", path, bytes);
   return lines;
