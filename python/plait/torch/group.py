@@ -47,7 +47,7 @@ class Group(CollectiveCalls):
         self._forks = forks_so_far()
         self._timeout_s = timeout.total_seconds()
         self._requests = {}
-        self._sequence = 0
+        self._sequence = self._barriers = 0  # _barriers: monitored ones
         self._name, self._description = "", ""
         self._batch: list[Any] | None = None  # works of an open coalescing
         self._is_suspended = False
@@ -274,6 +274,7 @@ class Group(CollectiveCalls):
         """Barrier whose error on rank 0 names the ranks that did not come."""
         seconds = timeout.total_seconds() if timeout else self._timeout_s
         self._sequence += 1
+        self._barriers += 1
         if self._mail is None:
             return
         with _range("monitored_barrier"):
@@ -318,9 +319,12 @@ class Group(CollectiveCalls):
             ) from error
 
     def _barrier_message(self, peer: int, is_send: bool, seconds: float) -> Any:
+        """Posts a message of this barrier. The tag is the barrier's number: a rank that came too
+        late to an earlier barrier has sent a message there that nobody has received."""
         assert self._mail is not None
         post = self._mail.send if is_send else self._mail.receive
-        return post(torch.zeros(1, dtype=torch.uint8, device="cpu"), peer, 0, seconds, BARRIER)
+        whole = torch.zeros(1, dtype=torch.uint8, device="cpu")
+        return post(whole, peer, self._barriers, seconds, BARRIER)
 
     # Point-to-point messages. GPU tensors go through host memory.
 
