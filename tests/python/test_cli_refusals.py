@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 from gpu_stand_ins import plait_command
 
+from plait import run
+
 READ_A_TABLE = {
     "plan": ["plan", "all_reduce", "-T", "hgx-h200"],
     "simulate": ["simulate", "all_reduce", "-T", "mist"],
@@ -59,3 +61,17 @@ def test_experiments_of_papers_have_no_picture_and_no_trace(tmp_path):
     assert done.stderr == "plait: --paper goes without --trace, --plot\n"
     done = plait_command(*words, "-e", "1K", "all_reduce")
     assert done.stderr == "plait: --paper goes without all_reduce, --end\n", done
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "--bitwise"], ["profile"]])
+def test_a_named_drop_in_that_is_not_there_is_refused(command, tmp_path):
+    for file in (tmp_path / "no.so", tmp_path):
+        done = plait_command(*command, "--drop-in", str(file), "--", "echo", "hi")
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert done.stderr == f"plait: --drop-in: wanted a library, found no file {file}\n"
+
+
+def test_a_build_without_a_drop_in_runs_the_program_without_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "drop_in_folder", lambda: tmp_path)
+    chosen = run.plan(["true"], "preload")
+    assert chosen.via == "" and chosen.said.count("running without it") == 1

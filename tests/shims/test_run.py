@@ -52,13 +52,6 @@ def _needed(program: str) -> str:
     return "preload" if program == "nccl_linked" else "audit"
 
 
-def test_without_a_drop_in_the_program_runs_as_it_would(built):
-    command = [str(built / "nccl_linked"), "all_reduce", "2", "processes"]
-    done = _plait("run", "--drop-in", "/no/such/libplait_nccl.so", "--", *command)
-    assert all(row["wrong"] == 0 and row["served"] == -1 for row in _rows(done))
-    assert done.stderr.count("running without it") == 1
-
-
 def test_without_a_gpu_the_program_runs_as_it_would(built):
     if not plait_run.gpu.why_none():
         pytest.skip("this machine has a GPU")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -35,7 +36,18 @@ ViaOption = Annotated[
     str, typer.Option(help="preload, audit, library or mpi; default: what the program needs.")
 ]
 DoorOption = Annotated[str, typer.Option("--door", hidden=True, help="The old name of --via.")]
-DropInOption = Annotated[str, typer.Option(help="Another drop-in than plait's own.")]
+
+
+def _drop_in(file: str) -> str:
+    """Callback that refuses a drop-in that is not there."""
+    if file and not Path(file).is_file():
+        raise plait.InvalidArgumentError(f"--drop-in: wanted a library, found no file {file}")
+    return file
+
+
+DropInOption = Annotated[
+    str, typer.Option(help="Another drop-in than plait's own.", callback=_drop_in)
+]
 
 
 def _entry_point(via: str, door: str) -> str:
