@@ -90,13 +90,13 @@ def _system_folders() -> list[str]:
 
 def package_folders(command: Sequence[str]) -> list[Path]:
     """Returns the site-packages of the command's interpreter, else of this interpreter."""
-    interpreter = _interpreter(command)
+    interpreter = interpreter_of(command)
     prefixes = [interpreter.parent.parent] if interpreter else []
     found = [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]
     return found or [Path(entry) for entry in sys.path if entry.endswith("-packages")]
 
 
-def _interpreter(command: Sequence[str]) -> Path | None:
+def interpreter_of(command: Sequence[str]) -> Path | None:
     """Returns the Python that runs a command: the command itself or the interpreter in the
     command's #! line."""
     program = shutil.which(command[0]) if command else None
@@ -143,7 +143,7 @@ def entry_point_for(command: Sequence[str]) -> tuple[str, str]:
         for name in sorted(names & LINKS.keys()):
             return "preload", LINKS[name]
     program = shutil.which(command[0]) if command else None
-    if program is not None and elf.is_elf(program) and _interpreter(command) is None:
+    if program is not None and elf.is_elf(program) and interpreter_of(command) is None:
         if any(needed.startswith("libnccl.so") for needed in elf.all_needed(program)):
             return "preload", f"{Path(program).name} links NCCL"
         if b"libnccl.so" in Path(program).read_bytes():

@@ -324,3 +324,23 @@ def test_a_wrong_variable_is_a_row_and_not_the_end(monkeypatch, capsys):
         doctor.doctor(as_json=True)
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["PLAIT_* variables"]["state"] == "broken" and "processor" in rows
+
+
+def test_a_module_that_the_programs_python_cannot_import_is_a_row(tmp_path):
+    """Also where this Python has the module."""
+    script = tmp_path / "train.py"
+    script.write_text("import os\nimport torch\nfrom vllm import LLM\n")
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # no site-packages
+    python.chmod(0o755)
+    rows = {check.what: check for check in doctor.examine_command([str(python), str(script)])}
+    assert rows["torch"] == doctor.Check(
+        "torch",
+        "missing",
+        f"the program imports torch, and {python} cannot import it",
+        f"{python} -m pip install torch",
+    )
+    assert rows["vllm"].state == "missing" and "os" not in rows
+    (tmp_path / "torch.py").touch()  # beside the script, where a script finds modules
+    rows = {check.what: check for check in doctor.examine_command([str(python), str(script)])}
+    assert "torch" not in rows and "vllm" in rows

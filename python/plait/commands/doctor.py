@@ -413,6 +413,7 @@ def examine_command(command: Sequence[str]) -> list[Check]:
         Check("program", "ok", program),
         Check("entry point", "ok", f"{via}: {why}", f"plait run --via {via} -- ..."),
     ]
+    checks += _modules(command)
     if via == "mpi":
         return [*checks, *_under_mpi()]
     program_known = same_bits.program_of(command)
@@ -443,6 +444,31 @@ def examine_command(command: Sequence[str]) -> list[Check]:
         said = f"all {len(_public(nccl))} functions" if not absent else f"lacks {', '.join(absent)}"
         state = "ok" if not absent else "missing"
         checks.append(Check("entry point library", state, said, "" if not absent else "use audit"))
+    return checks
+
+
+# Exits with 1 if Python finds no module of the name. Further arguments are folders of scripts.
+_FINDS = """import importlib.util, sys
+sys.path += sys.argv[2:]
+sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"""
+
+
+def _modules(command: Sequence[str]) -> list[Check]:
+    """Checks that the command's Python finds the modules by which the entry point is chosen."""
+    python = run.interpreter_of(command)
+    if python is None:
+        return []
+    folders = [str(Path(word).absolute().parent) for word in command if word.endswith(".py")]
+    checks = []
+    for name in sorted(run.imported(command) & {*run.LINKS, *run.OPENS_BY_HANDLE}):
+        asked = [str(python), "-c", _FINDS, name, *folders]
+        try:
+            status = subprocess.run(asked, capture_output=True, timeout=SMI_S).returncode
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if status == 1:
+            found = f"the program imports {name}, and {python} cannot import it"
+            checks.append(Check(name, "missing", found, f"{python} -m pip install {name}"))
     return checks
 
 
