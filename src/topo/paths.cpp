@@ -154,6 +154,12 @@ void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
                    topology.name, why));
 }
 
+[[noreturn]] void not_joined(const Topology& topology, const char* by, int src, int dst) {
+  throw Error(ErrorCode::unsupported,
+              text("wanted {} from {} to {}, topology {} has none", by, device_label(topology, src),
+                   device_label(topology, dst), topology.name));
+}
+
 }  // namespace
 
 std::vector<Path> direct_paths(const Topology& topology, int src_device, int dst_device) {
@@ -192,25 +198,19 @@ std::vector<Path> paths_between(const Topology& topology, int src_device, int ds
 Path direct_path(const Topology& topology, int src_device, int dst_device) {
   const std::vector<Path> paths = direct_paths(topology, src_device, dst_device);
   if (!paths.empty()) return paths.front();
-  throw Error(
-      ErrorCode::unsupported,
-      text("wanted a direct link from {} to {}, topology {} has none",
-           device_label(topology, src_device), device_label(topology, dst_device), topology.name));
+  not_joined(topology, "a direct link", src_device, dst_device);
 }
 
 Path host_path(const Topology& topology, int src_device, int dst_device) {
   for (const Path& path : paths_between(topology, src_device, dst_device))
     if (path.kind == PathKind::host && path.links.size() == 2) return path;
-  throw Error(
-      ErrorCode::unsupported,
-      text("wanted a path through host memory from {} to {}, topology {} has none",
-           device_label(topology, src_device), device_label(topology, dst_device), topology.name));
+  not_joined(topology, "a path through the memory of one NUMA node", src_device, dst_device);
 }
 
 Path any_host_path(const Topology& topology, int src_device, int dst_device) {
   for (Path& path : paths_between(topology, src_device, dst_device))
     if (path.kind == PathKind::host) return std::move(path);
-  return host_path(topology, src_device, dst_device);  // throws, naming the pair
+  not_joined(topology, "a path through host memory", src_device, dst_device);
 }
 
 Path find_path(const Topology& topology, std::string_view name) {

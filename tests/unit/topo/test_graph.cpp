@@ -57,6 +57,20 @@ TEST_CASE("direct comes first, then the host; over the bus between sockets") {
   CHECK(names(t, 1, 1) == Names{"local:1"});
 }
 
+TEST_CASE("a pair without a path is an error that says what it lacks") {
+  Topology t = two_sockets();
+  CHECK(any_host_path(t, 0, 2).name == "host:0>numa0>numa1>2");
+  CHECK_THROWS_WITH_AS(host_path(t, 0, 2),
+                       doctest::Contains("wanted a path through the memory of one NUMA node from 0 "
+                                         "to 2, topology"),
+                       Error);
+  CHECK_THROWS_WITH_AS(direct_path(t, 0, 2), doctest::Contains("wanted a direct link from 0 to 2"),
+                       Error);
+  std::erase_if(t.links, [](const Link& link) { return link.dst == 2; });
+  CHECK_THROWS_WITH_AS(any_host_path(t, 0, 2),
+                       doctest::Contains("wanted a path through host memory from 0 to 2"), Error);
+}
+
 TEST_CASE("a path is as fast as its slowest hop, and hops through one memory share it") {
   const Topology t = two_sockets();
   CHECK(path_gb_per_s(t, find_path(t, "host:0>numa0>1")) == 50);  // 100 GB/s of DRAM, twice
