@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import importlib
@@ -395,46 +394,6 @@ def aborted(rank, ranks):
     return time.monotonic() - began < 3
 
 
-def missing_at_a_monitored_barrier(rank, ranks):
-    group = dist.group.WORLD
-    group.monitored_barrier(timedelta(seconds=20))
-    time.sleep(0 if rank < 2 else 3)
-    if rank > 1:
-        return True
-    with pytest.raises(RuntimeError) as found:
-        group.monitored_barrier(timedelta(seconds=0.5), wait_all_ranks=True)
-    expected = "Ranks 2, 3 failed to pass monitoredBarrier in 500 ms"
-    assert (expected if rank == 0 else "Rank 1 successfully reached") in str(found.value)
-    return True
-
-
-def late_at_a_monitored_barrier(rank, ranks, late):
-    """After a barrier that failed for a late rank, the next barrier waits for that rank again."""
-    group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
-    group.monitored_barrier(timedelta(seconds=20))
-    if rank == late:
-        store.wait(["failed"])
-    with (
-        contextlib.nullcontext()
-        if rank == late == 0
-        else pytest.raises(RuntimeError, match="monitored")
-    ):
-        group.monitored_barrier(timedelta(seconds=0.3))
-    store.set("failed" if rank != late else "late", "")
-    store.wait(["late"])
-    if rank == late:
-        time.sleep(1)
-    began = time.monotonic()
-    group.monitored_barrier(timedelta(seconds=20))
-    return time.monotonic() - began
-
-
-@pytest.mark.parametrize("late", [0, 1])
-def test_a_barrier_waits_for_a_rank_that_was_late_before(late):
-    waited = on_ranks(functools.partial(late_at_a_monitored_barrier, late=late))
-    assert 0.8 < waited[1 - late] < 15, waited
-
-
 def test_a_barrier_that_a_rank_does_not_come_to_times_out():
     waited = on_ranks(barrier_alone, timeout_s=1)
     assert 0.9 < waited[0] < 2.5
@@ -450,7 +409,6 @@ def test_a_rank_that_ends_is_named_soon():
     [
         (receive_alone, 2),
         (aborted, 2),
-        (missing_at_a_monitored_barrier, 4),
     ],
 )
 def test_failures(program, ranks):
