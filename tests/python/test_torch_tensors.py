@@ -329,12 +329,44 @@ def channels_last(rank, ranks):
         assert torch.equal(found, plain)
 
 
+def single_elements(rank, ranks):
+    """Contiguous tensors of an element with a stride go through each call."""
+
+    def column(value, dtype=torch.float32):
+        return torch.full((4, 3), value, dtype=dtype)[:1, 1]
+
+    assert column(0).is_contiguous() and column(0).stride() == (3,)
+    every = [float(r) for r in range(ranks)]
+    rows = torch.full((ranks, 2), float(rank))[:, 0]
+    found = torch.zeros(ranks, 2)[:, 1]
+    dist.all_to_all_single(found, rows, [1] * ranks, [1] * ranks)
+    assert found.tolist() == every
+    parts = [column(-1) for _ in range(ranks)]
+    dist.all_to_all(parts, [column(rank) for _ in range(ranks)])
+    assert [part.item() for part in parts] == every
+    dist.all_gather(parts, column(rank))
+    assert [part.item() for part in parts] == every
+    uneven = [torch.zeros(1 + r, 2)[:, 1] for r in range(ranks)]
+    dist.all_gather(uneven, torch.full((1 + rank, 2), float(rank))[:, 0])
+    assert [part.tolist() for part in uneven] == [[r] * (1 + r) for r in range(ranks)]
+    for dtype in (torch.float32, torch.complex64):
+        mine = column(1, dtype)
+        dist.all_reduce(mine, op=dist._make_nccl_premul_sum(2.0))
+        assert mine.item() == 2 * ranks
+        dist.reduce_scatter(mine, [column(3, dtype) for _ in range(ranks)])
+        assert mine.item() == 3 * ranks
+    gone = dist.isend(column(rank), (rank + 1) % ranks)
+    dist.recv(one := column(-1), (rank - 1) % ranks)
+    gone.wait()
+    assert one.item() == (rank - 1) % ranks
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize(
     "program",
     [
         *(sums_of_bool, averages_of_whole_numbers, not_a_number),
-        *(lazily_negated, channels_last),
+        *(lazily_negated, channels_last, single_elements),
     ],
 )
 def test_values_and_layouts(program, ranks):

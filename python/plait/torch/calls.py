@@ -566,7 +566,9 @@ def _is_product_of_complex(redop: Any, tensor: Tensor) -> bool:
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:
-    return tensor.reshape(-1).view(torch.uint8)
+    """Returns the bytes of a contiguous tensor. A contiguous tensor of one element may have a
+    stride, which reshape() keeps and view() refuses."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def _copy_parts_back(tensors: list[Tensor], found: Tensor) -> None:
