@@ -223,6 +223,8 @@ def test_the_command_writes_a_machine_that_plans_take(tmp_path):
         (("--list", "-T", "mist"), "--list goes without --topology"),
         (("--new", "n.json", "--gpus", "0"), "--gpus: wanted 1 to 64, found 0"),
         (("--new", "n.json", "--sockets", "5"), "--sockets: wanted 1 to the number of GPUs (4)"),
+        (("--new", "n.json", "--sockets", "3"), "(4), as many GPUs on each, found 3"),
+        (("--new", "n.json", "--gpus", "3", "--sockets", "2"), "as many GPUs on each, found 2"),
         (("--new", "n.json", "--pcie", "9"), "--pcie: wanted a generation from 1 to 6, found 9"),
         (("--new", "n.json", "--switches", "3"), "--switches: wanted 0, or as many on each of 2"),
         (("--new", "n.json", "--nvlink-pairs", "20"), "--nvlink-pairs: wanted 0 to 18"),
@@ -233,6 +235,13 @@ def test_numbers_that_describe_no_machine_are_refused(words, message, tmp_path, 
     done = plait_command("topo", *words)
     assert (done.returncode, done.stdout) == (2, "") and message in done.stderr, done
     assert not (tmp_path / "n.json").exists()
+
+
+def test_an_odd_number_of_gpus_has_one_socket_by_default(tmp_path):
+    file = tmp_path / "box.json"
+    assert plait_command("topo", "--new", str(file), "--gpus", "3").returncode == 0
+    devices = plait.load_topology(str(file)).devices
+    assert sum(device.kind != "gpu" for device in devices) == 1
 
 
 def test_a_template_has_what_was_asked_for():

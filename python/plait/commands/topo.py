@@ -61,7 +61,12 @@ def topo(
     ] = "",
     new: Annotated[str, typer.Option(help="Write a topology template of PCIe GPUs here.")] = "",
     gpus: Annotated[int, typer.Option(help="With --new: GPUs.")] = 4,
-    sockets: Annotated[int, typer.Option(help="With --new: sockets, equal parts.")] = 2,
+    sockets: Annotated[
+        int | None,
+        typer.Option(
+            help="With --new: sockets, equal parts; default: 2, of odd numbers of GPUs 1."
+        ),
+    ] = None,
     pcie: Annotated[int, typer.Option(help="With --new: PCIe generation, 16 lanes a GPU.")] = 4,
     nvlink_pairs: Annotated[int, typer.Option(help="With --new: NVLinks a pair of GPUs.")] = 0,
     switches: Annotated[int, typer.Option(help="With --new: PCIe switches.")] = 0,
@@ -82,6 +87,7 @@ def topo(
     outputs.check_new(write, "--write", force)
     if new:
         outputs.check_new(new, "--new", force)
+        sockets = 2 - gpus % 2 if sockets is None else sockets
         said = machines.template(Path(new).stem, gpus, sockets, pcie, nvlink_pairs, switches, model)
         outputs.write_text(new, json.dumps(said, indent=1) + "\n")
         out.print(f"{new}: give it your machine's figures, then: plait plan all_reduce -T {new}")

@@ -32,8 +32,8 @@ def template(
     """
     if not 1 <= gpus <= facts.MOST_GPUS:
         _refuse("--gpus", f"1 to {facts.MOST_GPUS}", gpus)
-    if not 1 <= sockets <= gpus:
-        _refuse("--sockets", f"1 to the number of GPUs ({gpus})", sockets)
+    if not 1 <= sockets <= gpus or gpus % sockets:
+        _refuse("--sockets", f"1 to the number of GPUs ({gpus}), as many GPUs on each", sockets)
     if pcie not in facts.LANE_GB_PER_S:
         _refuse("--pcie", "a generation from 1 to 6", pcie)
     if not 0 <= nvlink_pairs <= 18 or (nvlink_pairs and gpus % 2):
