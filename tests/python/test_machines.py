@@ -1,6 +1,8 @@
 """`plait topo --from` and `--new`: machines that other tools describe become topologies."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +202,17 @@ def test_the_command_writes_a_machine_that_plans_take(tmp_path):
     assert done.returncode == 0, done.stderr
     said = json.loads(plait_command("topo", "-T", str(box), "--json").stdout)
     assert said["name"] == "box" and len(said["devices"]) == 10
+
+
+def test_a_machine_comes_by_standard_input_too():
+    file = FOLDER / "l40s-x8.txt"
+    words = [sys.executable, "-m", "plait.cli", "topo", "--json", "--from", "-"]
+    done = subprocess.run(words, input=file.read_bytes(), capture_output=True, timeout=60)
+    assert done.returncode == 0, done
+    read = json.loads(plait_command("topo", "--json", "--from", str(file)).stdout)
+    assert json.loads(done.stdout) == read | {"name": "machine"}
+    done = subprocess.run(words, input=b"nothing", capture_output=True, timeout=60)
+    assert done.returncode == 2 and b"--from -: wanted the matrix of" in done.stderr, done
 
 
 @pytest.mark.parametrize(

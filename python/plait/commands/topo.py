@@ -38,6 +38,15 @@ WANTED = {
     "--force": ("--new", "--write"),
 }
 
+FromOption = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        help="Read another tool's file ('-' = standard input): nvidia-smi topo -m, NCCL's XML, "
+        "hwloc's XML.",
+    ),
+]
+
 
 def topo(
     context: typer.Context,
@@ -52,13 +61,7 @@ def topo(
         bool,
         typer.Option("--parameters", help="Show the topology's other parameters, with defaults."),
     ] = False,
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="Read another tool's file: nvidia-smi topo -m, NCCL's XML, hwloc's XML.",
-        ),
-    ] = "",
+    source: FromOption = "",
     new: Annotated[str, typer.Option(help="Write a topology template of PCIe GPUs here.")] = "",
     gpus: Annotated[int, typer.Option(help="With --new: GPUs.")] = 4,
     sockets: Annotated[
@@ -147,7 +150,8 @@ def _show_read(
     source: str, model: str, without: list[str] | None, as_json: bool, write: str
 ) -> None:
     """Prints the machine of another tool's file; writes the topology with its `network`."""
-    said = machines.as_json(machines.read(source, model), Path(write or source).stem)
+    name = write or (source if source != "-" else "machine")
+    said = machines.as_json(machines.read(source, model), Path(name).stem)
     machine = plait.Topology.from_json(json.dumps(said))
     if without:
         machine = machine.without(without)

@@ -5,6 +5,7 @@ A reader (nvidia_smi, nccl_xml, hwloc_xml) takes facts from a file; `facts.as_js
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import plait
@@ -21,17 +22,18 @@ KINDS = (
 
 
 def read(file: str, model: str = "") -> Machine:
-    """Returns the facts of a file that another tool has written. Gives the GPUs whose model the
-    file does not state `model`.
+    """Returns the facts of a file that another tool has written; "-" = standard input. Gives the
+    GPUs whose model the file does not state `model`.
 
     Raises FileError if the file cannot be read, ParseError if it is of no kind in KINDS or has no
     GPU.
     """
     try:
-        said = Path(file).read_text(encoding="utf-8", errors="replace")
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise plait.FileError(f"--from {file}: {why}; wanted {KINDS}") from error
+    said = data.decode("utf-8", "replace")
     if "<topology" in said:
         machine = hwloc_xml.read(said, file)
     elif "<system" in said:
