@@ -33,6 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
     epilog="python -m plait --includes, --libdir, --cmakedir, --pkgconfigdir: for C and C++ builds",
 )
 

@@ -26,6 +26,14 @@ def test_version():
     assert plait_command("--version").stdout.strip() == plait.__version__
 
 
+@pytest.mark.parametrize("command", [[], ["plan"], ["run"], ["launch"]])
+def test_h_is_help(command):
+    done = plait_command(*command, "-h")
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout == plait_command(*command, "--help").stdout
+    assert plait_command("launch", "-n", "1", "echo", "-h").stdout == "-h\n"  # the program's
+
+
 def test_topo_json_is_a_topology():
     done = plait_command("topo", "-T", "hgx-h200", "--json")
     assert done.returncode == 0
