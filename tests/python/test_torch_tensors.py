@@ -327,6 +327,11 @@ def channels_last(rank, ranks):
         found = torch.empty_like(plain)
         dist.recv(found, 0)
         assert torch.equal(found, plain)
+    empty = torch.zeros(2, 0, 4, 4).to(memory_format=torch.channels_last)
+    assert 0 in empty.stride()
+    dist.broadcast(empty, 0)
+    dist.all_gather([torch.empty_like(empty) for _ in range(ranks)], empty)
+    dist.all_to_all([torch.empty_like(empty) for _ in range(ranks)], [empty] * ranks)
 
 
 def single_elements(rank, ranks):

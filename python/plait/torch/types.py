@@ -128,6 +128,8 @@ def as_contiguous(tensor: Tensor) -> Tensor:
 
 def check_no_overlap(tensor: Tensor) -> None:
     """Raises InvalidArgumentError if two elements of an output share memory."""
+    if tensor.numel() == 0:  # the strides of a channels-last one are 0
+        return
     for length, step in zip(tensor.shape, tensor.stride(), strict=True):
         if length > 1 and step == 0:
             raise plait.InvalidArgumentError(
