@@ -20,6 +20,41 @@ from torch_ranks import on_ranks  # noqa: E402
 import plait.torch  # noqa: E402
 
 
+def adjacent_parts_are_not_copied(rank, ranks):
+    """Rank r sends each rank r + 1 rows, and gets s + 1 rows of rank s."""
+    mine = torch.arange(1.0, ranks * (rank + 1) * 2 + 1).view(-1, 2) + 100 * rank
+    gives, takes = [rank + 1] * ranks, [source + 1 for source in range(ranks)]
+    rows = [
+        torch.arange(1.0, ranks * one * 2 + 1).view(-1, 2)[rank * one : (rank + 1) * one]
+        + 100 * source
+        for source, one in enumerate(takes)
+    ]
+    found = torch.full((sum(takes), 2), -1.0)
+    cat = torch.cat
+
+    def no_copy(*_):
+        raise AssertionError("a copy")
+
+    torch.cat = no_copy
+    dist.all_to_all_single(found, mine, takes, gives)
+    torch.cat = cat
+    assert torch.equal(found, cat(rows))
+    # In place, and between parts that overlap: by a copy. Apart: by a copy too.
+    memory = torch.full((40 * ranks, 2), -1.0)
+    for source, target in ((0, 0), (1, 0), (0, 1), (0, 20 * ranks)):
+        given = memory[source : source + len(mine)]
+        given.copy_(mine)
+        into = memory[target : target + sum(takes)]
+        dist.all_to_all_single(into, given, takes, gives)
+        assert torch.equal(into, cat(rows)), (source, target)
+    parts = [torch.full((one, 2), -1.0) for one in takes]
+    dist.all_to_all(parts, [part.clone() for part in mine.split(gives)])
+    assert torch.equal(cat(parts), cat(rows))
+    few = [row.t().contiguous().t() for row in mine.split(gives)]
+    dist.all_to_all(list(found.split(takes)), few)
+    assert torch.equal(found, cat(rows))
+
+
 def pending(value, count=4):
     """Returns the result of a functional collective that nobody has waited for: value, once for
     each rank."""
@@ -162,3 +197,8 @@ def without_memory(rank, ranks):
 
 def test_a_tensor_without_memory_is_an_error_on_all():
     assert on_ranks(without_memory, timeout_s=4) == [True, True]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_adjacent_parts_of_an_all_to_all_are_not_copied(ranks):
+    on_ranks(adjacent_parts_are_not_copied, ranks)

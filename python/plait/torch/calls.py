@@ -19,6 +19,7 @@ from plait.torch.memory import cause_of, null_error, place_of, with_memory
 from plait.torch.sparse import sum_of_sparse
 from plait.torch.types import (
     Reduction,
+    adjacent_bytes,
     adjacent_whole,
     as_contiguous,
     check_no_overlap,
@@ -26,6 +27,7 @@ from plait.torch.types import (
     output_buffer,
     reduction_of,
     scaled,
+    share_memory,
 )
 
 _MOST_REQUESTS = 4096
@@ -511,8 +513,12 @@ class CollectiveCalls:
             for part in takes:
                 check_no_overlap(part)
             if backend is host and self._ranks > 1:
-                sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
-                found = torch.empty(sum(gets), dtype=torch.uint8, device="cpu")
+                sent = adjacent_bytes(gives)
+                if sent is None:
+                    sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
+                found = adjacent_bytes(takes)
+                if found is None or share_memory(sent, found):
+                    found = torch.empty(sum(gets), dtype=torch.uint8, device="cpu")
         except Exception as error:  # sizes are exchanged on the host, for GPU tensors too
             error = cause_of(error, takes, gives)
             host.refuse(error, backend)

@@ -152,6 +152,34 @@ def copy_back(tensor: Tensor, found: Tensor) -> None:
         tensor.detach().copy_(found.view(tensor.shape))
 
 
+def adjacent_bytes(tensors: list[Tensor]) -> Tensor | None:
+    """Returns the bytes of parts of any sizes that are adjacent in a storage of host memory, empty
+    parts aside; None if not adjacent."""
+    parts = [one for one in tensors if one.nbytes > 0]
+    if not parts:
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    storage = parts[0].untyped_storage()
+    begin = end = parts[0].data_ptr()
+    for one in parts:
+        if (
+            one.data_ptr() != end
+            or not one.is_contiguous()
+            or one.is_conj()
+            or one.is_neg()
+            or one.untyped_storage().data_ptr() != storage.data_ptr()
+        ):
+            return None
+        end += one.nbytes
+    found = torch.empty(0, dtype=torch.uint8, device="cpu")
+    return found.set_(storage, begin - storage.data_ptr(), (end - begin,))
+
+
+def share_memory(one: Tensor, other: Tensor) -> bool:
+    """Returns whether two contiguous tensors overlap."""
+    first, second = sorted((each.data_ptr(), each.nbytes) for each in (one, other))
+    return 0 not in (first[1], second[1]) and first[0] + first[1] > second[0]
+
+
 def adjacent_whole(tensors: list[Tensor]) -> Tensor | None:
     """Returns a tensor over equal, adjacent parts of a storage; None if not adjacent."""
     first = tensors[0]
