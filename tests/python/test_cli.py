@@ -330,7 +330,20 @@ def test_bench_plot(tmp_path):
         (["plan", "all_reduce", "-d", "fp12"], "fp12"),
         (["verify", "no-such-file.json"], "no-such-file.json"),
         (["verify"], "--all"),
-        (["bench", "all_reduce", "-b", "4K", "-e", "1K"], "first <= last"),
+        (
+            ["bench", "all_reduce", "-b", "1M", "-e", "1000"],
+            "--max-bytes: wanted at least --min-bytes (1M), found 1000",
+        ),
+        (
+            ["simulate", "all_reduce", "-b", "1M", "-e", "1K"],
+            "--end: wanted at least --bytes (1M), found 1K",
+        ),
+        (["bench", "all_reduce", "-f", "1"], "--factor: wanted 2 or more, or --step-bytes"),
+        (
+            ["plan", "all_reduce", "-T", "mist", "-s", "ring:lanes=x"],
+            "ring: wanted a whole number as lanes, found 'x'",
+        ),
+        (["plan", "all_reduce", "-T", "mist", "-s", "ring:lanes"], "found 'ring:lanes'"),
         (["bench", "all_reduce", "-o", "median"], "median"),
         (["bench", "all_reduce", "--strategies", "direct,guess"], "guess"),
         (["bench", "all_reduce", "-b", "inf"], "wanted a size such as 8"),

@@ -34,11 +34,18 @@ def parse_bytes(text: str) -> int:
 def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
     """Parses 'direct:pieces=2' as ('direct', {'pieces': 2}). wanted: the form, for errors."""
     name, _, rest = text.partition(":")
-    try:
-        pairs = [part.split("=") for part in rest.split(",") if part]
-        return name, {key: int(value) for key, value in pairs}
-    except ValueError:
-        raise plait.InvalidArgumentError(f"wanted {wanted}, found {text!r}") from None
+    params = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not key or not equals:
+            raise plait.InvalidArgumentError(f"wanted {wanted}, found {text!r}")
+        try:
+            params[key] = int(value)
+        except ValueError:
+            raise plait.InvalidArgumentError(
+                f"{name}: wanted a whole number as {key}, found {value!r}"
+            ) from None
+    return name, params
 
 
 def parse_variants(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
@@ -52,12 +59,30 @@ def parse_variants(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
     return ways
 
 
-def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
-    """Yields message sizes from first to last, times factor, or plus step if step > 0."""
-    if first < 0 or last < first or (step <= 0 and factor < 2):
+def _short(size: int) -> str:
+    """Returns a size as options take it: 1048576 -> '1M'."""
+    for unit, scale in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size and size % scale == 0:
+            return f"{size // scale}{unit}"
+    return str(size)
+
+
+def sizes(
+    first: int,
+    last: int,
+    factor: int,
+    step: int,
+    options: tuple[str, str] = ("--min-bytes", "--max-bytes"),
+) -> Iterator[int]:
+    """Yields message sizes from first to last, times factor, or plus step if step > 0. options: of
+    first and last, for errors."""
+    if last < first:
         raise plait.InvalidArgumentError(
-            f"wanted 0 <= first <= last and a factor >= 2 or a step > 0, found {first}, {last}, "
-            f"factor {factor}, step {step}"
+            f"{options[1]}: wanted at least {options[0]} ({_short(first)}), found {_short(last)}"
+        )
+    if step <= 0 and factor < 2:
+        raise plait.InvalidArgumentError(
+            f"--factor: wanted 2 or more, or --step-bytes beside it, found {factor}"
         )
     if step > 0 and (last - first) // step >= MOST_SIZES:
         raise plait.InvalidArgumentError(

@@ -152,7 +152,8 @@ def _over_sizes(
     ranks = ranks or usual_ranks(machine)
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
     sizes.check_op(named)
-    wanted = [*sizes.sizes(sizes.parse_bytes(first), sizes.parse_bytes(last), factor, 0)]
+    limits = (sizes.parse_bytes(first), sizes.parse_bytes(last))
+    wanted = [*sizes.sizes(*limits, factor, 0, ("--bytes", "--end"))]
     with progress_bar(len(wanted), "sizes") as progress:
         found = by_size.predict(
             machine,
