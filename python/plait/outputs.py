@@ -68,12 +68,17 @@ def human_bytes(size: float) -> str:
     return f"{size:.4g} GiB"
 
 
+def why(error: OSError) -> str:
+    """Returns the words of the system, without number and file."""
+    return error.strerror or str(error)
+
+
 def write_text(file: str, text: str) -> None:
     """Writes a file; raises FileError on failure."""
     try:
         Path(file).write_text(text)
     except OSError as error:
-        raise plait.FileError(f"wanted to write {file}: {error}") from None
+        raise plait.FileError(f"wanted to write {file}: {why(error)}") from None
 
 
 def write_csv(
@@ -91,7 +96,7 @@ def write_csv(
                 values = [row.get(name, "") for name in fields]
                 writer.writerow([f"{v:.3f}" if isinstance(v, float) else v for v in values])
     except OSError as error:
-        raise plait.FileError(f"wanted to write {file}: {error}") from None
+        raise plait.FileError(f"wanted to write {file}: {why(error)}") from None
 
 
 def time_text(us: float) -> str:
@@ -133,6 +138,6 @@ def save(figure: Any, file: str, dpi: int) -> None:
     try:
         figure.savefig(file, dpi=dpi)
     except OSError as error:
-        raise plait.FileError(f"wanted to write {file}: {error}") from None
+        raise plait.FileError(f"wanted to write {file}: {why(error)}") from None
     finally:
         load_pyplot().close(figure)

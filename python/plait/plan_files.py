@@ -8,6 +8,7 @@ import stat
 import sys
 
 import plait
+from plait.outputs import why
 
 MAX_FILE_BYTES = 64 << 20
 
@@ -51,5 +52,9 @@ def _read(name: str) -> str:
         if len(data) > MAX_FILE_BYTES:
             raise plait.FileError(f"{wanted}, found more in {name}")
         return data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise plait.FileError(f"{wanted}, found {name}: {error}") from None
+    except FileNotFoundError:
+        raise plait.FileError(f"wanted a plan's file, found no file {name}") from None
+    except OSError as error:
+        raise plait.FileError(f"{wanted}, found {name}: {why(error)}") from None
+    except UnicodeDecodeError:
+        raise plait.FileError(f"wanted a plan's file, found {name}, which is no text") from None

@@ -14,7 +14,7 @@ import plait
 from plait import run as run_module
 from plait import same_bits
 from plait.commands.console import JsonOption, err, out, table
-from plait.outputs import human_bytes
+from plait.outputs import human_bytes, why
 
 # Options after the program's name belong to the program.
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -155,7 +155,10 @@ def profile(
     except OSError as error:
         if error.filename == command[0]:
             cannot_run(command, error)
-        raise plait.FileError(f"cannot profile {command[0]}: {error}") from None
+        what = (
+            f"--folder: wanted to write in {folder}" if folder else f"cannot profile {command[0]}"
+        )
+        raise plait.FileError(f"{what}: {why(error)}") from None
     if not folder and (as_json or not rows):  # no line below names the folder
         shutil.rmtree(where, ignore_errors=True)
     if as_json:
