@@ -133,8 +133,19 @@ def scattered(who: Ranks, source: Buffer, given: Any, root: int) -> BlocksKind:
     return _by_own(who, "scatter", source, root, sent, got, row, sent[who.rank], True)
 
 
+def rank_number(given: Any, what: str) -> int:
+    """Returns a rank of the caller's as a number; what: the argument, for errors."""
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise InvalidArgumentError(f"wanted a rank as {what}, found {given!r:.60}") from None
+    if abs(number) >= 1 << 31:
+        raise InvalidArgumentError(f"wanted a rank as {what}, found {given!r:.60}")
+    return number
+
+
 def _check_root(who: Ranks, root: int) -> None:
-    if not 0 <= root < who.ranks:
+    if not 0 <= rank_number(root, "root") < who.ranks:
         raise InvalidArgumentError(f"wanted a root in 0..{who.ranks - 1}, found {root}")
 
 

@@ -32,6 +32,7 @@ from plait.blocks import (
     exchanged,
     gathered,
     gathered_by_all,
+    rank_number,
     reduced,
     scattered,
 )
@@ -395,10 +396,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
 
     def _pair(self, peer: int) -> Communicator:
         """Returns the communicator of this rank and `peer`; the lower rank is rank 0."""
-        try:
-            index = operator.index(peer)
-        except TypeError:
-            raise InvalidArgumentError(f"wanted a rank, found {peer!r:.60}") from None
+        index = rank_number(peer, "peer")
         core = self._core.pair(index)  # cached in the core
         if index not in self._pairs:
             self._pairs[index] = Communicator._of(core)
@@ -529,6 +527,8 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
             raise InvalidArgumentError(
                 f"wanted the name of an op, such as sum or max, found {op!r}"
             )
+        names = ("src", "dst") if collective == "copy" else ("root", "peer")
+        root, peer = rank_number(root, names[0]), rank_number(peer, names[1])
         divides = collective in ("reduce_scatter", "all_to_all", "scatter")
         if divides and whole % self._ranks != 0:
             raise InvalidArgumentError(

@@ -124,7 +124,7 @@ MISTAKES = {
     "params_size": ("InvalidArgumentError", ""),
     "strategy_kind": ("InvalidArgumentError", ""),
     "unknown_word": ("TypeError", ""),
-    "root_kind": ("TypeError", ""),
+    "root_kind": ("InvalidArgumentError", ""),
     "plan_scalar": ("InvalidArgumentError", ""),
     "exchange_kind": ("InvalidArgumentError", ""),
     "no_plan": ("AttributeError", ""),
@@ -159,6 +159,20 @@ def test_an_option_of_a_wrong_kind_is_an_error_in_words(options, said):
     with pytest.raises(plait.InvalidArgumentError) as refused:
         plait.init(**options)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("root", ["a", 0.0, None, 1 << 40])
+def test_a_root_that_is_no_rank_is_an_error_that_names_it(root):
+    comm, rows = plait.Communicator(0, 1), np.ones((2, 3), np.float32)
+    for call in (comm.broadcast, comm.reduce, comm.gather, comm.scatter):
+        with pytest.raises(plait.InvalidArgumentError) as refused:
+            call(rows, root=root)
+        assert f"wanted a rank as root, found {root!r}" in str(refused.value)
+    with pytest.raises(plait.InvalidArgumentError, match="wanted a rank as root, found"):
+        comm.gather_v(rows, counts=[2], root=root)
+    with pytest.raises(plait.InvalidArgumentError, match="wanted a rank as dst, found"):
+        comm.copy(rows, src=0, dst=root)
+    assert (comm.broadcast(rows, root=np.int64(0)) == rows).all()
 
 
 def test_arrays_that_do_not_fit_a_plan():
