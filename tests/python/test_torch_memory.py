@@ -111,6 +111,20 @@ def results_that_are_pending(rank, ranks):
     return True
 
 
+def parts_that_overlap(rank, ranks):
+    expected = torch.tensor([[10.0 * source + rank] for source in range(ranks)]).expand(-1, 1 << 18)
+    for target in (0, 1, ranks - 1, ranks):
+        memory = torch.full((2 * ranks, 1 << 18), -1.0)
+        given, into = memory[:ranks], memory[target : target + ranks]
+        given.copy_(torch.arange(ranks)[:, None] + 10.0 * rank)
+        dist.all_to_all_single(into, given)
+        assert torch.equal(into, expected), target
+
+
+def test_an_all_to_all_may_overlap_its_input():
+    on_ranks(parts_that_overlap, 3)
+
+
 def test_a_result_of_a_functional_collective_is_awaited():
     assert on_ranks(results_that_are_pending, timeout_s=4) == [True, True]
 
