@@ -96,8 +96,8 @@ class Star : public Rendezvous {
   }
 
  private:
-  /// Tells the peers of an exception. The steps that follow could not be told from this one: frames
-  /// of this step may be unread or on their way.
+  /// Tells the peers of an exception. No step may follow: frames of the failed step may be unread
+  /// or on their way, and would be taken for the next step's.
   void end(const Error& error) {
     ended_by_ = error;
     for (std::size_t i = 0; i < links_.size(); ++i)
@@ -402,7 +402,7 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
     // Another process is rank 0 at this path already: join as a member and be refused, so that
     // all get the error.
   }
-  // Rank 0 has an error for such a folder, and no socket by which the rest could get the error.
+  // For a wrong folder rank 0 has an error, but no socket to tell the peers of the error.
   check_folder_of(path, {std::min(deadline.at_ns, now_ns() + kFolderNs), deadline.check});
   WaitWarning warning(warn_after_s);
   const Deadline warned = with_warning(deadline, warning, rank, [&] {

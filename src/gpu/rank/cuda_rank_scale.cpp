@@ -17,8 +17,8 @@ void CudaRank::enqueue_products(const ScaleArgs& args, unsigned most_blocks, Str
 }
 
 /// An allocation may wait for the kernels of the process, as the large arena's may: a rank that is
-/// a process waits for no kernel that waits for the rank. A rank whose GPU is full must not fail:
-/// all ranks have agreed on the call. Its kernels reach host memory at the speed of PCIe.
+/// a process waits for no kernel that waits for the rank. On a full GPU the rank must not fail,
+/// since all ranks have agreed on the call: kernels reach host memory at the speed of PCIe.
 char* CudaRank::memory_of_products(std::uint64_t bytes) {
   for (const auto& [size, address] : products_)
     if (size >= bytes) return reinterpret_cast<char*>(address);
@@ -44,8 +44,8 @@ char* CudaRank::memory_of_products(std::uint64_t bytes) {
 
 char* CudaRank::host_memory_of_products(std::uint64_t bytes) {
   log(LogLevel::warn, options_.rank,
-      text("the GPU has no {} bytes for the products of a pre-multiplied sum: such calls take host "
-           "memory, which is slower",
+      text("the GPU has no {} bytes for the products of a pre-multiplied sum: these calls take the "
+           "slower host memory",
            bytes));
   host_products_.emplace_back(bytes, std::make_unique<PinnedPages>(bytes));
   held_.set(MemoryPart::host_products, held_.of(MemoryPart::host_products) + bytes);
