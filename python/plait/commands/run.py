@@ -171,7 +171,8 @@ def profile(
             markup=False,
         )
         raise typer.Exit(status)
-    figures = (">from", ">calls", ">bytes", ">us a call", "timed by", ">share of the run")
+    of_all = (">calls, all ranks", ">bytes, all ranks")
+    figures = (">size from", *of_all, ">us a call", "timed by", ">share of the run")
     shown = table("collective", "path", *figures, title="collectives, most costly first")
     for row in rows:
         sizes = (human_bytes(row.size_below // 2), str(row.calls), human_bytes(row.bytes))
