@@ -148,8 +148,9 @@ class Job:
     """Ranks under way. heard: SIGINT and SIGTERM that this process has got.
 
     failed: the status of each rank that failed by itself, in the order in which ranks were seen to
-    end; done: ranks that had ended well before the first failure; killed: ranks that still ran at
-    the end of their time, waited_s; ended_by: SIGTERM, if the launcher got it before a failure.
+    end; first: the rank that failed before all others, None if several were seen at once; done:
+    ranks that had ended well before the first failure; killed: ranks that still ran at the end of
+    their time, waited_s; ended_by: SIGTERM, if the launcher got it before a failure.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class Job:
         self.interrupts: list[float] = []
         self.killed: list[int] = []
         self.waited_s, self.ended_by = 0.0, ""
+        self.first: int | None = None
         self._keeper, self._heard, self._grace_s = keeper, heard, grace_s
         self._page = page
         self._known = {keeper.pid, *(process.pid for process in started)}
@@ -196,6 +198,11 @@ class Job:
     def _look(self) -> bool:
         """Notes ranks that have ended; returns whether some rank runs."""
         states = [process.poll() for process in self.started]
+        if any(states) and not self.failed:
+            # A rank polled as running may have ended before a rank polled later.
+            states = [process.poll() for process in self.started]
+            found = [rank for rank, status in enumerate(states) if status]
+            self.first = found[0] if len(found) == 1 else None
         for rank, status in enumerate(states):
             if status is not None:
                 self._page.note_end(rank, status)
@@ -254,8 +261,8 @@ def _blame_text(job: Job, lost_a_peer: set[int]) -> str:
         return f"{_statuses_text(job, first)}{itself}, and {_ranks_text(rest)} lost {lost}"
     if job.done and len(job.done) + len(failed) == len(job.started):
         return f"{_statuses_text(job, failed)} after {_ranks_text(list(job.done))} had ended with 0"
-    hint = ": look first at the rank whose error names no other"
-    return _statuses_text(job, failed) + (hint if len(failed) > 1 else "")
+    is_known = job.first is not None and len(failed) > 1
+    return _statuses_text(job, failed) + (f"; rank {job.first} failed first" if is_known else "")
 
 
 def _end_text(code: int, ranks: int) -> str:
@@ -279,6 +286,8 @@ def _statuses_text(job: Job, failed: Iterable[int]) -> str:
 
 
 def _ranks_text(ranks: list[int]) -> str:
-    """Returns text: 'rank 1', or 'ranks 0, 1 and 3'."""
-    *most, last = map(str, sorted(ranks))
-    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+    """Returns text: 'rank 1', 'ranks 0, 1 and 3' or 'ranks 0 to 3'."""
+    *most, last = sorted(ranks)
+    if len(most) > 2 and last - most[0] == len(most):
+        return f"ranks {most[0]} to {last}"
+    return f"ranks {', '.join(map(str, most))} and {last}" if most else f"rank {last}"
