@@ -99,6 +99,8 @@ def launch(
     """Start ranks of a program that calls plait.init().
 
     plait launch -n 4 python x.py
+
+    Programs of torch.distributed want torchrun, which sets MASTER_ADDR and MASTER_PORT.
     """
     if not 0 <= grace <= 3600:
         raise plait.InvalidArgumentError(f"--grace: wanted 0 to 3600 seconds, found {grace:g}")
