@@ -249,6 +249,14 @@ def test_bench_table_and_json():
     assert len({row["name"] for row in said["results"]}) >= 8
 
 
+def test_bench_says_how_many_ranks_and_timed_calls_there_are():
+    done = plait_command("bench", "all_reduce", "-n", "4", "-b", "1K", "-e", "1K")
+    said = "all_reduce, 2 ranks, at most 4 timed calls a row (-n), times are"
+    assert done.returncode == 0 and said in done.stdout, done
+    said = " ".join(plait_command("bench", "--help").stdout.split())
+    assert "timed calls a round, not ranks (-g)" in said and "-n is --iters here" in said
+
+
 def test_report_json_has_what_the_page_shows(tmp_path):
     done = plait_command("report", "-T", "mist", "--no-evidence", "--json")
     assert done.returncode == 0 and done.stderr == ""

@@ -46,13 +46,19 @@ ItersOption = Annotated[
     typer.Option(
         "--iters",
         "-n",
-        help="Most timed calls a round; default: 20, on GPUs 200, fewer for slow calls.",
+        help="Most timed calls a round, not ranks (-g); default: 20, on GPUs 200, fewer for slow "
+        "calls.",
         callback=at_least(1),
     ),
 ]
 BenchRanksOption = Annotated[
     int | None,
-    typer.Option("--ranks", "-g", help="How many; default: 2, or every GPU.", callback=at_least(1)),
+    typer.Option(
+        "--ranks",
+        "-g",
+        help="How many; -n is --iters here; default: 2, or every GPU.",
+        callback=at_least(1),
+    ),
 ]
 InterferenceOption = Annotated[
     bool,
@@ -430,8 +436,8 @@ class _Table:
                 f"predicted; `plait simulate {task['collective']} -T {name} -e 1G` predicts"
             )
         self._say(
-            f"# plait {plait.__version__}, {task['collective']}, {where}, times are the "
-            f"slowest rank's mean\n{HEADER}"
+            f"# plait {plait.__version__}, {task['collective']}, {where}, at most "
+            f"{task['iters']} timed calls a row (-n), times are the slowest rank's mean\n{HEADER}"
         )
 
     def _say(self, text: str) -> None:
