@@ -91,7 +91,7 @@ def test_overlap_compute_keeps_its_former_name(monkeypatch):
     options = _core.CommunicatorOptions()
     options.beside_computing = True
     assert options.overlap_compute
-    monkeypatch.setattr(_core, "CommunicatorOptions", lambda: options)
+    monkeypatch.setattr(_core, "default_options", lambda: options)
     options.overlap_compute = False
     plait.Communicator(0, 1, beside_computing=True)
     assert options.overlap_compute
