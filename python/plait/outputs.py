@@ -73,12 +73,12 @@ def why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def write_text(file: str, text: str) -> None:
-    """Writes a file; raises FileError on failure."""
+def write_text(file: str, text: str, option: str) -> None:
+    """Writes a file, the value of `option`; raises FileError on failure."""
     try:
         Path(file).write_text(text)
     except OSError as error:
-        raise plait.FileError(f"wanted to write {file}: {why(error)}") from None
+        raise plait.FileError(f"{option}: wanted to write {file}: {why(error)}") from None
 
 
 def write_csv(

@@ -439,7 +439,7 @@ def test_report_takes_its_page_as_an_option_too(tmp_path):
 def test_what_fails_while_it_is_written_is_one_line(tmp_path):
     for words in (["simulate", "all_reduce", "-b", "4K", "--trace"], ["topo", "--write"]):
         done = plait_command(*words, "/dev/full")
-        said = "plait: wanted to write /dev/full: No space left on device\n"
+        said = f"plait: {words[-1]}: wanted to write /dev/full: No space left on device\n"
         assert (done.returncode, done.stderr) == (1, said), done
     with pytest.raises(plait.FileError, match="none"):
         outputs.save(outputs.load_pyplot().figure(), f"{tmp_path}/none/a.png", 50)

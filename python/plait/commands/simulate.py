@@ -129,7 +129,7 @@ def _no_kernels(why_not: str) -> str:
 def _write(timeline: plait.Timeline, shown: plait.Plan, trace: str, plot: str, lanes: bool) -> None:
     """Writes the trace and the picture where a file is named, and says so."""
     if trace:
-        outputs.write_text(trace, timeline.to_trace_json(shown))
+        outputs.write_text(trace, timeline.to_trace_json(shown), "--trace")
         err.print(f"wrote {trace}", markup=False)
     if plot:
         from plait.timeline_plot import plot as plot_timeline
@@ -246,5 +246,5 @@ def report(
     if as_json:
         out.print(json.dumps(found.as_json(), indent=1), markup=False)
         return
-    outputs.write_text(file, page.html_of(found))
+    outputs.write_text(file, page.html_of(found), "report")
     out.print(f"wrote {file}", markup=False)

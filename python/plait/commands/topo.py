@@ -92,7 +92,7 @@ def topo(
         outputs.check_new(new, "--new", force)
         sockets = 2 - gpus % 2 if sockets is None else sockets
         said = machines.template(Path(new).stem, gpus, sockets, pcie, nvlink_pairs, switches, model)
-        outputs.write_text(new, json.dumps(said, indent=1) + "\n")
+        outputs.write_text(new, json.dumps(said, indent=1) + "\n", "--new")
         out.print(f"{new}: give it your machine's figures, then: plait plan all_reduce -T {new}")
         return
     if source:
@@ -112,7 +112,7 @@ def topo(
                 _print_direct_access()
     if write:
         own = "" if measure or without else _own_text(topology)
-        outputs.write_text(write, own or machine.to_json() + "\n")
+        outputs.write_text(write, own or machine.to_json() + "\n", "--write")
 
 
 def _refuse_idle(named: list[str]) -> None:
@@ -160,7 +160,7 @@ def _show_read(
         out.print(f"source: {machine.source}", markup=False)
     if write:
         said = json.loads(machine.to_json()) if without else said
-        outputs.write_text(write, json.dumps(said, indent=1) + "\n")
+        outputs.write_text(write, json.dumps(said, indent=1) + "\n", "--write")
     elif not as_json:
         out.print(f"for plans: plait topo --from {source} --write box.json, then -T box.json")
 
