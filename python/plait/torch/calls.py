@@ -513,12 +513,8 @@ class CollectiveCalls:
             for part in takes:
                 check_no_overlap(part)
             if backend is host and self._ranks > 1:
-                sent = adjacent_bytes(gives)
-                if sent is None:
-                    sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
-                found = adjacent_bytes(takes)
-                if found is None or share_memory(sent, found):
-                    found = torch.empty(sum(gets), dtype=torch.uint8, device="cpu")
+                sent = _bytes_in_a_row(gives)
+                found = _memory_of(takes, sent)
         except Exception as error:  # sizes are exchanged on the host, for GPU tensors too
             error = cause_of(error, takes, gives)
             host.refuse(error, backend)
@@ -575,6 +571,24 @@ def _bytes_of(tensor: Tensor) -> Tensor:
     """Returns the bytes of a contiguous tensor. A contiguous tensor of one element may have a
     stride, which reshape() keeps and view() refuses."""
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+def _bytes_in_a_row(parts: list[Tensor]) -> Tensor:
+    """Returns the parts' bytes one behind another: the parts' own memory if adjacent, else a
+    copy."""
+    whole = adjacent_bytes(parts)
+    if whole is None:
+        return torch.cat([_bytes_of(as_contiguous(part)) for part in parts])
+    return whole
+
+
+def _memory_of(parts: list[Tensor], sent: Tensor) -> Tensor:
+    """Returns memory for the parts' bytes: the parts' own if adjacent and apart from `sent`, else
+    new memory."""
+    whole = adjacent_bytes(parts)
+    if whole is None or share_memory(sent, whole):
+        return torch.empty(sum(one.nbytes for one in parts), dtype=torch.uint8, device="cpu")
+    return whole
 
 
 def _copy_parts_back(tensors: list[Tensor], found: Tensor) -> None:
