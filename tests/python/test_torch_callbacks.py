@@ -130,6 +130,20 @@ def added_late_run_in_threads_of_the_group(rank, ranks):
         failed.then(lambda done: done.value()).wait()
 
 
+def added_in_callbacks_are_awaited_there(rank, ranks):
+    """Adds a callback to a future of the main thread, which is complete, and waits for it."""
+    ended = begun(1.0)
+    ended.wait()
+
+    def nested(_):
+        began = time.monotonic()
+        found = ended.then(lambda done: begun(done.value()[0][0].item()).wait()[0][0].item()).wait()
+        return found, time.monotonic() - began
+
+    found, took = begun(2.0).then(nested).wait()
+    assert found == ranks**2 and took < 0.9  # a callback behind a slow one would start after 1 s
+
+
 def keep_their_order_where_one_takes_long(rank, ranks):
     """A rank starts the next callback early; calls have equal sizes."""
     found = {}
@@ -227,6 +241,7 @@ def threads_end(rank, ranks):
     [
         *(waits_for_the_next, waits_for_one_behind_it, waits_for_a_message, come_in_order),
         *(come_in_order_though_added_late, added_late_run_in_threads_of_the_group),
+        added_in_callbacks_are_awaited_there,
         *(keep_their_order_where_one_takes_long, errors_reach_the_future, hooks, threads_end),
     ],
 )
@@ -263,6 +278,41 @@ def test_a_program_that_ends_runs_the_callbacks_of_ended_calls(tmp_path):
         assert (rank.returncode, found) == (0, "ran\n" * 5), errors
 
 
+RAISES_AMID_A_CALLBACK = """
+import sys, time, torch, torch.distributed as dist
+rank = int(sys.argv[2])
+dist.init_process_group("plait", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+work = dist.all_reduce(torch.ones(1), async_op=True)
+if rank == 0:
+    def waits(_):
+        dist.all_reduce(torch.ones(1), async_op=True).wait()
+    kept = work.get_future().then(waits)
+    work.wait()
+    time.sleep(0.2)
+    raise ValueError("of this rank")
+work.wait()
+began = time.monotonic()
+try:
+    dist.recv(torch.empty(1), 0)
+except RuntimeError:
+    print(time.monotonic() - began < 8)
+"""
+
+
+def test_a_program_that_raises_is_lost_to_its_peers_soon(tmp_path):
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RAISES_AMID_A_CALLBACK, str(tmp_path / "store"), str(rank)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=100)[0] for rank in ranks] == ["", "True\n"]
+
+
 def test_callbacks_that_run_for_long_delay_the_end_of_python_for_a_limited_time():
     callbacks, gate = Callbacks(), threading.Event()
     callbacks.run(lambda: gate.wait(20), 0)
@@ -270,10 +320,10 @@ def test_callbacks_that_run_for_long_delay_the_end_of_python_for_a_limited_time(
     callbacks.end_with_python(0.2)
     assert 0.2 <= time.monotonic() - began < 10
     ran = []
-    callbacks.run(lambda: ran.append("late"), 0)
+    callbacks.run(lambda: ran.append(threading.current_thread()), 0)  # as a handler of atexit
+    assert ran == [threading.current_thread()]
     gate.set()
     callbacks.close(20)
-    assert not ran
 
 
 def test_callbacks_run_one_at_a_time_but_for_those_that_others_may_wait_for():

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from plait.torch.forks import track
 
 _SLOW_CALLBACK_S = 1.0  # a callback that runs longer may wait for a later one, which then starts
-_AT_EXIT_S = 60.0  # longest wait for callbacks when Python ends
+_AT_EXIT_S = 10.0  # longest wait for callbacks when Python ends
+_AFTER_ERROR_S = 1.0  # the same after an exception: peers wait for the end of this process
 _OTHERS = -1  # turn of a callback for a call made in another group's callback
 _here = threading.local()  # callbacks: owner of this thread; turn: turn of the callback
 
@@ -84,13 +85,15 @@ class Callbacks:
     def run(self, call: Callable[[], None], turn: int) -> None:
         """Schedules `call`. turn: current_turn() at the time of the callback's call."""
         with self._changed:
-            if self._is_exiting:
+            if not self._is_exiting:
+                if turn == 0:
+                    self._turns += 1
+                self._todo.append((call, turn or self._turns, turn != 0))
+                self._ensure_free_thread()
+                self._changed.notify_all()
                 return
-            if turn == 0:
-                self._turns += 1
-            self._todo.append((call, turn or self._turns, turn != 0))
-            self._ensure_free_thread()
-            self._changed.notify_all()
+        if not sys.is_finalizing():  # a handler of atexit may wait for the call
+            call()
 
     def close(self, seconds: float) -> None:
         """Waits at most `seconds` until all callbacks have run, except the calling callback."""
@@ -103,8 +106,8 @@ class Callbacks:
                 self._changed.wait(end - time.monotonic())
 
     def end_with_python(self, seconds: float) -> None:
-        """Closes, and drops the callbacks of calls that end later: Python kills threads of its own
-        in the midst of a callback, and with them the process."""
+        """Closes: Python kills threads of its own in the midst of a callback, and with them the
+        process. Callbacks of calls that end later run in the threads of these calls."""
         if self._pid != os.getpid():
             return
         with self._changed:
@@ -161,6 +164,7 @@ _all: weakref.WeakSet[Callbacks] = weakref.WeakSet()
 
 @atexit.register
 def _python_ends() -> None:
-    end = time.monotonic() + _AT_EXIT_S
+    has_failed = getattr(sys, "last_type", None) is not None
+    end = time.monotonic() + (_AFTER_ERROR_S if has_failed else _AT_EXIT_S)
     for one in list(_all):
         one.end_with_python(max(end - time.monotonic(), 0.0))

@@ -172,7 +172,7 @@ class CallFuture(torch.futures.Future):
                 return super().add_done_callback(callback)
         late: Any = torch.futures.Future()
         late.add_done_callback(partial(self._run_late, callback))
-        self._callbacks.run(partial(late.set_result, None), self._turn)
+        self._run_in_turn(partial(late.set_result, None))
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
         with self._adding:
@@ -181,8 +181,12 @@ class CallFuture(torch.futures.Future):
         # By a future of torch, which has the callback's error in C++ too.
         late: Any = torch.futures.Future()
         child = late.then(partial(self._run_late, callback))
-        self._callbacks.run(partial(late.set_result, None), self._turn)
+        self._run_in_turn(partial(late.set_result, None))
         return child
+
+    def _run_in_turn(self, call: Callable[[], None]) -> None:
+        """Schedules a late callback. Its turn is that of the callback that adds it, which may wait."""
+        self._callbacks.run(call, self._callbacks.current_turn() or self._turn)
 
     def _run_late(self, callback: Callable[[Any], Any], _: Any) -> Any:
         with suppress(Exception):  # of the call: the callback asks for it
