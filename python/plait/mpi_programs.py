@@ -30,6 +30,17 @@ def launcher_in(command: Sequence[str]) -> str:
     return name if name != "srun" and is_launcher(name) else ""
 
 
+def links_nccl(command: Sequence[str]) -> str:
+    """Returns the program of a command, behind a launcher too, that links NCCL; empty = none."""
+    for word in command:
+        program = shutil.which(word)
+        if program is None or not elf.is_elf(program):
+            continue
+        if any(name.startswith("libnccl.so") for name in elf.all_needed(program)):
+            return Path(program).name
+    return ""
+
+
 def why(command: Sequence[str], imports: set[str]) -> str:
     """Returns the reason why a command is an MPI program; empty if not, or if it links NCCL too."""
     if "mpi4py" in imports:

@@ -114,7 +114,7 @@ def _sources(command: Sequence[str]) -> list[str]:
     """Returns the texts of a Python command: of scripts, of `-c`, and of `-m` in this folder."""
     files, texts = [Path(word) for word in command if word.endswith(".py")], []
     for option, word in pairwise(command):
-        if option == "-m":
+        if option == "-m" and re.fullmatch(r"\w{1,99}(\.\w{1,99})*", word):
             place = Path(*word.split("."))
             files += [place.with_suffix(".py"), place / "__main__.py"]
         if option == "-c":
@@ -150,6 +150,8 @@ def entry_point_for(command: Sequence[str]) -> tuple[str, str]:
             return "audit", f"{Path(program).name} opens NCCL by name"
     if reason := mpi_programs.why(command, names):
         return "mpi", reason
+    if name := mpi_programs.links_nccl(command):
+        return "preload", f"{name} links NCCL"
     if starts := mpi_programs.launcher_in(command):
         return "mpi", f"{starts} starts MPI programs; --via preload serves the NCCL of others"
     return "preload", "the default; --via audit serves programs that open NCCL by handle"

@@ -190,7 +190,12 @@ def test_entry_point_of_python_programs_under_mpirun(tmp_path, monkeypatch, sour
         assert plait_run.entry_point_for(["python3", "train.py"])[0] == via
 
 
-def test_entry_point_of_unknown_programs():
+def test_entry_point_of_unknown_programs(built):
+    program = str(built / "nccl_linked")
+    found = plait_run.entry_point_for(["mpirun", "-n", "2", program])
+    assert found == ("preload", "nccl_linked links NCCL")
+    for word in ("", ".", "x" * 300, "a..b"):
+        assert plait_run.entry_point_for(["pytest", "-m", word])[0] == "preload"
     assert plait_run.entry_point_for(["/usr/bin/mpirun.openmpi", "-n", "2", "./x.sh"])[0] == "mpi"
     assert plait_run.entry_point_for(["srun", "-n", "2", "./x.sh"])[0] == "preload"
     assert plait_run.entry_point_for(["python3", "-c", "import sys; import jax"])[0] == "audit"
