@@ -27,7 +27,7 @@ constexpr const char* kProtocol = "plait-join-1";
 constexpr std::int64_t kGraceNs =
     500'000'000;  // members wait longer than rank 0, to get rank 0's reason
 
-constexpr std::int64_t kFolderNs = 2'000'000'000;  // wait for a program that makes the folder
+constexpr std::int64_t kFolderNs = 5'000'000'000;  // wait for a program that makes the folder
 
 std::string rank_name(int rank) { return text("rank {}", rank); }
 
@@ -154,6 +154,24 @@ class Star : public Rendezvous {
     }
   }
 
+  /// A peer that got the answer, and ended, is lost to this rank's check before the answer is here.
+  Frame receive_answer(const Deadline& deadline) {
+    const auto receive = [&](const Deadline& until) {
+      return receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds, until, rank_name(0));
+    };
+    try {
+      return receive(extended(deadline, kGraceNs));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::peer_lost || names_reporter(error.what())) throw;
+      try {
+        return receive({now_ns() + kGraceNs, {}});
+      } catch (const Error& later) {
+        if (names_reporter(later.what())) throw;
+      }
+      throw;
+    }
+  }
+
   std::vector<Contribution> ask(const std::string& bytes, const std::vector<int>& fds,
                                 const Deadline& deadline) {
     try {
@@ -162,8 +180,7 @@ class Star : public Rendezvous {
       if (error.code() != ErrorCode::peer_lost) throw;
       // Rank 0 is lost. The read below returns rank 0's reason if the socket still holds it.
     }
-    Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds,
-                               extended(deadline, kGraceNs), rank_name(0));
+    Frame frame = receive_answer(deadline);
     const std::vector<std::string> parts = unpack(frame.bytes);
     if (parts.size() != 2 * static_cast<std::size_t>(ranks_))
       throw Error(ErrorCode::parse_error, "rank 0 handed out a malformed allgather");
@@ -396,14 +413,14 @@ std::unique_ptr<Rendezvous> join_rank_0(Fd link, int rank, const JobOf& job,
 
 std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank, const JobOf& job,
                                               const Deadline& deadline, double warn_after_s) {
+  // On every rank: for a wrong folder rank 0 has no socket to tell the peers of the error.
+  check_folder_of(path, {std::min(deadline.at_ns, now_ns() + kFolderNs), deadline.check});
   if (rank == 0) {
     Fd listener = listen_at(path, job.ranks + 16);
     if (listener.valid()) return host_at(path, std::move(listener), job, deadline, warn_after_s);
     // Another process is rank 0 at this path already: join as a member and be refused, so that
     // all get the error.
   }
-  // For a wrong folder rank 0 has an error, but no socket to tell the peers of the error.
-  check_folder_of(path, {std::min(deadline.at_ns, now_ns() + kFolderNs), deadline.check});
   WaitWarning warning(warn_after_s);
   const Deadline warned = with_warning(deadline, warning, rank, [&] {
     return sentence_about_wait(rank_name(rank), rank_name(0), job.ranks, path);

@@ -46,7 +46,9 @@ Error Peers::relayed(int rank, const std::pair<ErrorCode, std::string>& failure)
 }
 
 bool Peers::is_awaited(int rank) const {
-  return controls_ == nullptr || call_ == 0 || !reached(load(controls_->of(rank).finished), call_);
+  if (controls_ == nullptr) return true;
+  const Control& control = controls_->of(rank);
+  return call_ == 0 ? load(control.left) == 0 : !reached(load(control.finished), call_);
 }
 
 void Peers::check_processes(const std::string& waiting_for) const {

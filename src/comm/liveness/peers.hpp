@@ -50,8 +50,8 @@ class Peers : public Watch {
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   /// Called as often as processes are checked. Throws if a rank of another host has failed.
   void set_remote_check(std::function<void()> check) { remote_check_ = std::move(check); }
-  /// Sets the current call. A peer that has finished this call may exit. Before the first call no
-  /// peer may: all waits are of a set-up.
+  /// Sets the current call. A peer that has finished this call may exit. Before the first call all
+  /// waits are of a set-up: a peer may exit once it has closed its complete communicator.
   void begin_call(std::uint32_t call) {
     call_ = call;
     warning_.begin();
