@@ -111,8 +111,9 @@ void CudaRank::close() noexcept {
     queue_.reset();
     host_reducer_.reset();
     kernels_.reset();
-    for (const auto& [bytes, address] : products_) api().memory_free(address);
-    host_products_.clear();
+    for (const ProductMemory& one : products_)
+      if (one.on_host == nullptr) api().memory_free(one.address);
+    products_.clear();
     forget_rings();
     if (words_registered_) unregister_pinned(reinterpret_cast<std::byte*>(options_.host_flags));
     if (slots_registered_) unregister_pinned(options_.message_slots);

@@ -396,8 +396,12 @@ class CudaRank : public EngineRank {
   DevicePointer device_stop_page_ = 0;
   std::vector<std::byte*> host_rings_;  // By rank; those registered so far.
   std::vector<DevicePointer> rings_;    // Device addresses of host_rings_.
-  std::vector<std::pair<std::uint64_t, DevicePointer>> products_;  // Bytes and address.
-  std::vector<std::pair<std::uint64_t, std::unique_ptr<PinnedPages>>> host_products_;  // Bytes.
+  struct ProductMemory {
+    std::uint64_t bytes;
+    DevicePointer address;
+    std::unique_ptr<PinnedPages> on_host;  // Null = GPU memory.
+  };
+  std::vector<ProductMemory> products_;
   EnginePath engine_path_;
   bool words_registered_ = false, slots_registered_ = false;
   DevicePointer message_slots_ = 0;  // Device address of host memory; 0 = none.

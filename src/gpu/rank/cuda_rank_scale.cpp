@@ -20,10 +20,8 @@ void CudaRank::enqueue_products(const ScaleArgs& args, unsigned most_blocks, Str
 /// a process waits for no kernel that waits for the rank. On a full GPU the rank must not fail,
 /// since all ranks have agreed on the call: kernels reach host memory at the speed of PCIe.
 char* CudaRank::memory_of_products(std::uint64_t bytes) {
-  for (const auto& [size, address] : products_)
-    if (size >= bytes) return reinterpret_cast<char*>(address);
-  for (const auto& [size, pages] : host_products_)
-    if (size >= bytes) return reinterpret_cast<char*>(pages->on_device());
+  for (const ProductMemory& one : products_)
+    if (one.bytes >= bytes) return reinterpret_cast<char*>(one.address);
   constexpr std::uint64_t kMib = 1ull << 20;
   std::uint64_t size = kMostScaledBytes;
   for (const std::uint64_t smaller : {16 * kMib, 2 * kMib})
@@ -37,7 +35,7 @@ char* CudaRank::memory_of_products(std::uint64_t bytes) {
     if (error.code() != ErrorCode::out_of_memory) throw;
     return host_memory_of_products(size);
   }
-  products_.emplace_back(size, made);
+  products_.push_back({size, made, nullptr});
   held_.set(MemoryPart::products, held_.of(MemoryPart::products) + size);
   return reinterpret_cast<char*>(made);
 }
@@ -47,9 +45,11 @@ char* CudaRank::host_memory_of_products(std::uint64_t bytes) {
       text("the GPU has no {} bytes for the products of a pre-multiplied sum: these calls take the "
            "slower host memory",
            bytes));
-  host_products_.emplace_back(bytes, std::make_unique<PinnedPages>(bytes));
+  auto pages = std::make_unique<PinnedPages>(bytes);
+  const DevicePointer made = pages->on_device();
+  products_.push_back({bytes, made, std::move(pages)});
   held_.set(MemoryPart::host_products, held_.of(MemoryPart::host_products) + bytes);
-  return reinterpret_cast<char*>(host_products_.back().second->on_device());
+  return reinterpret_cast<char*>(made);
 }
 
 }  // namespace plait::cuda
