@@ -137,7 +137,7 @@ def test_bench_runs_on_the_launchers_ranks(ranks, node_size):
     places = {
         (4, 2): "2 nodes of 2, 2 ranks, 2 rails, MPI, ",
         (5, 2): "3 nodes of 2, 2, 1 ranks, 1 rail, MPI, ",
-        (2, 0): "2 ranks on one node, times",
+        (2, 0): "2 ranks on one node, at most",
     }
     assert f"all_reduce, {places[ranks, node_size]}" in where
     rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -153,7 +153,7 @@ def test_bench_says_in_json_which_nodes_and_what_is_wrong_with_an_option():
     assert found["config"]["place"].startswith("2 nodes of 2, 2 ranks, 2 rails, MPI, ")
     assert [row["wrong"] for row in found["results"]] == [0]
     own = run(2, 1, "-m", "plait", "bench", "-b", "1K", "-e", "1K", "-g", "2", "all_gather")
-    assert own.returncode == 0 and own.stdout.count("2 ranks, times") == 2, own.stdout
+    assert own.returncode == 0 and own.stdout.count("2 ranks, at most") == 2, own.stdout
     refused = run(2, 1, "-m", "plait", "bench", "all_reduce", "--gpus")
     assert refused.returncode != 0 and "a launcher has started 2 here" in refused.stderr
 

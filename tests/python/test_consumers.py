@@ -125,7 +125,7 @@ def test_launch_names_the_rank_that_failed_before_all_others(status, tmp_path):
         f"    sys.exit({status})\n"
         "while not ended.exists():\n"
         "    time.sleep(0.01)\n"
-        "time.sleep(1)\n"
+        "time.sleep(3)\n"
         "sys.exit(1)\n"
     )
     words = [*LAUNCH, "-n", "4", "--", sys.executable, str(program)]

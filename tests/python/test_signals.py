@@ -115,7 +115,7 @@ def test_an_interrupt_comes_before_the_end_of_a_peer(place):
     before = f"""{MET}
 import threading
 def end_both():
-    time.sleep(0.3)
+    time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(int(sys.argv[2]), signal.SIGKILL)
 threading.Thread(target=end_both).start()"""

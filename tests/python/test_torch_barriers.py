@@ -49,7 +49,7 @@ def late_at_a_monitored_barrier(rank, ranks, late):
     store.set("failed" if rank != late else "late", "")
     store.wait(["late"])
     if rank == late:
-        time.sleep(1)
+        time.sleep(3)
     began = time.monotonic()
     group.monitored_barrier(timedelta(seconds=20))
     return time.monotonic() - began
