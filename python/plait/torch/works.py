@@ -185,7 +185,7 @@ class CallFuture(torch.futures.Future):
         return child
 
     def _run_in_turn(self, call: Callable[[], None]) -> None:
-        """Schedules a late callback. Its turn is that of the callback that adds it, which may wait."""
+        """Schedules a late callback, in the turn of the callback that adds it, which may wait."""
         self._callbacks.run(call, self._callbacks.current_turn() or self._turn)
 
     def _run_late(self, callback: Callable[[Any], Any], _: Any) -> Any:
