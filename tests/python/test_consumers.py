@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from plait import elf, places
+from plait.commands.launch import Tags
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -164,6 +165,22 @@ def test_tagged_lines_wait_for_a_slow_reader():
     time.sleep(3)  # the pipe is full meanwhile, and the ranks have ended
     assert len(job.stdout.read().splitlines()) == 18000
     assert job.wait(60) == 0
+
+
+def test_the_last_lines_of_ranks_come_though_their_readers_are_slow(monkeypatch, capfd):
+    pass_on = Tags._pass_on
+
+    def pass_on_late(*of_rank):
+        time.sleep(2)
+        pass_on(*of_rank)
+
+    monkeypatch.setattr(Tags, "_pass_on", pass_on_late)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    rank, tags = subprocess.Popen(["sh", "-c", "echo out; echo err >&2"], **pipes), Tags()
+    tags.add(3, rank)
+    rank.wait()
+    tags.close()
+    assert tuple(capfd.readouterr()) == ("[3] out\n", "[3] err\n")
 
 
 @pytest.mark.parametrize("options", [[], ["--tag"]])

@@ -9,6 +9,7 @@ rank passes whole lines on.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -30,13 +31,14 @@ GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
 INTERRUPT_GRACE_S = 0.8  # s after Ctrl-C, time for ranks to save; all are gone within 1 s
 GROUP_S = 0.02  # s until a signal to a group of processes has reached all processes
 DRAIN_S = 1.0  # s for the last lines of ranks that have ended
+BUSY_S = 30.0  # s for lines that are there, on a busy machine
 
 
 class Tags:
     """Passes the ranks' lines on, whole and with the rank before them."""
 
     def __init__(self) -> None:
-        self._threads: list[threading.Thread] = []
+        self._readers: list[tuple[threading.Thread, IO[bytes]]] = []
         self._passed_on = time.monotonic()  # when the last line was written
         self._is_writing = False  # a line that its reader has not taken yet
         self._lock = threading.Lock()
@@ -47,7 +49,7 @@ class Tags:
             assert source is not None
             reading = threading.Thread(target=self._pass_on, args=(rank, source, sink), daemon=True)
             reading.start()
-            self._threads.append(reading)
+            self._readers.append((reading, source))
 
     def _pass_on(self, rank: int, source: IO[bytes], sink: TextIO) -> None:
         tag = f"[{rank}] ".encode()
@@ -65,12 +67,17 @@ class Tags:
         """Waits for the last lines, also of a slow reader, not for processes that hold the outputs
         open."""
         began = time.monotonic()
-        for reading in self._threads:
+        for reading, source in self._readers:
             while reading.is_alive():
                 reading.join(0.05)
-                quiet_since = max(began, self._passed_on)
-                if not self._is_writing and time.monotonic() > quiet_since + DRAIN_S:
+                quiet_s = time.monotonic() - max(began, self._passed_on)
+                if not self._is_writing and quiet_s > (BUSY_S if _can_read(source) else DRAIN_S):
                     return
+
+
+def _can_read(source: IO[bytes]) -> bool:
+    """Returns whether a line, or the end of the output, is there to be read."""
+    return bool(select.select([source], [], [], 0)[0])
 
 
 def environment(rank: int, ranks: int, job: str) -> dict[str, str]:
