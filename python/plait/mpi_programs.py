@@ -23,38 +23,24 @@ def is_launcher(word: str) -> bool:
     return name in LAUNCHERS or name.split(".")[0] in ("mpirun", "mpiexec")
 
 
-def launcher_in(command: Sequence[str]) -> str:
-    """Returns the launcher of MPI programs that the command begins with, or empty. srun starts any
-    program."""
-    name = Path(command[0]).name if command else ""
-    return name if name != "srun" and is_launcher(name) else ""
-
-
-def links_nccl(command: Sequence[str]) -> str:
-    """Returns the program of a command, behind a launcher too, that links NCCL; empty = none."""
-    for word in command:
-        program = shutil.which(word)
-        if program is None or not elf.is_elf(program):
-            continue
-        if any(name.startswith("libnccl.so") for name in elf.all_needed(program)):
-            return Path(program).name
-    return ""
-
-
-def why(command: Sequence[str], imports: set[str]) -> str:
-    """Returns the reason why a command is an MPI program; empty if not, or if it links NCCL too."""
+def entry_point(command: Sequence[str], imports: set[str]) -> tuple[str, str] | None:
+    """Returns (entry point, why) of a program of MPI, or of one behind a launcher that links NCCL;
+    None for others. An unknown program counts as MPI's behind a launcher, but for srun."""
     if "mpi4py" in imports:
-        return "mpi4py calls MPI"
+        return "mpi", "mpi4py calls MPI"
     for word in command:
         program = shutil.which(word)
         if program is None or is_launcher(word) or not elf.is_elf(program):
             continue
-        needed = set(elf.all_needed(program))
-        if any(name.startswith("libnccl.so") for name in needed):
-            return ""
-        if any(name.startswith(LIBRARIES) for name in needed):
-            return f"{Path(program).name} links MPI"
-    return ""
+        needed, name = set(elf.all_needed(program)), Path(program).name
+        if any(library.startswith("libnccl.so") for library in needed):
+            return "preload", f"{name} links NCCL"
+        if any(library.startswith(LIBRARIES) for library in needed):
+            return "mpi", f"{name} links MPI"
+    first = Path(command[0]).name if command else ""
+    if first != "srun" and is_launcher(first):
+        return "mpi", f"{first} starts MPI programs; --via preload serves the NCCL of others"
+    return None
 
 
 def describe(environ: dict[str, str]) -> str:

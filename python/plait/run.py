@@ -148,12 +148,8 @@ def entry_point_for(command: Sequence[str]) -> tuple[str, str]:
             return "preload", f"{Path(program).name} links NCCL"
         if b"libnccl.so" in Path(program).read_bytes():
             return "audit", f"{Path(program).name} opens NCCL by name"
-    if reason := mpi_programs.why(command, names):
-        return "mpi", reason
-    if name := mpi_programs.links_nccl(command):
-        return "preload", f"{name} links NCCL"
-    if starts := mpi_programs.launcher_in(command):
-        return "mpi", f"{starts} starts MPI programs; --via preload serves the NCCL of others"
+    if found := mpi_programs.entry_point(command, names):
+        return found
     return "preload", "the default; --via audit serves programs that open NCCL by handle"
 
 
