@@ -7,7 +7,6 @@ threads, not in the thread that runs collectives or the thread that moves messag
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import threading
 import time
@@ -47,7 +46,6 @@ class Callbacks:
         self._free = 0  # idle threads
         self._since = 0.0  # when the latest callback began
         self._is_closed = self._is_exiting = False
-        self._pid = os.getpid()  # a forked child has none of the threads
         _all.add(self)
         track(self)
 
@@ -108,8 +106,6 @@ class Callbacks:
     def end_with_python(self, seconds: float) -> None:
         """Closes: Python kills threads of its own in the midst of a callback, and with them the
         process. Callbacks of calls that end later run in the threads of these calls."""
-        if self._pid != os.getpid():
-            return
         with self._changed:
             self.close(seconds)
             self._is_exiting = True

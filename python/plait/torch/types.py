@@ -152,26 +152,34 @@ def copy_back(tensor: Tensor, found: Tensor) -> None:
         tensor.detach().copy_(found.view(tensor.shape))
 
 
-def adjacent_bytes(tensors: list[Tensor]) -> Tensor | None:
-    """Returns the bytes of parts of any sizes that are adjacent in a storage of host memory, empty
-    parts aside; None if not adjacent."""
-    parts = [one for one in tensors if one.nbytes > 0]
-    if not parts:
-        return torch.empty(0, dtype=torch.uint8, device="cpu")
-    storage = parts[0].untyped_storage()
-    begin = end = parts[0].data_ptr()
-    for one in parts:
+def _are_adjacent(tensors: list[Tensor]) -> bool:
+    """Returns whether each tensor begins where the former ends, in one storage."""
+    storage, end = tensors[0].untyped_storage().data_ptr(), tensors[0].data_ptr()
+    for one in tensors:
         if (
             one.data_ptr() != end
             or not one.is_contiguous()
             or one.is_conj()
             or one.is_neg()
-            or one.untyped_storage().data_ptr() != storage.data_ptr()
+            or one.untyped_storage().data_ptr() != storage
         ):
-            return None
+            return False
         end += one.nbytes
+    return True
+
+
+def adjacent_bytes(tensors: list[Tensor]) -> Tensor | None:
+    """Returns the bytes of parts of any sizes that are adjacent in a storage of host memory, empty
+    parts aside; None if not adjacent."""
+    parts = [one for one in tensors if one.nbytes > 0]
+    if parts and not _are_adjacent(parts):
+        return None
     found = torch.empty(0, dtype=torch.uint8, device="cpu")
-    return found.set_(storage, begin - storage.data_ptr(), (end - begin,))
+    if not parts:
+        return found
+    storage = parts[0].untyped_storage()
+    begin = parts[0].data_ptr() - storage.data_ptr()
+    return found.set_(storage, begin, (sum(one.nbytes for one in parts),))
 
 
 def share_memory(one: Tensor, other: Tensor) -> bool:
@@ -183,17 +191,8 @@ def share_memory(one: Tensor, other: Tensor) -> bool:
 def adjacent_whole(tensors: list[Tensor]) -> Tensor | None:
     """Returns a tensor over equal, adjacent parts of a storage; None if not adjacent."""
     first = tensors[0]
-    step = first.numel() * first.element_size()
-    storage = first.untyped_storage().data_ptr()
-    for number, one in enumerate(tensors):
-        if (
-            one.data_ptr() != first.data_ptr() + number * step
-            or one.numel() != first.numel()
-            or one.dtype != first.dtype
-            or not one.is_contiguous()
-            or one.is_conj()
-            or one.is_neg()
-            or one.untyped_storage().data_ptr() != storage
-        ):
-            return None
+    if not _are_adjacent(tensors):
+        return None
+    if any(one.numel() != first.numel() or one.dtype != first.dtype for one in tensors):
+        return None
     return first.as_strided((len(tensors), first.numel()), (first.numel(), 1))
