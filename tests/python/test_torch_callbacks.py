@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -262,10 +263,11 @@ works[-1].wait()
 """
 
 
-def test_a_program_that_ends_runs_the_callbacks_of_ended_calls(tmp_path):
+def two_programs(program: str, store: Path) -> list[tuple[int, str, str]]:
+    """Returns the exit statuses, outputs and errors of a program's two ranks."""
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", ENDS_AMID_CALLBACKS, str(tmp_path / "store"), str(rank)],
+            [sys.executable, "-c", program, str(store), str(rank)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -273,9 +275,13 @@ def test_a_program_that_ends_runs_the_callbacks_of_ended_calls(tmp_path):
         )
         for rank in range(2)
     ]
-    for rank in ranks:
-        found, errors = rank.communicate(timeout=100)
-        assert (rank.returncode, found) == (0, "ran\n" * 5), errors
+    told = [rank.communicate(timeout=100) for rank in ranks]
+    return [(rank.returncode, *one) for rank, one in zip(ranks, told, strict=True)]
+
+
+def test_a_program_that_ends_runs_the_callbacks_of_ended_calls(tmp_path):
+    for status, found, errors in two_programs(ENDS_AMID_CALLBACKS, tmp_path / "store"):
+        assert (status, found) == (0, "ran\n" * 5), errors
 
 
 RAISES_AMID_A_CALLBACK = """
@@ -300,17 +306,8 @@ except RuntimeError:
 
 
 def test_a_program_that_raises_is_lost_to_its_peers_soon(tmp_path):
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RAISES_AMID_A_CALLBACK, str(tmp_path / "store"), str(rank)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    assert [rank.communicate(timeout=100)[0] for rank in ranks] == ["", "True\n"]
+    ended = two_programs(RAISES_AMID_A_CALLBACK, tmp_path / "store")
+    assert [found for _, found, _ in ended] == ["", "True\n"], ended
 
 
 def test_callbacks_that_run_for_long_delay_the_end_of_python_for_a_limited_time():
