@@ -218,7 +218,7 @@ def test_staged_device_memory(run_staged, name, ranks):
     assert [row["wrong"] for row in found] == [0] * ranks
 
 
-@pytest.mark.parametrize("name", ["made_c", "bottom", "apart", "split"])
+@pytest.mark.parametrize("name", ["made_c", "bottom", "apart", "nested", "split"])
 @pytest.mark.parametrize("host", ["0", "1"])
 def test_derived_types(mpi, drop_in, folder, emulated_gpu, name, host):
     program = compiled(mpi, folder, "types", ["types.cpp"])

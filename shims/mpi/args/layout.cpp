@@ -256,7 +256,10 @@ std::vector<ByteRange> pieces_of_one(const Layout& layout, std::uint64_t bytes) 
                      layout.bytes + span.bytes));
   }
   std::fill_n(marks.begin(), bytes, std::byte{1});
-  unpack(marks.data(), 1, layout, map.data() - span.at);
+  RetainedType committed(layout.type);
+  committed.commit();
+  unpack(marks.data(), 1, {committed.type(), layout.bytes, layout.extent, false},
+         map.data() - span.at);
   const auto is_data = [](std::byte mark) { return mark == std::byte{1}; };
   for (auto begin = map.begin(); begin != map.end();) {
     begin = std::find_if(begin, map.end(), is_data);
@@ -395,6 +398,12 @@ RetainedType::RetainedType(Handle type) : type_(type) {
 
 RetainedType::RetainedType(RetainedType&& other) noexcept
     : type_(other.type_), made_(std::exchange(other.made_, 0)) {}
+
+void RetainedType::commit() {
+  if (made_ == 0) return;
+  require(native().Type_commit(&made_), "MPI_Type_commit");
+  type_ = made_ = native().abi.at(&made_, 0);
+}
 
 RetainedType::~RetainedType() {
   if (made_ != 0) native().Type_free(&made_);

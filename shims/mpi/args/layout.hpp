@@ -55,6 +55,8 @@ class RetainedType {
   RetainedType& operator=(const RetainedType&) = delete;
   RetainedType& operator=(RetainedType&&) = delete;
   Handle type() const { return type_; }
+  /// Commits the duplicate: MPI requires no commit of the inner types of a derived type.
+  void commit();
 
  private:
   Handle type_;

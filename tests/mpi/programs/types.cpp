@@ -185,6 +185,54 @@ void apart() {
   for (MPI_Request& one : requests) MPI_Request_free(&one);
 }
 
+/// Derived types of inner types that the program has not committed: MPI asks for the outer type's
+/// commit alone. Each type in messages, a broadcast and a gather, on the GPU.
+void nested() {
+  const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
+  constexpr int kRows = 10, kWidth = 8;
+  MPI_Datatype column, block, twice;
+  MPI_Type_vector(kRows, 1, kWidth, MPI_INT, &column);
+  const int sizes[] = {kRows, kWidth}, parts[] = {kRows, 1}, starts[] = {0, 0};
+  MPI_Type_create_subarray(2, sizes, parts, starts, MPI_ORDER_C, MPI_INT, &block);
+  const int lengths[] = {1, 1};
+  const MPI_Aint displs[] = {0, sizeof(int)};
+  const MPI_Datatype inner[] = {column, block};
+  MPI_Type_create_struct(2, lengths, displs, inner, &twice);
+  const struct {
+    MPI_Datatype type;
+    int columns;  ///< per element
+  } kinds[] = {{column, 1}, {block, 1}, {twice, 2}};
+  for (const auto& kind : kinds) {
+    MPI_Datatype type;
+    MPI_Type_create_resized(kind.type, 0, kind.columns * static_cast<MPI_Aint>(sizeof(int)), &type);
+    MPI_Type_commit(&type);
+    const int elements = 4 / kind.columns, half = elements / 2;
+    const DeviceInts in(kRows * kWidth, rank), out(kRows * kWidth, -1);
+    const auto check = [&](int first, int second, const char* what) {
+      bool right = true;
+      for (int at = 0; at < kRows * kWidth; ++at) {
+        const int x = at % kWidth;
+        right = right && out.content()[at] == (x < 2 ? first : x < 4 ? second : -1);
+      }
+      expect(right, what);
+      out.fill(-1);
+    };
+    MPI_Sendrecv(in.device_ptr(), elements, type, peer, 1, out.device_ptr(), elements, type, peer,
+                 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    check(peer, peer, "received columns");
+    if (rank == 1) out.fill(7);
+    MPI_Bcast(out.device_ptr(), elements, type, 1, MPI_COMM_WORLD);
+    if (rank == 0) check(7, 7, "broadcast columns");
+    out.fill(-1);
+    const int counts[] = {half, half}, places[] = {0, half};
+    MPI_Gatherv(in.device_ptr(), half, type, out.device_ptr(), counts, places, type, 0,
+                MPI_COMM_WORLD);
+    if (rank == 0) check(0, 1, "gathered columns");
+    MPI_Type_free(&type);
+  }
+  for (MPI_Datatype* one : {&column, &block, &twice}) MPI_Type_free(one);
+}
+
 /// Parts in host memory before and after a part on the GPU: an error, no crash.
 void split() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -233,6 +281,7 @@ int main(int argc, char** argv) {
   if (name == "made_c") made_c();
   if (name == "bottom") bottom();
   if (name == "apart") apart();
+  if (name == "nested") nested();
   if (name == "split") split();
   if (name == "large") large();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
