@@ -9,14 +9,16 @@
 namespace plait::mpi {
 namespace {
 
-/// In an intercommunicator, parts are the remote group's, and the root passes MPI_ROOT.
+/// In an intercommunicator, parts are the remote group's, and the root passes MPI_ROOT. Ranks
+/// beside the root pass MPI_PROC_NULL.
 StagingRank staging_rank_of(const CollectiveArgs& args) {
   int inter = 0;
   StagingRank rank_here;
   native().Comm_test_inter(args.comm, &inter);
   native().Comm_rank(args.comm, &rank_here.rank);
   rank_here.ranks = ranks_in(args.comm).in;
-  rank_here.is_root = inter != 0 ? args.root < 0 : args.root == rank_here.rank;
+  rank_here.is_root = args.root == (inter != 0 ? native().abi.root : rank_here.rank);
+  rank_here.is_peer_of_root = inter == 0 || args.root >= 0;
   if (inter != 0 && args.collective == Collective::reduce_scatter)
     native().Comm_size(args.comm, &rank_here.ranks);
   return rank_here;
@@ -196,10 +198,11 @@ void CallStaging::add(const CollectiveArgs& args, const StagingRank& rank_here) 
   switch (args.collective) {
     case Collective::broadcast:
       if (rank_here.is_root) return add_input(args.in, args.in_type, args.in_count);
-      return add_output(args.out, args.out_type, args.out_count, true);
+      if (rank_here.is_peer_of_root) add_output(args.out, args.out_type, args.out_count, true);
+      return;
     case Collective::all_reduce:
     case Collective::reduce:
-      add_input(args.in, args.in_type, args.in_count);
+      if (rank_here.is_peer_of_root) add_input(args.in, args.in_type, args.in_count);
       if (args.collective == Collective::all_reduce || rank_here.is_root)
         add_output(args.out, args.out_type, args.out_count, whole);
       return;
@@ -211,9 +214,10 @@ void CallStaging::add(const CollectiveArgs& args, const StagingRank& rank_here) 
     }
     case Collective::scatter:
       if (rank_here.is_root) add_inputs(inputs, rank_here.ranks);
-      return add_output(args.out, args.out_type, args.out_count, true);
+      if (rank_here.is_peer_of_root) add_output(args.out, args.out_type, args.out_count, true);
+      return;
     case Collective::gather:
-      add_input(args.in, args.in_type, args.in_count);
+      if (rank_here.is_peer_of_root) add_input(args.in, args.in_type, args.in_count);
       if (rank_here.is_root) add_outputs(outputs, rank_here.ranks, whole);
       return;
     default:

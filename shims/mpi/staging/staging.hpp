@@ -46,6 +46,9 @@ struct StagingRank {
   int ranks = 0;  ///< parts of a buffer; for an intercommunicator, of the remote group
   int rank = 0;   ///< this rank
   bool is_root = false;
+  /// Whether the rank sends to the root or receives from the root; in an intercommunicator, false
+  /// in the root's group. MPI ignores the buffers of a rank that is neither root nor peer.
+  bool is_peer_of_root = true;
 };
 
 class CallStaging {

@@ -207,6 +207,68 @@ void all_to_all(bool is_large, MPI_Datatype column) {
   }
 }
 
+/// Two groups, of the last rank and of all others, joined by an intercommunicator.
+struct TwoGroups {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank, ranks, others;  ///< in this rank's group; ranks of the other group
+  bool is_last;
+  TwoGroups() {
+    const int world_rank = rank_in(MPI_COMM_WORLD), last = ranks_of(MPI_COMM_WORLD) - 1;
+    is_last = world_rank == last;
+    MPI_Comm half;
+    MPI_Comm_split(MPI_COMM_WORLD, is_last ? 1 : 0, world_rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, is_last ? 0 : last, 1, &comm);
+    rank = rank_in(half);
+    ranks = ranks_of(half);
+    others = is_last ? last : 1;
+    MPI_Comm_free(&half);
+  }
+  /// Returns MPI's argument for a root, which is a rank of MPI_COMM_WORLD.
+  int argument(int root) const {
+    if ((root == ranks_of(MPI_COMM_WORLD) - 1) != is_last) return is_last ? root : 0;
+    return root == rank_in(MPI_COMM_WORLD) ? MPI_ROOT : MPI_PROC_NULL;
+  }
+};
+
+/// MPI ignores the buffers of some ranks. The ranks' outputs stay unchanged.
+template <class N, class D>
+void roots_of_two_groups(const TwoGroups& groups, bool is_large) {
+  NeighborSide<N, D> parts;
+  for (int other = 0; other < groups.others; ++other) parts.add(5, MPI_INT);
+  const N few = 5;
+  const MPI_Comm comm = groups.comm;
+  for (int world_root = 0; world_root < ranks_of(MPI_COMM_WORLD); ++world_root)
+    for (const int form : {0, 1, 2}) {
+      const int root = groups.argument(world_root);
+      const N* const counts = parts.counts.data();
+      const D* const displs = parts.displs.data();
+      const auto check = [&](const std::string& name, const auto& function) {
+        compare(name + kForms[form] + " of two groups" + (is_large ? ", wide" : ""), function);
+      };
+      check("Bcast", [&](const void* from, void* to) {
+        void* const buffer = root == MPI_ROOT ? const_cast<void*>(from) : to;
+        call(form, "Bcast", is_large, buffer, few, MPI_INT, root, comm);
+      });
+      check("Reduce", [&](const void* from, void* to) {
+        call(form, "Reduce", is_large, from, to, few, MPI_INT, MPI_SUM, root, comm);
+      });
+      check("Gather", [&](const void* from, void* to) {
+        call(form, "Gather", is_large, from, few, MPI_INT, to, few, MPI_INT, root, comm);
+      });
+      check("Scatter", [&](const void* from, void* to) {
+        call(form, "Scatter", is_large, from, few, MPI_INT, to, few, MPI_INT, root, comm);
+      });
+      check("Gatherv", [&](const void* from, void* to) {
+        call(form, "Gatherv", is_large, from, few, MPI_INT, to, counts, displs, MPI_INT, root,
+             comm);
+      });
+      check("Scatterv", [&](const void* from, void* to) {
+        call(form, "Scatterv", is_large, from, counts, displs, MPI_INT, to, few, MPI_INT, root,
+             comm);
+      });
+    }
+}
+
 void reduce_locally() {
   compare("Reduce_local",
           [](const void* from, void* to) { MPI_Reduce_local(from, to, 300, MPI_INT, MPI_SUM); });
@@ -255,6 +317,10 @@ int main(int argc, char** argv) {
   if (ranks > 1) {  // Open MPI 5.0 skips a rank's part for itself if the displacements differ
     all_to_all<int, int>(false, column);
     all_to_all<MPI_Count, MPI_Aint>(true, column);
+    TwoGroups groups;
+    roots_of_two_groups<int, int>(groups, false);
+    roots_of_two_groups<MPI_Count, MPI_Aint>(groups, true);
+    MPI_Comm_free(&groups.comm);
   }
   std::printf("{\"rank\": %d, \"wrong\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong);
   std::fflush(stdout);
