@@ -130,6 +130,38 @@ def test_the_same_bits_over_one_two_four_and_eight_ranks(run_ranks, order):
         assert all({said[kind] for said in found} != {found[0][kind]} for kind in ("fp32", "bf16"))
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4"])
+def test_parts_in_another_byte_order_have_the_same_sum(kind, rounded):
+    parts = inputs_of(4, 1000, np.dtype(kind), 1)
+    for count in (1, 2, 4):
+        wanted = tree_sum(parts[:count], rounded=rounded)
+        found = tree_sum(
+            [part.astype(part.dtype.newbyteorder()) for part in parts[:count]], rounded=rounded
+        )
+        assert found.dtype == wanted.dtype and found.dtype.isnative
+        assert np.array_equal(bits(found), bits(wanted))
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("kind", FLOATS)
+def test_parts_without_an_axis_are_summed(kind, rounded):
+    dtype = DTYPE_OF_TYPE[kind]
+    wide = dtype if dtype.itemsize >= 4 or rounded else np.dtype(np.float32)
+    for count in (1, 2, 4):
+        for part in (np.array(1, dtype), np.array([1], dtype)[0]):
+            total = tree_sum([part] * count, rounded=rounded)
+            assert isinstance(total, np.ndarray) and total.shape == ()
+            assert total.dtype == wide and float(total) == count
+
+
+def test_parts_that_are_no_arrays_are_refused():
+    with pytest.raises(
+        plait.InvalidArgumentError, match="numpy arrays or torch tensors, found float"
+    ):
+        tree_sum([1.0, 2.0])
+
+
 def demands(task: dict[str, Any], emit: Emit) -> None:
     """Emits what a communicator with a demand says of sums, and how it sums."""
     comm = plait.init(**task["options"])
