@@ -24,6 +24,12 @@ Lengths ranks_in(Handle comm) {
   return {ranks, ranks};
 }
 
+Lengths own_ranks_in(Handle comm) {
+  int ranks = 0;
+  native().Comm_size(comm, &ranks);
+  return {ranks, ranks};
+}
+
 Lengths neighbours_in(Handle comm) {
   const Abi& abi = native().abi;
   int topology = 0;

@@ -11,6 +11,9 @@ struct Lengths {
 
 /// For an intercommunicator, the size of the remote group.
 Lengths ranks_in(Handle comm);
+/// For an intercommunicator, the size of this rank's group: MPI_Reduce_scatter has a count for each
+/// rank that gets a part of the other group's sum.
+Lengths own_ranks_in(Handle comm);
 /// Neighbours in the communicator's topology; 0 without one, which the MPI reports.
 Lengths neighbours_in(Handle comm);
 /// The same for a call that sends a single part to all neighbours: the arrays describe sources

@@ -279,7 +279,9 @@ int PMPI_Reduce_scatter_init(const void*, void*, const int*, Handle, Handle, Han
 /// Served by plait, or passed to the MPI.
 int MPI_Reduce_scatter_c(const void* sendbuf, void* recvbuf, const Count* recvcounts,
                          Handle datatype, Handle op, Handle comm) {
-  constexpr Native<&NativeFunctions::Reduce_scatter_c, &NativeFunctions::Reduce_scatter> mpi;
+  constexpr Native<&NativeFunctions::Reduce_scatter_c, &NativeFunctions::Reduce_scatter,
+                   own_ranks_in>
+      mpi;
   if (is_passed_on(args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm),
                    CallForm::blocking))
     return mpi(comm)(sendbuf, recvbuf, recvcounts, datatype, op, comm);
@@ -292,7 +294,9 @@ int PMPI_Reduce_scatter_c(const void*, void*, const Count*, Handle, Handle, Hand
 /// Non-blocking. Served by plait, or passed to the MPI.
 int MPI_Ireduce_scatter_c(const void* sendbuf, void* recvbuf, const Count* recvcounts,
                           Handle datatype, Handle op, Handle comm, void* request) {
-  constexpr Native<&NativeFunctions::Ireduce_scatter_c, &NativeFunctions::Ireduce_scatter> mpi;
+  constexpr Native<&NativeFunctions::Ireduce_scatter_c, &NativeFunctions::Ireduce_scatter,
+                   own_ranks_in>
+      mpi;
   if (is_passed_on(args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm),
                    CallForm::nonblocking))
     return mpi(comm)(sendbuf, recvbuf, recvcounts, datatype, op, comm, request);
@@ -305,7 +309,8 @@ int PMPI_Ireduce_scatter_c(const void*, void*, const Count*, Handle, Handle, Han
 /// Persistent. Served by plait, or passed to the MPI.
 int MPI_Reduce_scatter_init_c(const void* sendbuf, void* recvbuf, const Count* recvcounts,
                               Handle datatype, Handle op, Handle comm, Handle info, void* request) {
-  constexpr Native<&NativeFunctions::Reduce_scatter_init_c, &NativeFunctions::Reduce_scatter_init>
+  constexpr Native<&NativeFunctions::Reduce_scatter_init_c, &NativeFunctions::Reduce_scatter_init,
+                   own_ranks_in>
       mpi;
   if (!is_intercepting())
     return mpi(comm)(sendbuf, recvbuf, recvcounts, datatype, op, comm, info, request);

@@ -269,6 +269,36 @@ void roots_of_two_groups(const TwoGroups& groups, bool is_large) {
     }
 }
 
+/// A group gets the sum of the other group's input, a part per rank of its own.
+template <class N>
+void reduce_scatter_of_two_groups(const TwoGroups& groups, bool is_large) {
+  constexpr int kWhole = 12;
+  const int part = kWhole / groups.ranks;
+  std::vector<N> counts(static_cast<std::size_t>(groups.ranks), part);
+  counts.push_back(static_cast<N>(-(std::int64_t{1} << 40)));  // behind the array
+  for (const int form : {0, 1, 2}) {
+    std::vector<int> in(kWhole), out(kWhole, -1), expected(kWhole, -1);
+    for (int at = 0; at < kWhole; ++at)
+      in[static_cast<std::size_t>(at)] = 100 * rank_in(MPI_COMM_WORLD) + at;
+    const int first = groups.is_last ? 0 : ranks_of(MPI_COMM_WORLD) - 1;
+    for (int at = 0; at < part; ++at) {
+      int sum = 0;
+      for (int other = 0; other < groups.others; ++other)
+        sum += 100 * (first + other) + part * groups.rank + at;
+      expected[static_cast<std::size_t>(at)] = sum;
+    }
+    call(form, "Reduce_scatter", is_large, static_cast<const void*>(in.data()),
+         static_cast<void*>(out.data()), static_cast<const N*>(counts.data()), MPI_INT, MPI_SUM,
+         groups.comm);
+    expect(out == expected, "Reduce_scatter of two groups");
+    compare(std::string("Reduce_scatter of two groups") + kForms[form],
+            [&](const void* from, void* to) {
+              call(form, "Reduce_scatter", is_large, from, to, static_cast<const N*>(counts.data()),
+                   MPI_INT, MPI_SUM, groups.comm);
+            });
+  }
+}
+
 void reduce_locally() {
   compare("Reduce_local",
           [](const void* from, void* to) { MPI_Reduce_local(from, to, 300, MPI_INT, MPI_SUM); });
@@ -320,6 +350,8 @@ int main(int argc, char** argv) {
     TwoGroups groups;
     roots_of_two_groups<int, int>(groups, false);
     roots_of_two_groups<MPI_Count, MPI_Aint>(groups, true);
+    reduce_scatter_of_two_groups<int>(groups, false);
+    reduce_scatter_of_two_groups<MPI_Count>(groups, true);
     MPI_Comm_free(&groups.comm);
   }
   std::printf("{\"rank\": %d, \"wrong\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong);
