@@ -69,7 +69,8 @@ _USUAL = _How()
 class Communicator(GpuMemoryCalls, RmsNormCalls):
     """Ranks that run collectives together. Make one with `plait.init()`, or directly:
 
-    rank, ranks: this rank's number and the number of ranks; without both, the launcher's.
+    rank, ranks: this rank's number and the number of ranks; without both, the launcher's. One
+    of them alone must be the launcher's, or rank 0 of 1 without a launcher.
     rendezvous: address for bootstrap ("fd:N", "unix:PATH", "" = from the launcher's environment).
     unique_id: the value of `plait.unique_id()` on one rank, as text or bytes, sent by the program
     to all ranks; replaces rendezvous and needs no launcher. topology: name or file ("" = the
@@ -107,10 +108,11 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         bitwise: bool | None = None,
         sum_order: str | None = None,
     ) -> None:
-        if rank is None and ranks is None:
+        if rank is None or ranks is None:
             options = _core.options_from_environment()
         else:
             options = _core.default_options()
+        launched = (options.rank, options.ranks)
         if beside_computing is not None and overlap_compute is None:
             overlap_compute = beside_computing
         given = {
@@ -130,6 +132,10 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
             "sum_order": sum_order,
         }
         set_options(options, given)
+        if rank is None or ranks is None:
+            _check_launched(
+                (options.rank, options.ranks), launched, "rank" if ranks is None else "ranks"
+            )
         self._take(_core.Communicator.create(options))
 
     @classmethod
@@ -566,6 +572,26 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
                 f"{kind.request.collective}, found {result.count} {result.type}"
             )
         return out, result
+
+
+def _check_launched(wanted: tuple[int, int], launched: tuple[int, int], name: str) -> None:
+    """Checks that a rank, or a number of ranks, given alone is the launcher's.
+
+    wanted, launched: rank and ranks. name: the argument that the caller gave. Raises
+    InvalidArgumentError.
+    """
+    if wanted == launched:
+        return
+    other = "ranks" if name == "rank" else "rank"
+    value = dict(zip(("rank", "ranks"), wanted, strict=True))[name]
+    found = (
+        f"found rank {launched[0]} of {launched[1]} by the launcher's variables"
+        if launched[1] > 1
+        else f"found no launcher of several ranks that gives {other}"
+    )
+    raise InvalidArgumentError(
+        f"{name}={value}: wanted {other}= beside {name}=, {found}; pass both"
+    )
 
 
 def _scalar(scalar: Any) -> float:

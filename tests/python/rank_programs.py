@@ -36,6 +36,20 @@ def one_large_call(task: dict[str, Any], emit: Emit) -> None:
     plait.init().all_reduce(np.ones(1 << 22))
 
 
+def half_an_identity(task: dict[str, Any], emit: Emit) -> None:
+    """Makes communicators with a rank alone and a number of ranks alone; emits the errors."""
+    whole = plait.init()
+    by_rank, by_ranks = plait.init(rank=whole.rank), plait.init(ranks=whole.ranks)
+    said = []
+    for wrong in ({"rank": (whole.rank + 1) % whole.ranks}, {"ranks": whole.ranks + 1}):
+        try:
+            plait.init(**wrong)
+        except plait.InvalidArgumentError as error:
+            said.append(str(error))
+    total = [comm.all_reduce(np.ones(1)).tolist() for comm in (by_rank, by_ranks)]
+    emit({"rank": by_ranks.rank, "total": total, "said": said})
+
+
 def refused(task: dict[str, Any], emit: Emit) -> None:
     """Fails with an error of plait."""
     plait.load_topology("no such machine")

@@ -67,6 +67,24 @@ def test_deadlines_of_the_environment_hold_beside_keywords(monkeypatch, tmp_path
         plait.init(rank=0, ranks=1)
 
 
+def test_a_rank_or_ranks_alone_takes_the_launchers_other_number(run_ranks):
+    for row in run_ranks("rank_programs:half_an_identity", 3):
+        assert row["total"] == [[3.0], [3.0]]
+        found = f"found rank {row['rank']} of 3 by the launcher's variables; pass both"
+        wrong = (row["rank"] + 1) % 3
+        assert row["said"] == [
+            f"rank={wrong}: wanted ranks= beside rank=, {found}",
+            f"ranks=4: wanted rank= beside ranks=, {found}",
+        ]
+
+
+def test_without_a_launcher_a_rank_alone_is_a_single_rank():
+    assert plait.init(rank=0).ranks == plait.init(ranks=1).ranks == 1
+    for name, value, other in (("rank", 1, "ranks"), ("ranks", 3, "rank"), ("rank", -1, "ranks")):
+        with pytest.raises(plait.InvalidArgumentError, match=f"{name}={value}: wanted {other}="):
+            plait.init(**{name: value})
+
+
 def test_methods_say_what_their_docstrings_say(run_ranks):
     rows = run_ranks("rank_programs:methods", 2)
     mine = [np.arange(4) + 100 * rank for rank in range(2)]
