@@ -53,6 +53,21 @@ def test_a_plans_file_goes_without_options_of_requests(command, tmp_path):
     assert plait_command(command, str(file), "-T", "mist").returncode == 0
 
 
+def test_verify_checks_a_plans_file_for_the_machine(tmp_path):
+    file = tmp_path / "plan.json"
+    file.write_text(plait_command("plan", "all_reduce", "-T", "mist", "-b", "4K", "--json").stdout)
+    done = plait_command("verify", str(file), "-T", "mist")
+    assert done.returncode == 0 and ", proved\n" in done.stdout, done
+    done = plait_command("verify", str(file), "-T", "daisy")
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert (
+        "--topology daisy: the plan is proved for mist, but not for this machine: " in done.stderr
+    )
+    assert "is no link of topology daisy; plan again for this machine\n" in done.stderr
+    done = plait_command("verify", str(file), "-T", "nope")
+    assert done.returncode != 0 and "nope" in done.stderr, done
+
+
 def test_experiments_of_papers_have_no_picture_and_no_trace(tmp_path):
     picture, trace = tmp_path / "a.png", tmp_path / "a.json"
     words = ("simulate", "--paper", "micro")

@@ -18,6 +18,7 @@ from plait.commands.console import (
     progress_bar,
     table,
 )
+from plait.commands.console import machine as asked_machine
 from plait.plan_files import load_plan
 
 MOST_GROUPS = 20
@@ -49,7 +50,10 @@ def verify(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove a plan from a file, every plan of a machine, or every plan there is."""
+    """Prove a plan from a file, every plan of a machine, or every plan there is.
+
+    With FILE, -T also checks that the machine has the plan's ranks and paths.
+    """
     load(loaded)
     if strategy and not everything:
         raise plait.InvalidArgumentError("--strategy goes with --all")
@@ -71,10 +75,25 @@ def verify(
         return
     if not plan_file:
         raise plait.InvalidArgumentError("wanted a plan file, --all or --engines, found none")
-    report = plait.verify(load_plan(plan_file))
+    shown = load_plan(plan_file)
+    machine = asked_machine(topology) if topology else None
+    report = plait.verify(shown)
+    if machine and report.proved:
+        _check_paths(shown, machine)
     out.print(report.to_json() if as_json else str(report), markup=False)
     if not report.proved:
         raise typer.Exit(1)
+
+
+def _check_paths(shown: plait.Plan, machine: plait.Topology) -> None:
+    """Raises an error for a plan whose ranks or paths the machine lacks, as the simulator does."""
+    try:
+        plait.simulate(shown, machine)
+    except plait.Error as error:
+        text, _, _ = str(error).partition("; verify() lists")
+        text = text.removeprefix("invalid argument: ").removeprefix("cannot simulate ")
+        where = f"--topology {machine.name}: the plan is proved for {shown.topology}"
+        raise type(error)(f"{where}, but not for this machine: {text}") from None
 
 
 def _strategy_cases(topologies: list[str] | None, strategy: str) -> list[prove.ProofCase]:
