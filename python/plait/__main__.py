@@ -8,7 +8,7 @@
 
 import sys
 
-from plait import places
+from plait import places, standard_output
 
 FLAGS = {
     "--includes": lambda: f"-I{places.include()}",
@@ -19,7 +19,8 @@ FLAGS = {
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and all(word in FLAGS for word in sys.argv[1:]):
-        print(" ".join(str(FLAGS[word]()) for word in sys.argv[1:]))
+        with standard_output.checked():
+            print(" ".join(str(FLAGS[word]()) for word in sys.argv[1:]))
     else:
         from plait.cli import main
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import plait
-from plait import settings
+from plait import settings, standard_output
 from plait.commands.bench import bench
 from plait.commands.console import err, out
 from plait.commands.doctor import doctor
@@ -113,6 +113,12 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 def main() -> NoReturn:
     """Runs the command line. Turns plait's errors and Ctrl-C into a line and an exit status."""
+    with standard_output.checked():
+        _run()
+    sys.exit(0)
+
+
+def _run() -> None:
     try:
         app(with_order(sys.argv[1:]))
     except plait.Error as error:
@@ -126,7 +132,6 @@ def main() -> NoReturn:
             raise
         err.print("plait: interrupted", markup=False)
         sys.exit(130)
-    sys.exit(0)
 
 
 if __name__ == "__main__":

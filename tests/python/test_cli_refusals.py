@@ -3,6 +3,9 @@ errors."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from gpu_stand_ins import plait_command
 
@@ -51,6 +54,42 @@ def test_a_plans_file_goes_without_options_of_requests(command, tmp_path):
     assert (done.returncode, done.stdout) == (2, ""), done
     assert done.stderr == "plait: a plan's file goes without --bytes, --type\n"
     assert plait_command(command, str(file), "-T", "mist").returncode == 0
+
+
+PRINTING = {
+    "a list": ["plait.cli", "topo", "--list"],
+    "a long text": ["plait.cli", "plan", "all_reduce", "-T", "mist", "--json"],
+    "help": ["plait.cli", "--help"],
+    "the version": ["plait.cli", "--version"],
+    "a folder": ["plait", "--libdir"],
+}
+
+
+@pytest.mark.parametrize("name", PRINTING)
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "| true"])
+def test_a_lost_standard_output_is_one_line(name, redirection):
+    line = {
+        ">/dev/full": "plait: cannot write standard output: No space left on device\n",
+        ">&-": "plait: standard output is closed; give the command a file, or /dev/null\n",
+        "| true": "",
+    }[redirection]
+    wait = "sleep 1; " if redirection == "| true" else ""  # the reader has ended by then
+    script = f'( {wait}exec "$@" ) {redirection}; exit "${{PIPESTATUS[0]}}"'
+    words = ["bash", "-c", script, "bash", sys.executable, "-m", *PRINTING[name]]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
+
+
+def test_a_command_runs_without_standard_error():
+    script = 'exec "$@" 2>&-'
+    words = ["bash", "-c", script, "bash", sys.executable, "-m", "plait.cli"]
+    done = subprocess.run(
+        [*words, "simulate", "all_reduce", "-T", "mist", "-b", "1K", "-e", "4K"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and "predicted:" in done.stdout, done
 
 
 def test_verify_checks_a_plans_file_for_the_machine(tmp_path):

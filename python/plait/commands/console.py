@@ -28,7 +28,8 @@ from plait import machines, planning
 
 # In a pipe or file, tables have their natural width.
 PIPE_COLUMNS = 220
-out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
+out = Console(soft_wrap=True, highlight=False, width=None if IS_TERMINAL else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
@@ -153,7 +154,7 @@ def progress_bar(total: int, what: str, is_shown: bool = True) -> Progress:
         TextColumn("left:"),
         TimeRemainingColumn(),
         console=err,
-        disable=not (is_shown and total > 0 and sys.stderr.isatty()),
+        disable=not (is_shown and total > 0 and sys.stderr is not None and sys.stderr.isatty()),
         transient=True,
     )
     progress.add_task(what, total=total)
