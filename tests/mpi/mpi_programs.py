@@ -121,5 +121,10 @@ def rows_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: int(row["rank"]))
 
 
+def moves_messages(mpi: Mpi) -> bool:
+    """Whether the MPI has a progress hook for rendezvous: not MPICH 4.0, not the standard ABI."""
+    return mpi.name != "mpich" and not mpi.name.startswith("mpich abi")
+
+
 def plait_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "plait.cli", *words]

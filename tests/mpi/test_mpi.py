@@ -15,6 +15,7 @@ from mpi_programs import (
     compiled,
     environment,
     launched,
+    moves_messages,
     plait_command,
     rows,
     rows_of,
@@ -82,11 +83,6 @@ MESSAGES: dict[str, dict[str, str] | None] = {
     "device memory that cannot be opened": {"TEST_LIBCUDA_IPC": "unopened"},
     "device memory that must not be opened": {"NCCL_P2P_DISABLE": "1"},
 }
-
-
-def moves_messages(mpi) -> bool:
-    """Whether the MPI has a progress hook for rendezvous: not MPICH 4.0, not the standard ABI."""
-    return mpi.name != "mpich" and not mpi.name.startswith("mpich abi")
 
 
 @pytest.mark.parametrize(("ranks", "seed"), [(2, 6), (4, 7)])

@@ -4,6 +4,7 @@
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/intercept/staged_call.hpp"
+#include "shims/mpi/p2p/persistent_send.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
 #include "shims/mpi/p2p/sendrecv.hpp"
 
@@ -127,21 +128,22 @@ template <class Mpi, class N>
       mpi(comm), buf, count, datatype, dest, tag, comm);
 }
 
-/// Makes a persistent send that may go by rendezvous. The native function checks the arguments;
-/// each start tries to claim a slot. Returns nothing if all starts are native.
+/// Makes a persistent send that may go by rendezvous. The native function checks the arguments, and
+/// its request retains them. Returns nothing if all starts are native.
 template <class Mpi, class N>
 std::optional<int> init_rendezvous_send(Mpi mpi, const void* buf, N count, Handle datatype,
                                         int dest, int tag, Handle comm, void* request) {
   try {
     if (tag < 0 || !may_use_rendezvous({buf, count, datatype}, dest, comm)) return std::nullopt;
+    const auto send =
+        std::make_shared<PersistentSend>(P2PArgs{buf, count, datatype}, dest, tag, comm);
     Handle native_request = 0;
     void* const made_natively = &native_request;
-    if (const int code = mpi(comm)(buf, count, datatype, dest, tag, comm, made_natively))
+    if (const int code = mpi(comm)(send->posted(), count, datatype, dest, tag, comm, made_natively))
       return code;
-    native().Request_free(&native_request);
-    PersistentOp* const made = make_persistent_call(
-        [=](int& code) { return start_send<N>(buf, count, datatype, dest, tag, comm, code); },
-        comm);
+    send->own(native().abi.at(&native_request, 0));
+    PersistentOp* const made =
+        make_persistent_call([send](int& code) { return send->start(code); }, comm);
     add_persistent(*made, request);
     return 0;
   } catch (const std::exception& error) {

@@ -237,6 +237,8 @@ bool RetainedComm::is_revoked() const {
   return !record_->is_freed.load() && mpi::is_revoked(record_->comm);
 }
 
+bool RetainedComm::is_freed() const { return record_ != nullptr && record_->is_freed.load(); }
+
 std::optional<int> RetainedComm::code_of(const Error& error, std::int64_t& since_ns) const {
   if (!may_be_a_fault(error) || record_ == nullptr) return error_code(error);
   {

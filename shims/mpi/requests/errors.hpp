@@ -79,6 +79,8 @@ class RetainedComm {
   int call_errhandler(int code) const;
   int report(const std::exception& caught) const;
   bool is_revoked() const;
+  /// Returns whether the program has freed the communicator.
+  bool is_freed() const;
   /// Returns the code of the error that a call ended with; nothing while the MPI may still learn
   /// of the cause. `since_ns` starts as 0.
   std::optional<int> code_of(const Error& error, std::int64_t& since_ns) const;

@@ -1,0 +1,24 @@
+"""The life of requests, and error handlers of the program, in calls that plait takes part in."""
+
+from __future__ import annotations
+
+import pytest
+from mpi_programs import compiled, environment, launched, moves_messages, rows
+
+
+@pytest.fixture
+def run_requests(mpi, drop_in, folder, emulated_gpu):
+    def run(name: str, on_gpus: bool = False, **settings: str):
+        program = compiled(mpi, folder, "requests", ["requests.cpp"])
+        gpu = {"TEST_LIBCUDA": emulated_gpu} if on_gpus else {}
+        env = environment(drop_in, **gpu, **settings)
+        return rows(launched(mpi, 2, [str(program), name], env))
+
+    return run
+
+
+@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
+def test_a_persistent_send_outlives_its_type_and_communicator(mpi, run_requests, on_gpus):
+    found = run_requests("outlived", on_gpus)
+    assert [row["wrong"] for row in found] == [0, 0]
+    assert (found[1]["served"] > 0) == moves_messages(mpi), found
