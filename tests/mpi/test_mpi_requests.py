@@ -22,3 +22,20 @@ def test_a_persistent_send_outlives_its_type_and_communicator(mpi, run_requests,
     found = run_requests("outlived", on_gpus)
     assert [row["wrong"] for row in found] == [0, 0]
     assert (found[1]["served"] > 0) == moves_messages(mpi), found
+
+
+@pytest.fixture
+def run_handlers(mpi, drop_in, folder, emulated_gpu):
+    def run(name: str, on_gpus: bool = False, **settings: str):
+        program = compiled(mpi, folder, "handlers", ["handlers.cpp"])
+        gpu = {"TEST_LIBCUDA": emulated_gpu} if on_gpus else {}
+        env = environment(drop_in, **gpu, **settings)
+        found = rows(launched(mpi, 2, [str(program), name], env))
+        assert [row["wrong"] for row in found] == [0, 0]
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["thrown", "thrown_among_others", "thrown_operation"])
+def test_an_exception_of_the_program_passes(run_handlers, name):
+    run_handlers(name)

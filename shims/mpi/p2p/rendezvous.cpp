@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <unordered_map>
@@ -217,6 +218,24 @@ struct TokenRequest : PersistentOp {
     return one.code;
   }
 
+  /// Begins an operation by `begin`, and has `one` polled. An exception of the program leaves a
+  /// refused start: the program's request has started, and needs an end.
+  template <class Begin>
+  void start(PendingRequest& one, const Begin& begin) {
+    one.code = native().abi.err_other;
+    one.is_reported = is_refused = true;
+    has_told_handler = false;
+    one.cancel_requested.store(false);
+    std::exception_ptr thrown;
+    try {
+      begin();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    watch(one);
+    if (thrown) std::rethrow_exception(thrown);
+  }
+
   Token token;
   bool has_told_handler = false;
   bool is_refused = false;  ///< the MPI refused the start
@@ -234,12 +253,10 @@ struct PersistentRecv final : RecvRequest, TokenRequest {
 
   void started() override {
     received = 0;
-    has_told_handler = false;
-    cancel_requested.store(false);
-    code = native().Start(&native_request);
-    is_reported = code != 0;
-    is_refused = code != 0;
-    watch(*this);
+    start(*this, [&] {
+      code = native().Start(&native_request);
+      is_reported = is_refused = code != 0;
+    });
   }
   bool has_ended() override { return is_refused || RecvRequest::has_ended(); }
   void complete_in_mpi() override { token.end(); }
@@ -255,18 +272,18 @@ struct PersistentCall final : PendingRequest, TokenRequest {
     comm = RetainedComm(in);
   }
   void started() override {
-    code = 0;
-    has_told_handler = is_refused = false;
-    cancel_requested.store(false);
-    try {
-      one = begin(code);
-      is_reported = one == nullptr;
-    } catch (const std::exception& error) {
-      code = error_code(error);
-      is_reported = false;
-    }
-    is_refused = one == nullptr;
-    watch(*this);
+    start(*this, [&] {
+      int refusal = 0;
+      try {
+        one = begin(refusal);
+        is_reported = is_refused = one == nullptr;
+        code = refusal;
+      } catch (const std::exception& error) {
+        rethrow_program_exception(error);
+        code = error_code(error);
+        is_reported = false;
+      }
+    });
   }
   bool has_ended() override {
     if (is_refused) return true;

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <list>
 #include <mutex>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/log.hpp"
@@ -162,7 +164,15 @@ int call_errhandler(Handle comm, int code) {
   return code;
 }
 
+void rethrow_program_exception(const std::exception& caught) {
+  const bool is_plaits = dynamic_cast<const Error*>(&caught) != nullptr ||
+                         dynamic_cast<const std::bad_alloc*>(&caught) != nullptr ||
+                         dynamic_cast<const std::system_error*>(&caught) != nullptr;
+  if (!is_plaits) throw;
+}
+
 int report(Handle comm, const std::exception& caught) {
+  rethrow_program_exception(caught);
   bool is_fault = false;
   try {
     const Error error = as_error(caught);
@@ -220,6 +230,7 @@ int RetainedComm::call_errhandler(int code) const {
 }
 
 int RetainedComm::report(const std::exception& caught) const {
+  rethrow_program_exception(caught);
   const Error error = as_error(caught);
   log(LogLevel::warn, -1, error.what());
   const ProgramThreadScope here;

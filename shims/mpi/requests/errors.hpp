@@ -26,17 +26,22 @@ int error_code(const std::exception& caught);
 /// Calls the communicator's error handler with a code that the MPI has not raised; 0 = no error.
 /// Returns the code.
 int call_errhandler(Handle comm, int code);
-/// Calls the communicator's error handler with the code of an error; returns the code. Under ULFM
-/// waits up to a second until the MPI knows of the lost rank or the revocation, since the program
-/// may query the MPI next.
+/// Rethrows the exception that the caller has caught if the program has thrown it: an error handler
+/// or a reduction operation that ran in a native function. plait itself throws Error, bad_alloc and
+/// system_error.
+void rethrow_program_exception(const std::exception& caught);
+/// Calls the communicator's error handler with the code of an error; returns the code. Rethrows an
+/// exception of the program. Under ULFM waits up to a second until the MPI knows of the lost rank
+/// or the revocation, since the program may query the MPI next.
 int report(Handle comm, const std::exception& caught);
 /// Thrown after the native MPI has failed in an exchange of plait's in MPI_Init, or on a revoked
 /// communicator. The MPI has called the error handler already.
 struct NativeFailure {
   int code;  ///< the MPI's, for the program
 };
-/// Runs the body of an exported function. The caller is C, so exceptions are reported to the
-/// communicator's error handler and do not leave.
+/// Runs the body of an exported function. The caller is C, so plait's exceptions are reported to
+/// the communicator's error handler and do not leave. Exceptions of the program pass, as in the
+/// MPI.
 template <class Body>
 [[gnu::always_inline]] inline int guarded(Handle comm, const Body& body) {
   try {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <vector>
 
@@ -183,6 +184,22 @@ void wake_sleepers() {
   pending_list().ended.notify_all();
 }
 
+namespace {
+
+/// Sets a flag for a scope.
+class InsideScope {
+ public:
+  explicit InsideScope(bool& inside) : inside_(inside) { inside_ = true; }
+  ~InsideScope() { inside_ = false; }
+  InsideScope(const InsideScope&) = delete;
+  InsideScope& operator=(const InsideScope&) = delete;
+
+ private:
+  bool& inside_;
+};
+
+}  // namespace
+
 /// MPICH's hook must call no MPI function if several threads call MPI at once.
 bool has_hook() {
   if (native().progress_register != nullptr) return true;
@@ -203,9 +220,8 @@ void begin_hook() {
       +[](void*) {
         static thread_local bool inside = false;  // a request completed twice is freed twice
         if (inside) return 0;
-        inside = true;
+        const InsideScope here(inside);
         complete_ended();
-        inside = false;
         return is_serving() ? 0 : 1;  // 1 removes the hook
       },
       nullptr, kNoStream);
@@ -215,23 +231,56 @@ namespace {
 
 constexpr std::size_t kSweep = 16;
 
+/// The range [from, to) of the pending list during a sweep. The destructor removes ended requests,
+/// also after an exception of the program's error handler.
+class SweepRange {
+ public:
+  SweepRange(std::size_t from, std::size_t to) : remaining_(from), at_(from), to_(to) {}
+  ~SweepRange() {
+    auto& all = pending_list().all;
+    while (at_ < to_) all[remaining_++] = all[at_++];
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(remaining_),
+              all.begin() + static_cast<std::ptrdiff_t>(to_));
+  }
+  SweepRange(const SweepRange&) = delete;
+  SweepRange& operator=(const SweepRange&) = delete;
+  /// Completes the ended requests; returns the index after the remaining ones.
+  std::size_t complete() {
+    auto& all = pending_list().all;
+    while (at_ < to_) {
+      PendingRequest& one = *all[at_++];
+      std::exception_ptr thrown;
+      if (!has_ended(one, thrown)) {
+        all[remaining_++] = &one;
+        continue;
+      }
+      pending.fetch_sub(1);
+      one.complete_in_mpi();
+      release_request(&one);
+      if (thrown) std::rethrow_exception(thrown);
+    }
+    return remaining_;
+  }
+
+ private:
+  /// A request whose error handler throws has ended with an error.
+  static bool has_ended(PendingRequest& one, std::exception_ptr& thrown) {
+    try {
+      return one.has_ended();
+    } catch (...) {
+      thrown = std::current_exception();
+      one.code = native().abi.err_other;
+      one.is_reported = true;
+      return true;
+    }
+  }
+
+  std::size_t remaining_, at_, to_;
+};
+
 /// Completes the ended requests of [from, to); returns the index after the remaining ones.
 std::size_t complete_range(std::size_t from, std::size_t to) {
-  auto& all = pending_list().all;
-  std::size_t remaining = from;
-  for (std::size_t at = from; at < to; ++at) {
-    PendingRequest& one = *all[at];
-    if (!one.has_ended()) {
-      all[remaining++] = &one;
-      continue;
-    }
-    pending.fetch_sub(1);
-    one.complete_in_mpi();
-    release_request(&one);
-  }
-  all.erase(all.begin() + static_cast<std::ptrdiff_t>(remaining),
-            all.begin() + static_cast<std::ptrdiff_t>(to));
-  return remaining;
+  return SweepRange(from, to).complete();
 }
 
 }  // namespace
@@ -245,10 +294,7 @@ void complete_ended(Sweep sweep) {
   if (pending.load(std::memory_order_acquire) == 0) return;
   static thread_local bool inside = false;  // polling makes the MPI call this function again
   if (inside) return;
-  struct Inside {
-    Inside() { inside = true; }
-    ~Inside() { inside = false; }
-  } const here;
+  const InsideScope here(inside);
   const std::unique_lock lock(pending_list().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread polls
   auto& all = pending_list().all;

@@ -1,0 +1,146 @@
+// handlers CASE: error handlers and reduction operations of the program that throw, in calls that
+// plait takes part in. Prints a line of JSON a rank.
+#include <cstdio>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "expect.hpp"
+#include "host_or_gpu.hpp"
+
+namespace {
+
+int me() { return rank_in(MPI_COMM_WORLD); }
+
+int calls_of_handler = 0;
+
+/// A duplicate of MPI_COMM_WORLD with the handler.
+MPI_Comm handled_comm(MPI_Comm_errhandler_function* function) {
+  MPI_Comm comm;
+  MPI_Errhandler handler;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_create_errhandler(function, &handler);
+  MPI_Comm_set_errhandler(comm, handler);
+  MPI_Errhandler_free(&handler);
+  calls_of_handler = 0;
+  return comm;
+}
+
+int class_of(int code) {
+  int found = code;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &found);
+  return found;
+}
+
+struct ProgramError : std::runtime_error {
+  explicit ProgramError(int of) : std::runtime_error("of the program"), code(of) {}
+  int code;
+};
+
+void throw_error(MPI_Comm*, int* code, ...) {
+  ++calls_of_handler;
+  throw ProgramError(*code);
+}
+
+/// A handler throws a C++ exception in a completion of a receive that is too small, and the program
+/// catches the exception around the call.
+void thrown() {
+  for (const bool waits : {true, false}) {
+    MPI_Comm comm = handled_comm(throw_error);
+    HostOrGpuVector<int> data(100, 7);
+    if (me() == 0) MPI_Send(data.data(), 100, MPI_INT, 1, 0, comm);
+    if (me() == 1) {
+      MPI_Request request;
+      int flag = 0, caught = 0;
+      MPI_Irecv(data.data(), 50, MPI_INT, 0, 0, comm, &request);
+      try {
+        if (waits) MPI_Wait(&request, MPI_STATUS_IGNORE);
+        while (flag == 0) MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+      } catch (const ProgramError& error) {
+        caught = class_of(error.code);
+      }
+      expect_equal(caught, MPI_ERR_TRUNCATE, "class of the exception");
+      expect_equal(calls_of_handler, 1, "calls of the handler");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
+/// The handler throws in one of several receives that end at once. All others end as usual.
+void thrown_among_others() {
+  constexpr int kReceives = 4, kSmall = 2000, kFailed = 2;
+  MPI_Comm comm = handled_comm(throw_error);
+  std::vector<std::vector<int>> data(kReceives, std::vector<int>(kSmall, me() == 0 ? 5 : -1));
+  if (me() == 0) {
+    MPI_Recv(nullptr, 0, MPI_INT, 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int at = 0; at < kReceives; ++at)
+      MPI_Send(data[at].data(), at == kFailed ? kSmall : kSmall / 2, MPI_INT, 1, at, comm);
+    MPI_Send(nullptr, 0, MPI_INT, 1, 8, MPI_COMM_WORLD);
+  } else {
+    MPI_Request requests[kReceives];
+    for (int at = 0; at < kReceives; ++at)
+      MPI_Irecv(data[at].data(), kSmall / 2, MPI_INT, 0, at, comm, &requests[at]);
+    MPI_Send(nullptr, 0, MPI_INT, 0, 9, MPI_COMM_WORLD);
+    int caught = 0;
+    const auto call = [&](const auto& function) {
+      try {
+        function();
+      } catch (const ProgramError&) {
+        ++caught;
+      }
+    };
+    call([] { MPI_Recv(nullptr, 0, MPI_INT, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE); });
+    for (MPI_Request& request : requests) {
+      call([&] { MPI_Wait(&request, MPI_STATUS_IGNORE); });
+    }
+    expect_equal(caught, 1, "exceptions");
+    for (int at = 0; at < kReceives; ++at)
+      expect(at == kFailed || (data[at][0] == 5 && data[at][kSmall / 2 - 1] == 5),
+             "data of the other receives");
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void throw_in_reduction(void*, void*, int*, MPI_Datatype*) {
+  throw std::runtime_error("of the operation");
+}
+
+/// A reduction operation of the program throws on the root, which has all data then.
+void thrown_operation() {
+  MPI_Op operation;
+  MPI_Op_create(throw_in_reduction, 1, &operation);
+  const int mine = 1;
+  int all = 0, caught = 0;
+  try {
+    MPI_Reduce_local(&mine, &all, 1, MPI_INT, operation);
+  } catch (const std::runtime_error& error) {
+    caught = error.what() == std::string("of the operation") ? 1 : 0;
+  }
+  expect_equal(caught, 1, "an exception of MPI_Reduce_local");
+  caught = 0;
+  try {
+    MPI_Reduce(&mine, &all, 1, MPI_INT, operation, 0, MPI_COMM_WORLD);
+  } catch (const std::runtime_error& error) {
+    caught = error.what() == std::string("of the operation") ? 1 : 0;
+  }
+  expect_equal(caught, me() == 0 ? 1 : 0, "exceptions of MPI_Reduce");
+}
+
+const std::map<std::string, void (*)()> kCases = {
+    {"thrown", thrown},
+    {"thrown_among_others", thrown_among_others},
+    {"thrown_operation", thrown_operation},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  EmulatedCuda::now().begin(1);
+  MPI_Init(&argc, &argv);
+  kCases.at(argc > 1 ? argv[1] : "")();
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", me(), wrong, calls_served());
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
