@@ -39,3 +39,8 @@ def run_handlers(mpi, drop_in, folder, emulated_gpu):
 @pytest.mark.parametrize("name", ["thrown", "thrown_among_others", "thrown_operation"])
 def test_an_exception_of_the_program_passes(run_handlers, name):
     run_handlers(name)
+
+
+@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
+def test_a_refused_call_leaves_no_request(run_handlers, on_gpus):
+    run_handlers("refused", on_gpus)

@@ -62,7 +62,8 @@ std::optional<int> init_served(const CollectiveArgs& args, void* request, Fallba
     if (call.state == nullptr) return std::nullopt;
     const std::shared_ptr<ServedComm> entry(call.state,
                                             release_state);  // also if no request is made
-    const auto each = [retained = std::make_shared<PersistentCollective>(args, call, entry)](int&) {
+    const auto each = [retained =
+                           std::make_shared<PersistentCollective>(args, call, entry)](Refusal&) {
       std::unique_ptr<CollectiveRequest> made =
           make_collective_request(retained->call, retained->args);
       retained->call.state->begin(*made);

@@ -29,15 +29,15 @@ inline bool is_native_only(const void* buffer, Count count, Handle type) {
                   why != nullptr ? why : "all slots to the peer are in use");
 }
 
-/// Runs the request that make(code) returns to completion. Returns nothing if make() returned null
-/// without an error.
+/// Runs the request that make(refusal) returns to completion. Returns nothing if make() returned
+/// null without a refusal.
 template <class Make>
 std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
   try {
-    int code = 0;
-    const std::unique_ptr<PendingRequest> made = make(code);
-    if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
-    code = wait_for(*made);
+    Refusal refusal;
+    const std::unique_ptr<PendingRequest> made = make(refusal);
+    if (made == nullptr) return refusal;
+    const int code = wait_for(*made);
     if (status != nullptr && status != native().abi.status_ignore) {
       const int error = error_in(status);  // unchanged by MPI here
       made->fill(status);
@@ -63,16 +63,17 @@ int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& 
   }
 }
 
-/// function(posted, request) is the native receive; make_result(native_request, recv) stores the
+/// function(posted, made) is the native receive; make_result(native_request, recv) stores the
 /// program's request.
 template <class Function, class Taken>
-int start_recv_as(Handle comm, const P2PArgs& to, const Function& function,
+int start_recv_as(Handle comm, const P2PArgs& to, void* request, const Function& function,
                   const Taken& make_result) {
   try {
     auto recv = std::make_unique<RendezvousRecv>(to);
-    Handle native_request = 0;
-    const int code = function(recv->posted(), static_cast<void*>(&native_request));
-    return code != 0 ? code : make_result(native().abi.at(&native_request, 0), std::move(recv));
+    NativeHandle made;
+    const int code = function(recv->posted(), made.stored());
+    if (made.is_refused(code)) return refuse_request(code, request);
+    return make_result(made.handle(), std::move(recv));
   } catch (const std::exception& error) {
     return report(comm, error);
   }
@@ -103,8 +104,8 @@ struct MakePersistent {
 template <class Mpi, class N>
 [[gnu::noinline]] int run_send(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
                                int tag, Handle comm) {
-  const auto offer = [&](int&) {
-    return start_rendezvous_send({buf, count, datatype}, dest, tag, comm);
+  const auto offer = [&](Refusal& refusal) {
+    return start_rendezvous_send({buf, count, datatype}, dest, tag, comm, refusal);
   };
   if (uses_rendezvous())
     if (const std::optional<int> code = run_blocking(comm, nullptr, offer)) return *code;
@@ -117,8 +118,8 @@ template <class Mpi, class N>
 template <class Mpi, class N>
 [[gnu::noinline]] int run_isend(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
                                 int tag, Handle comm, void* request) {
-  const auto offer = [&](int&) {
-    return start_rendezvous_send({buf, count, datatype}, dest, tag, comm);
+  const auto offer = [&](Refusal& refusal) {
+    return start_rendezvous_send({buf, count, datatype}, dest, tag, comm, refusal);
   };
   if (uses_rendezvous())
     if (const std::optional<int> code = start_request(comm, request, offer)) return *code;
@@ -137,14 +138,13 @@ std::optional<int> init_rendezvous_send(Mpi mpi, const void* buf, N count, Handl
     if (tag < 0 || !may_use_rendezvous({buf, count, datatype}, dest, comm)) return std::nullopt;
     const auto send =
         std::make_shared<PersistentSend>(P2PArgs{buf, count, datatype}, dest, tag, comm);
-    Handle native_request = 0;
-    void* const made_natively = &native_request;
-    if (const int code = mpi(comm)(send->posted(), count, datatype, dest, tag, comm, made_natively))
-      return code;
-    send->own(native().abi.at(&native_request, 0));
-    PersistentOp* const made =
-        make_persistent_call([send](int& code) { return send->start(code); }, comm);
-    add_persistent(*made, request);
+    NativeHandle made;
+    const int code = mpi(comm)(send->posted(), count, datatype, dest, tag, comm, made.stored());
+    if (made.is_refused(code)) return refuse_request(code, request);
+    send->own(made.handle());
+    PersistentOp* const op =
+        make_persistent_call([send](Refusal& refusal) { return send->start(refusal); }, comm);
+    add_persistent(*op, request);
     return 0;
   } catch (const std::exception& error) {
     return report(comm, error);
@@ -186,7 +186,7 @@ int start_recv_message(const Call& call, void* buf, N count, Handle datatype, vo
   const auto into = [&](void* posted, void* made) {
     return call(posted, count, datatype, from..., made);
   };
-  return start_recv_as(call.comm, {buf, count, datatype}, into, make_result);
+  return start_recv_as(call.comm, {buf, count, datatype}, request, into, make_result);
 }
 
 template <class Mpi, class N>
@@ -235,9 +235,9 @@ template <class Mpi, class N>
       return mpi(comm)(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
                        source, recvtag, comm, filled);
     });
-  const auto made = [&](int& code) {
+  const auto made = [&](Refusal& refusal) {
     return start_sendrecv<N>(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
-                             {dest, sendtag, source, recvtag, comm}, code);
+                             {dest, sendtag, source, recvtag, comm}, refusal);
   };
   return run_blocking(comm, status, made).value_or(0);
 }
@@ -251,9 +251,9 @@ template <class Mpi, class N>
     return recv_natively(comm, {buf, count, datatype}, status, [&](void* filled) {
       return mpi(comm)(buf, count, datatype, dest, sendtag, source, recvtag, comm, filled);
     });
-  const auto made = [&](int& code) {
+  const auto made = [&](Refusal& refusal) {
     return start_sendrecv_replace<N>(buf, count, datatype, {dest, sendtag, source, recvtag, comm},
-                                     code);
+                                     refusal);
   };
   return run_blocking(comm, status, made).value_or(0);
 }
@@ -266,9 +266,9 @@ template <class Mpi, class N>
   if (is_native_only(sendbuf, sendcount, sendtype) && is_native_only(recvbuf, recvcount, recvtype))
     return mpi(comm)(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
                      source, recvtag, comm, request);  // the completion checks for truncation
-  const auto made = [&](int& code) {
+  const auto made = [&](Refusal& refusal) {
     return start_sendrecv<N>(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
-                             {dest, sendtag, source, recvtag, comm}, code);
+                             {dest, sendtag, source, recvtag, comm}, refusal);
   };
   return start_request(comm, request, made).value_or(0);
 }
@@ -280,9 +280,9 @@ template <class Mpi, class N>
                                     void* request) {
   if (is_native_only(buf, count, datatype))
     return mpi(comm)(buf, count, datatype, dest, sendtag, source, recvtag, comm, request);
-  const auto made = [&](int& code) {
+  const auto made = [&](Refusal& refusal) {
     return start_sendrecv_replace<N>(buf, count, datatype, {dest, sendtag, source, recvtag, comm},
-                                     code);
+                                     refusal);
   };
   return start_request(comm, request, made).value_or(0);
 }

@@ -1,6 +1,5 @@
 // Calls a native function with staging buffers in the place of GPU memory.
 #pragma once
-#include <cstring>
 #include <utility>
 
 #include "shims/mpi/requests/native_call.hpp"
@@ -38,11 +37,10 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
     CallStaging staging;
     add(staging);
     if (staging.is_empty()) return function(arguments..., request);
-    Handle native_request = 0;
-    const int code =
-        function(staging.substitute(arguments)..., static_cast<void*>(&native_request));
-    if (code != 0) return code;
-    return taken(native().abi.at(&native_request, 0), std::move(staging));
+    NativeHandle made;
+    const int code = function(staging.substitute(arguments)..., made.stored());
+    if (made.is_refused(code)) return refuse_request(code, request);
+    return taken(made.handle(), std::move(staging));
   });
 }
 
@@ -60,7 +58,7 @@ template <class... Rest>
 int init_staged(Handle comm, void* request, const Rest&... rest) {
   const auto taken = [&](Handle native_request, CallStaging staging) {
     add_persistent(comm, native_request, std::move(staging));
-    std::memcpy(request, &native_request, static_cast<std::size_t>(native().abi.handle_bytes));
+    store_request(native_request, request);
     return 0;
   };
   return request_staged(comm, request, taken, rest...);

@@ -28,13 +28,17 @@ const void* PersistentSend::posted() const {
   return staging_buffer_ ? staging_buffer_->host() : buffer_;
 }
 
-std::unique_ptr<PendingRequest> PersistentSend::start(int& code) {
+std::unique_ptr<PendingRequest> PersistentSend::start(Refusal& refusal) {
   if (!retained_.is_freed())
-    if (auto one = start_rendezvous_send({buffer_, bytes_, native().abi.byte}, to_, tag_, comm_))
+    if (auto one =
+            start_rendezvous_send({buffer_, bytes_, native().abi.byte}, to_, tag_, comm_, refusal);
+        one != nullptr || refusal)
       return one;
   if (staging_buffer_) staging_buffer_->fetch();
-  code = native().Start(&native_request_);
-  return code == 0 ? make_native_request(native_request_, CallStaging()) : nullptr;
+  const int code = native().Start(&native_request_);
+  if (code == 0) return make_native_request(native_request_, CallStaging());
+  refusal = code;
+  return nullptr;
 }
 
 }  // namespace plait::mpi

@@ -23,8 +23,8 @@ class PersistentSend {
   /// Takes the native request.
   void own(Handle native_request) { native_request_ = native_request; }
   /// Starts a send: by rendezvous if a slot is free and the communicator is not freed, else by the
-  /// native request. Returns null and sets `code` if the MPI refuses.
-  std::unique_ptr<PendingRequest> start(int& code);
+  /// native request. Returns null and sets `refusal` if the MPI refuses.
+  std::unique_ptr<PendingRequest> start(Refusal& refusal);
 
  private:
   const void* buffer_;

@@ -266,18 +266,18 @@ struct PersistentRecv final : RecvRequest, TokenRequest {
 };
 
 struct PersistentCall final : PendingRequest, TokenRequest {
-  PersistentCall(std::function<std::unique_ptr<PendingRequest>(int&)> each, Handle in)
+  PersistentCall(std::function<std::unique_ptr<PendingRequest>(Refusal&)> each, Handle in)
       : begin(std::move(each)) {
     references.store(1);
     comm = RetainedComm(in);
   }
   void started() override {
     start(*this, [&] {
-      int refusal = 0;
+      Refusal refusal;
       try {
         one = begin(refusal);
         is_reported = is_refused = one == nullptr;
-        code = refusal;
+        code = refusal.value_or(0);
       } catch (const std::exception& error) {
         rethrow_program_exception(error);
         code = error_code(error);
@@ -304,7 +304,7 @@ struct PersistentCall final : PendingRequest, TokenRequest {
   void cancel_message() override { cancel(); }
   void freed() override { release_request(this); }
 
-  std::function<std::unique_ptr<PendingRequest>(int&)> begin;
+  std::function<std::unique_ptr<PendingRequest>(Refusal&)> begin;
   std::unique_ptr<PendingRequest> one;
   alignas(8) std::array<std::byte, 32> status{};
 };
@@ -561,9 +561,11 @@ int RendezvousRecv::end(void* status) {
 
 namespace {
 
-/// Publishes the message in the slot and sends the RTS header. Returns null if the MPI refuses.
+/// Publishes the message in the slot and sends the RTS header. Returns null and sets `refusal` if
+/// the MPI refuses.
 std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made,
-                                            std::uint64_t bytes, int tag, Handle comm) {
+                                            std::uint64_t bytes, int tag, Handle comm,
+                                            Refusal& refusal) {
   RendezvousSlot& slot = made->slot;
   made->comm = RetainedComm(comm);
   slot.tag = tag;
@@ -577,16 +579,21 @@ std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made
   made->header_message.resize(header_bytes(made->at));
   const RtsHeader header = rts_header(made->to, made->at);
   std::memcpy(made->header_message.data(), &header, sizeof header);
-  made->code =
+  NativeHandle sent;
+  const int code =
       native().Isend(made->header_message.data(), static_cast<int>(made->header_message.size()),
-                     native().abi.byte, made->to_in_comm, tag, comm, &made->header);
-  return made->code == 0 ? std::move(made) : nullptr;
+                     native().abi.byte, made->to_in_comm, tag, comm, sent.stored());
+  made->header = sent.handle();
+  if (!sent.is_refused(code)) return made;
+  refusal = code;
+  return nullptr;
 }
 
 /// Sends a message as long as an RTS header: native, unless the receiver could confuse it with a
 /// header under way.
 std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::uint64_t bytes,
-                                                      int to, int tag, Handle comm) {
+                                                      int to, int tag, Handle comm,
+                                                      Refusal& refusal) {
   const std::optional<int> node_rank = rank_in_node(comm, to);
   if (!node_rank || retire_slot(*node_rank, bytes)) return nullptr;
   const std::optional<unsigned> at = claim_slot_below(*node_rank, slot_of_length(bytes));
@@ -598,7 +605,7 @@ std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::
   pack(staging.substitute(args.buffer), args.count, layout_of(args.type), made->packed.data());
   made->buffer = made->packed.data();
   made->to_in_comm = to;
-  return send_header(std::move(made), bytes, tag, comm);
+  return send_header(std::move(made), bytes, tag, comm, refusal);
 }
 
 }  // namespace
@@ -624,12 +631,13 @@ bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm) {
 }
 
 std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int to, int tag,
-                                                      Handle comm) {
+                                                      Handle comm, Refusal& refusal) {
   if (!uses_rendezvous() || tag < 0) return nullptr;
   const std::uint64_t bytes = bytes_of(args.count, args.type);
   if (bytes < kMinHeader) return nullptr;
   if (bytes <= kMaxHeader)
-    return is_header_length(bytes) ? send_of_header_length(args, bytes, to, tag, comm) : nullptr;
+    return is_header_length(bytes) ? send_of_header_length(args, bytes, to, tag, comm, refusal)
+                                   : nullptr;
   if (!may_use_rendezvous(args, to, comm)) return nullptr;
   const std::optional<int> node_rank = rank_in_node(comm, to);
   const std::optional<unsigned> at = claim_slot(*node_rank);
@@ -638,7 +646,7 @@ std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int t
   made->gpu = job_uses_gpus() ? gpu_of(args.buffer) : -1;
   made->buffer = args.buffer;
   made->to_in_comm = to;
-  return send_header(std::move(made), bytes, tag, comm);
+  return send_header(std::move(made), bytes, tag, comm, refusal);
 }
 
 std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
@@ -651,7 +659,7 @@ PersistentOp* make_persistent_recv(Handle native_request, std::unique_ptr<Rendez
   return new PersistentRecv(native_request, std::move(recv), comm);
 }
 
-PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(int&)> begin,
+PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(Refusal&)> begin,
                                    Handle comm) {
   return new PersistentCall(std::move(begin), comm);
 }

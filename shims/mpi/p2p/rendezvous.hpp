@@ -71,9 +71,10 @@ class RendezvousRecv {
   bool is_in_place_ = false;  ///< the payload was pulled through the host into place
 };
 
-/// Starts a rendezvous send; returns null if the message must be native.
+/// Starts a rendezvous send; returns null if the message must be native, or if the MPI has refused
+/// the RTS header: sets `refusal` then, and the handler has been called.
 std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int to, int tag,
-                                                      Handle comm);
+                                                      Handle comm, Refusal& refusal);
 /// Makes the pending request of a native receive into recv's buffer.
 std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
                                                   std::unique_ptr<RendezvousRecv> recv);
@@ -81,9 +82,9 @@ std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
 /// request.
 PersistentOp* make_persistent_recv(Handle native_request, std::unique_ptr<RendezvousRecv> recv,
                                    Handle comm);
-/// Makes a persistent send or collective. begin(code) runs at each start, returns null and sets
-/// `code` if the MPI refuses. Throws like make_persistent_recv().
-PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(int&)> begin,
+/// Makes a persistent send or collective. begin(refusal) runs at each start, returns null and sets
+/// `refusal` if the MPI refuses. Throws like make_persistent_recv().
+PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(Refusal&)> begin,
                                    Handle comm);
 /// Returns whether a send goes by rendezvous if a slot is free.
 bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm);
@@ -101,14 +102,14 @@ int recv_natively(Handle comm, const P2PArgs& to, void* status, const Call& call
 }
 /// Returns whether a receive of this size may get an RTS header while rendezvous is enabled.
 bool may_match_header(Handle type, Count count);
-/// Makes a request for the result of make(code); nothing if that is null without an error. Reports
-/// errors that make() throws.
+/// Makes a request for the result of make(refusal); nothing if that is null without a refusal.
+/// Reports errors that make() throws.
 template <class Make>
 std::optional<int> start_request(Handle comm, void* request, const Make& make) {
   try {
-    int code = 0;
-    std::unique_ptr<PendingRequest> made = make(code);
-    if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
+    Refusal refusal;
+    std::unique_ptr<PendingRequest> made = make(refusal);
+    if (made == nullptr) return refusal ? Refusal(refuse_request(*refusal, request)) : refusal;
     return start_grequest(std::move(made), RetainedComm(comm), request);
   } catch (const std::exception& error) {
     return report(comm, error);

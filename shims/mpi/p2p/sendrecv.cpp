@@ -48,32 +48,39 @@ auto native_irecv(Handle comm) {
 
 /// Sends rows of `row` bytes each. If the total exceeds an int, the datatype is a row.
 std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows, std::uint64_t row,
-                                                  const SendrecvPeers& ends, int& code) {
+                                                  const SendrecvPeers& ends, Refusal& refusal) {
   const Handle byte = native().abi.byte;
   const Count bytes = rows * static_cast<Count>(row);
   if (bytes <= INT_MAX || native().Isend_c != nullptr || row > INT_MAX)
-    return start_send<Count>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
-  if (auto one = start_rendezvous_send({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm))
+    return start_send<Count>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, refusal);
+  if (auto one =
+          start_rendezvous_send({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm, refusal);
+      one != nullptr || refusal)
     return one;
-  Handle type = 0, native_request = 0;
-  code = native().Type_contiguous(static_cast<int>(row), byte, &type);
+  Handle type = 0;
+  NativeHandle made;
+  int code = native().Type_contiguous(static_cast<int>(row), byte, &type);
   if (code == 0) code = native().Type_commit(&type);
-  if (code != 0) return nullptr;
-  code = native().Isend(buffer, static_cast<int>(rows), native().abi.at(&type, 0), ends.to,
-                        ends.out_tag, ends.comm, &native_request);
-  native().Type_free(&type);
-  return code == 0 ? make_native_request(native().abi.at(&native_request, 0), CallStaging())
-                   : nullptr;
+  if (code == 0) {
+    code = native().Isend(buffer, static_cast<int>(rows), native().abi.at(&type, 0), ends.to,
+                          ends.out_tag, ends.comm, made.stored());
+    native().Type_free(&type);
+  }
+  if (!made.is_refused(code)) return make_native_request(made.handle(), CallStaging());
+  refusal = code;
+  return nullptr;
 }
 
 template <class N>
 std::unique_ptr<PendingRequest> start_recv(void* buffer, N count, Handle type, int from, int tag,
-                                           Handle comm, int& code) {
+                                           Handle comm, Refusal& refusal) {
   auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type});
-  Handle native_request = 0;
-  code = native_irecv<N>(comm)(recv->posted(), count, type, from, tag, comm, &native_request);
-  return code == 0 ? make_recv_request(native().abi.at(&native_request, 0), std::move(recv))
-                   : nullptr;
+  NativeHandle made;
+  const int code =
+      native_irecv<N>(comm)(recv->posted(), count, type, from, tag, comm, made.stored());
+  if (!made.is_refused(code)) return make_recv_request(made.handle(), std::move(recv));
+  refusal = code;
+  return nullptr;
 }
 
 void cancel_and_wait(PendingRequest& receive) {
@@ -85,26 +92,30 @@ void cancel_and_wait(PendingRequest& receive) {
 
 template <class N>
 std::unique_ptr<PendingRequest> start_send(const void* buffer, N count, Handle type, int to,
-                                           int tag, Handle comm, int& code) {
-  if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm)) return one;
+                                           int tag, Handle comm, Refusal& refusal) {
+  if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm, refusal);
+      one != nullptr || refusal)
+    return one;
   CallStaging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
-  Handle native_request = 0;
-  code = native_isend<N>(comm)(staging.substitute(buffer), count, type, to, tag, comm,
-                               &native_request);
-  return code == 0 ? make_native_request(native().abi.at(&native_request, 0), std::move(staging))
-                   : nullptr;
+  NativeHandle made;
+  const int code =
+      native_isend<N>(comm)(staging.substitute(buffer), count, type, to, tag, comm, made.stored());
+  if (!made.is_refused(code)) return make_native_request(made.handle(), std::move(staging));
+  refusal = code;
+  return nullptr;
 }
 
 /// Starts the receive first, so that a message to this rank itself finds it.
 template <class N>
 std::unique_ptr<PendingRequest> start_sendrecv(const void* in, N in_count, Handle in_type,
                                                void* out, N out_count, Handle out_type,
-                                               const SendrecvPeers& ends, int& code) {
+                                               const SendrecvPeers& ends, Refusal& refusal) {
   auto made = std::make_unique<SendrecvRequest>();
-  made->receive = start_recv<N>(out, out_count, out_type, ends.from, ends.in_tag, ends.comm, code);
+  made->receive =
+      start_recv<N>(out, out_count, out_type, ends.from, ends.in_tag, ends.comm, refusal);
   if (made->receive == nullptr) return nullptr;
-  made->send = start_send<N>(in, in_count, in_type, ends.to, ends.out_tag, ends.comm, code);
+  made->send = start_send<N>(in, in_count, in_type, ends.to, ends.out_tag, ends.comm, refusal);
   if (made->send != nullptr) return made;
   cancel_and_wait(*made->receive);
   return nullptr;
@@ -112,7 +123,8 @@ std::unique_ptr<PendingRequest> start_sendrecv(const void* in, N in_count, Handl
 
 template <class N>
 std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, N count, Handle type,
-                                                       const SendrecvPeers& ends, int& code) {
+                                                       const SendrecvPeers& ends,
+                                                       Refusal& refusal) {
   auto made = std::make_unique<SendrecvRequest>();
   const Layout layout = layout_of(type);
   const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
@@ -121,27 +133,30 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, N count, Ha
   made->packed.resize(bytes);
   pack(staging.substitute(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
        made->packed.data());
-  made->receive = start_recv<N>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
+  made->receive = start_recv<N>(buffer, count, type, ends.from, ends.in_tag, ends.comm, refusal);
   if (made->receive == nullptr) return nullptr;
-  made->send = start_packed_send(made->packed.data(), count, layout.bytes, ends, code);
+  made->send = start_packed_send(made->packed.data(), count, layout.bytes, ends, refusal);
   if (made->send != nullptr) return made;
   cancel_and_wait(*made->receive);
   return nullptr;
 }
 
 template std::unique_ptr<PendingRequest> start_send<int>(const void*, int, Handle, int, int, Handle,
-                                                         int&);
+                                                         Refusal&);
 template std::unique_ptr<PendingRequest> start_sendrecv<int>(const void*, int, Handle, void*, int,
-                                                             Handle, const SendrecvPeers&, int&);
+                                                             Handle, const SendrecvPeers&,
+                                                             Refusal&);
 template std::unique_ptr<PendingRequest> start_sendrecv_replace<int>(void*, int, Handle,
-                                                                     const SendrecvPeers&, int&);
+                                                                     const SendrecvPeers&,
+                                                                     Refusal&);
 template std::unique_ptr<PendingRequest> start_send<Count>(const void*, Count, Handle, int, int,
-                                                           Handle, int&);
+                                                           Handle, Refusal&);
 template std::unique_ptr<PendingRequest> start_sendrecv<Count>(const void*, Count, Handle, void*,
                                                                Count, Handle, const SendrecvPeers&,
-                                                               int&);
+                                                               Refusal&);
 template std::unique_ptr<PendingRequest> start_sendrecv_replace<Count>(void*, Count, Handle,
-                                                                       const SendrecvPeers&, int&);
+                                                                       const SendrecvPeers&,
+                                                                       Refusal&);
 
 namespace {
 
@@ -150,16 +165,16 @@ template <class N>
 struct IsendrecvFunctions {
   static int both(const void* in, N in_count, Handle in_type, int to, int out_tag, void* out,
                   N out_count, Handle out_type, int from, int in_tag, Handle comm, void* request) {
-    return *start_request(comm, request, [&](int& code) {
+    return *start_request(comm, request, [&](Refusal& refusal) {
       return start_sendrecv<N>(in, in_count, in_type, out, out_count, out_type,
-                               {to, out_tag, from, in_tag, comm}, code);
+                               {to, out_tag, from, in_tag, comm}, refusal);
     });
   }
   static int in_place(void* buffer, N count, Handle type, int to, int out_tag, int from, int in_tag,
                       Handle comm, void* request) {
-    return *start_request(comm, request, [&](int& code) {
+    return *start_request(comm, request, [&](Refusal& refusal) {
       return start_sendrecv_replace<N>(buffer, count, type, {to, out_tag, from, in_tag, comm},
-                                       code);
+                                       refusal);
     });
   }
 };

@@ -13,17 +13,17 @@ struct SendrecvPeers {
   Handle comm;
 };
 
-/// Return null and set `code` if the MPI refuses.
+/// Return null and set `refusal` if the MPI refuses.
 template <class N>
 std::unique_ptr<PendingRequest> start_send(const void* buffer, N count, Handle type, int to,
-                                           int tag, Handle comm, int& code);
+                                           int tag, Handle comm, Refusal& refusal);
 template <class N>
 std::unique_ptr<PendingRequest> start_sendrecv(const void* in, N in_count, Handle in_type,
                                                void* out, N out_count, Handle out_type,
-                                               const SendrecvPeers& ends, int& code);
+                                               const SendrecvPeers& ends, Refusal& refusal);
 /// Copies the data to send first, since the receive overwrites the buffer.
 template <class N>
 std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, N count, Handle type,
-                                                       const SendrecvPeers& ends, int& code);
+                                                       const SendrecvPeers& ends, Refusal& refusal);
 
 }  // namespace plait::mpi

@@ -2,7 +2,6 @@
 // MPI_Request_free.
 #include "shims/mpi/requests/persistent.hpp"
 
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -55,9 +54,8 @@ void add_persistent(Handle comm, Handle request, CallStaging staging) {
 }
 
 void add_persistent(PersistentOp& one, void* request) {
-  const Handle shown = one.handle();
-  add_entry(shown, {CallStaging(), RetainedComm(), &one});
-  std::memcpy(request, &shown, static_cast<std::size_t>(native().abi.handle_bytes));
+  add_entry(one.handle(), {CallStaging(), RetainedComm(), &one});
+  store_request(one.handle(), request);
 }
 
 int stage_persistent(Handle request) {

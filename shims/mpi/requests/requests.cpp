@@ -172,6 +172,15 @@ std::unique_ptr<PendingRequest> make_native_request(Handle native_request, CallS
   return std::make_unique<NativeRequest>(native_request, std::move(staging));
 }
 
+void store_request(Handle handle, void* request) {
+  std::memcpy(request, &handle, static_cast<std::size_t>(native().abi.handle_bytes));
+}
+
+int refuse_request(int code, void* request) {
+  store_request(native().abi.no_request, request);
+  return code;
+}
+
 int start_native(Handle comm, Handle native_request, CallStaging staging, void* request) {
   return start_grequest(make_native_request(native_request, std::move(staging)), RetainedComm(comm),
                         request);

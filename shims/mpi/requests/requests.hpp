@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "shims/mpi/requests/errors.hpp"
 #include "shims/mpi/requests/job.hpp"
@@ -51,6 +52,28 @@ class Polled {
   Polled& operator=(const Polled&) = delete;
 };
 
+/// The request that a native function stores. After an error handler that returns, MPICH returns
+/// MPI_SUCCESS and stores no request.
+class NativeHandle {
+ public:
+  /// Returns the argument of the native function.
+  void* stored() { return &handle_; }
+  Handle handle() const { return native().abi.at(&handle_, 0); }
+  /// Returns whether the function that has returned `code` has stored no request.
+  bool is_refused(int code) const {
+    return code != 0 || native().abi.key(handle()) == native().abi.key(native().abi.no_request);
+  }
+
+ private:
+  Handle handle_ = native().abi.no_request;
+};
+/// Code of a call that the MPI has refused, MPI_SUCCESS after an error handler that returns;
+/// nothing if the MPI has not refused.
+using Refusal = std::optional<int>;
+/// Stores the program's handle.
+void store_request(Handle handle, void* request);
+/// Stores MPI_REQUEST_NULL for the program after a refused call. Returns the call's code.
+int refuse_request(int code, void* request);
 /// Makes a pending request of a native request on staging buffers.
 std::unique_ptr<PendingRequest> make_native_request(Handle native_request, CallStaging staging);
 /// Makes and stores a generalized request for a pending request. Errors go to the handler of comm.

@@ -1,5 +1,6 @@
-// handlers CASE: error handlers and reduction operations of the program that throw, in calls that
-// plait takes part in. Prints a line of JSON a rank.
+// handlers CASE: error handlers and reduction operations of the program that throw or return, in
+// calls that plait takes part in. Host memory, or an emulated GPU (TEST_LIBCUDA). Prints a line of
+// JSON a rank.
 #include <cstdio>
 #include <map>
 #include <stdexcept>
@@ -10,6 +11,8 @@
 #include "host_or_gpu.hpp"
 
 namespace {
+
+constexpr int kMany = 50000;
 
 int me() { return rank_in(MPI_COMM_WORLD); }
 
@@ -127,10 +130,57 @@ void thrown_operation() {
   expect_equal(caught, me() == 0 ? 1 : 0, "exceptions of MPI_Reduce");
 }
 
+void count_call(MPI_Comm*, int*, ...) { ++calls_of_handler; }
+
+/// Calls with a wrong argument, whose handler returns: the handler is called once, and a request
+/// completes at once. MPICH then returns MPI_SUCCESS and stores no request.
+void refused() {
+  MPI_Comm comm = handled_comm(count_call);
+  int *upper_bound = nullptr, flag = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &upper_bound, &flag);
+  const int wrong_tag = *upper_bound == 2147483647 ? -7 : *upper_bound + 1;
+  std::vector<HostOrGpuVector<int>> data(3, HostOrGpuVector<int>(kMany, 7));
+  for (HostOrGpuVector<int>& one : data) {
+    int *const buffer = device_ptr(one.data()), *const other = device_ptr(data[0].data());
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto expect_refused = [&](const char* what) {
+      expect_equal(calls_of_handler, 1, what);
+      calls_of_handler = 0;
+      expect_equal(MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS, "a wait for no request");
+      expect(request == MPI_REQUEST_NULL, "no request");
+      expect_equal(calls_of_handler, 0, "calls of the handler by a wait");
+    };
+    MPI_Send(buffer, kMany, MPI_INT, 1 - me(), wrong_tag, comm);
+    expect_refused("calls of the handler by MPI_Send");
+    MPI_Isend(buffer, kMany, MPI_INT, 1 - me(), wrong_tag, comm, &request);
+    expect_refused("calls of the handler by MPI_Isend");
+    MPI_Isend(buffer, kMany, MPI_INT, 7, 0, comm, &request);
+    expect_refused("calls of the handler by MPI_Isend to no rank");
+    MPI_Irecv(buffer, kMany, MPI_INT, 7, 0, comm, &request);
+    expect_refused("calls of the handler by MPI_Irecv");
+    MPI_Recv(buffer, kMany, MPI_INT, 7, 0, comm, MPI_STATUS_IGNORE);
+    expect_refused("calls of the handler by MPI_Recv");
+    MPI_Sendrecv(buffer, kMany, MPI_INT, 7, 0, other, kMany, MPI_INT, 7, 0, comm,
+                 MPI_STATUS_IGNORE);
+    expect_refused("calls of the handler by MPI_Sendrecv");
+    MPI_Sendrecv_replace(buffer, kMany, MPI_INT, 1 - me(), wrong_tag, 1 - me(), 5, comm,
+                         MPI_STATUS_IGNORE);
+    expect_refused("calls of the handler by MPI_Sendrecv_replace");
+    MPI_Ibcast(buffer, kMany, MPI_INT, 7, comm, &request);
+    expect_refused("calls of the handler by MPI_Ibcast");
+    MPI_Send_init(buffer, kMany, MPI_INT, 1 - me(), wrong_tag, comm, &request);
+    expect_refused("calls of the handler by MPI_Send_init");
+    MPI_Recv_init(buffer, kMany, MPI_INT, 7, 0, comm, &request);
+    expect_refused("calls of the handler by MPI_Recv_init");
+  }
+  MPI_Comm_free(&comm);
+}
+
 const std::map<std::string, void (*)()> kCases = {
     {"thrown", thrown},
     {"thrown_among_others", thrown_among_others},
     {"thrown_operation", thrown_operation},
+    {"refused", refused},
 };
 
 }  // namespace
