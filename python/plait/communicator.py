@@ -9,12 +9,21 @@ name. Every wait has a deadline.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from plait import _core, settings, torch_transport
 from plait._core import Error, InvalidArgumentError, Plan, Request, Topology, UnsupportedError
+from plait.arguments import (
+    How,
+    Params,
+    check_launched,
+    id_of,
+    params_of,
+    scalar_of,
+    scalars_of,
+    text_of,
+)
 from plait.arrays import (
     DTYPE_OF_TYPE,
     HOST,
@@ -40,18 +49,6 @@ from plait.gpu_memory import GpuMemoryCalls
 from plait.options import set_options
 from plait.rms_norm import RmsNormCalls
 
-Params = Mapping[str, int]
-
-
-class _How(NamedTuple):
-    """Keyword arguments of all calls (`how`). An unknown keyword raises TypeError."""
-
-    strategy: str = ""
-    params: Params | None = None
-    scalar: float = 1.0
-    scalars: Sequence[float] | None = None
-    stream: Any = None
-
 
 class _Kind(NamedTuple):
     """Cached facts of equal calls: the core's request and the elements of this rank's output."""
@@ -63,7 +60,7 @@ class _Kind(NamedTuple):
 
 _core.set_transport_factory(torch_transport.make)
 _MOST_KINDS = 4096
-_USUAL = _How()
+_USUAL = How()
 
 
 class Communicator(GpuMemoryCalls, RmsNormCalls):
@@ -119,7 +116,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
             "rank": rank,
             "ranks": ranks,
             "rendezvous": rendezvous,
-            "unique_id": None if unique_id is None else _id(unique_id),
+            "unique_id": None if unique_id is None else id_of(unique_id),
             "topology": topology,
             "masks": masks if masks is None or isinstance(masks, str) else list(masks),
             "arrive_s": arrive_s,
@@ -133,7 +130,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         }
         set_options(options, given)
         if rank is None or ranks is None:
-            _check_launched(
+            check_launched(
                 (options.rank, options.ranks), launched, "rank" if ranks is None else "ranks"
             )
         self._take(_core.Communicator.create(options))
@@ -352,7 +349,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
             result = buffer_of(out, "output", writable=True)
             _check_size(plan, "input", self.rank, source)
             _check_size(plan, "output", self.rank, result)
-            factor = _scalar(scalar)
+            factor = scalar_of(scalar)
         except Exception as error:
             self._tell(error)
             raise
@@ -430,16 +427,16 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
                 return blocks(source) if blocks else self._kind(collective, source, op, root, peer)
 
             exchanges = blocks is not None and collective in ("all_to_all", "gather", "scatter")
-            return self._enqueue(array, out, _How(**given), kind_of, exchanges)
+            return self._enqueue(array, out, How(**given), kind_of, exchanges)
         try:
-            how = _How(**given) if given else _USUAL
+            how = How(**given) if given else _USUAL
             source = buffer_of(array, "input")
             kind = blocks(source) if blocks else self._kind(collective, source, op, root, peer)
             made, result = self._output(kind, source, out)
             if how.stream is not None:
                 raise InvalidArgumentError("wanted arrays on a GPU with stream=, found host memory")
-            params, factor = _params(how.params), _scalars(how, self._ranks)[self._rank]
-            strategy = _word(how.strategy, "strategy")
+            params, factor = params_of(how.params), scalars_of(how, self._ranks)[self._rank]
+            strategy = text_of(how.strategy, "strategy")
         except Exception as error:
             self._tell(error)
             raise
@@ -458,7 +455,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         self,
         array: Any,
         out: Any,
-        how: _How,
+        how: How,
         kind_of: Callable[[Buffer], _Kind | BlocksKind],
         exchanges: bool,
     ) -> Any:
@@ -483,7 +480,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         self,
         array: Any,
         out: Any,
-        how: _How,
+        how: How,
         kind_of: Callable[[Buffer], _Kind | BlocksKind],
     ) -> tuple[_Kind | BlocksKind, Any, tuple[Any, ...]]:
         """Checks all arguments; returns (kind, output, arguments of the core)."""
@@ -507,9 +504,9 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
             source.address,
             result.address if result else 0,
             stream_handle(how.stream, buffers),
-            _word(how.strategy, "strategy"),
-            _params(how.params),
-            _scalars(how, self._ranks),
+            text_of(how.strategy, "strategy"),
+            params_of(how.params),
+            scalars_of(how, self._ranks),
         )
         return kind, out, call
 
@@ -572,77 +569,6 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
                 f"{kind.request.collective}, found {result.count} {result.type}"
             )
         return out, result
-
-
-def _check_launched(wanted: tuple[int, int], launched: tuple[int, int], name: str) -> None:
-    """Checks that a rank, or a number of ranks, given alone is the launcher's.
-
-    wanted, launched: rank and ranks. name: the argument that the caller gave. Raises
-    InvalidArgumentError.
-    """
-    if wanted == launched:
-        return
-    other = "ranks" if name == "rank" else "rank"
-    value = dict(zip(("rank", "ranks"), wanted, strict=True))[name]
-    found = (
-        f"found rank {launched[0]} of {launched[1]} by the launcher's variables"
-        if launched[1] > 1
-        else f"found no launcher of several ranks that gives {other}"
-    )
-    raise InvalidArgumentError(
-        f"{name}={value}: wanted {other}= beside {name}=, {found}; pass both"
-    )
-
-
-def _scalar(scalar: Any) -> float:
-    try:
-        return float(scalar)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidArgumentError(f"wanted a number as scalar, found {scalar!r:.60}") from None
-
-
-def _scalars(how: _How, ranks: int) -> list[float]:
-    """Returns every rank's factor; peers' factors are used on GPUs only."""
-    if how.scalars is None:
-        return [_scalar(how.scalar)] * ranks
-    found = [_scalar(scalar) for scalar in how.scalars]
-    if len(found) != ranks:
-        raise InvalidArgumentError(f"wanted {ranks} scalars, one a rank, found {len(found)}")
-    return found
-
-
-def _params(params: Any) -> dict[str, int]:
-    """Returns params for the core: names and 64-bit integers."""
-    if params is None:
-        return {}
-    try:
-        given = {_word(name, "params"): operator.index(value) for name, value in params.items()}
-    except (TypeError, AttributeError):
-        raise InvalidArgumentError(
-            f"wanted params such as {{'pieces': 2}}, found {params!r:.60}"
-        ) from None
-    for name, value in given.items():
-        if not -(1 << 63) <= value < 1 << 63:
-            raise InvalidArgumentError(
-                f"wanted 64 bits for params {name!r:.60}, found {value.bit_length()}"
-            )
-    return given
-
-
-def _word(word: Any, what: str) -> str:
-    if not isinstance(word, str):
-        raise InvalidArgumentError(f"wanted text as {what}, found {word!r:.60}")
-    return word
-
-
-def _id(given: Any) -> str:
-    """Returns a unique id as text; raises InvalidArgumentError if empty or of another type."""
-    found = given.decode("ascii", "replace") if isinstance(given, bytes) else given
-    if not isinstance(found, str) or not found:
-        raise InvalidArgumentError(
-            f"unique_id: wanted the text that plait.unique_id() returns, found {given!r:.60}"
-        )
-    return found
 
 
 def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
