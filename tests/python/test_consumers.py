@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from plait import elf, places
-from plait.commands.launch import Tags
+from plait.commands.launch import Job, Tags, _blame_text
+from plait.launch_page import LaunchPage
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -183,6 +185,15 @@ def test_the_last_lines_of_ranks_come_though_their_readers_are_slow(monkeypatch,
     assert tuple(capfd.readouterr()) == ("[3] out\n", "[3] err\n")
 
 
+@pytest.mark.parametrize("status", [0, 7])
+def test_lines_that_the_disk_does_not_take_are_an_error(status):
+    words = [*LAUNCH, "--tag", "-n", "2", "--", "sh", "-c", f"seq 1 90000; exit {status}"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=50)
+    said = "plait: --tag: cannot write the ranks' lines: No space left on device"
+    assert done.stderr.splitlines()[-1] == said and done.returncode == (status or 1), done
+
+
 @pytest.mark.parametrize("options", [[], ["--tag"]])
 @pytest.mark.parametrize("handles", [False, True])
 def test_an_interrupt_ends_launched_ranks(options, handles):
@@ -273,6 +284,36 @@ for rank in first:
 sys.exit(1)
 """
 SEGMENT_FAULT = "os.kill(os.getpid(), signal.SIGSEGV)"
+
+
+class ScriptedRank:
+    """A process whose polls return these statuses; the last one repeats."""
+
+    def __init__(self, *polls: int | None) -> None:
+        self._polls = list(polls)
+        self.returncode, self.pid = self._polls[-1], 0
+
+    def poll(self) -> int | None:
+        return self._polls.pop(0) if len(self._polls) > 1 else self._polls[0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([(0,), (7,), (0,)], "rank 1 ended with 7"),  # all have ended at the first look
+        ([(None, 7), (0,), (0,)], "rank 0 ended with 7"),  # rank 0 ended beside the others
+        ([(None, None, 7), (0,), (0,)], "rank 0 ended with 7 after ranks 1 and 2 had ended with 0"),
+        ([(None, None, 7), (0,), (None, None, 0)], "rank 0 ended with 7"),
+    ],
+)
+def test_launch_says_nothing_of_an_order_that_is_not_known(ranks, said):
+    page = LaunchPage(len(ranks))
+    started = [ScriptedRank(*polls) for polls in ranks]
+    keeper = SimpleNamespace(pid=0)
+    job = Job(started, keeper, [], 0.0, page)  # type: ignore[arg-type]
+    while job._look():
+        pass
+    assert _blame_text(job, set()) == said
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,12 @@ from typing import IO, Annotated, TextIO
 import typer
 
 import plait
-from plait import leftovers
+from plait import leftovers, standard_output
 from plait.commands.console import at_least, err
 from plait.commands.run import CommandArgument, cannot_run
 from plait.launch import Keeper
 from plait.launch_page import LaunchPage
+from plait.outputs import why
 
 GRACE_S = 5.0  # s after a failed rank, time for the rest to report errors
 INTERRUPT_GRACE_S = 0.8  # s after Ctrl-C, time for ranks to save; all are gone within 1 s
@@ -42,6 +43,7 @@ class Tags:
         self._passed_on = time.monotonic()  # when the last line was written
         self._is_writing = False  # a line that its reader has not taken yet
         self._lock = threading.Lock()
+        self.lost: OSError | None = None  # the first failure to write a line
 
     def add(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         """Starts to read a rank's standard output and standard error."""
@@ -59,8 +61,10 @@ class Tags:
                 try:
                     sink.buffer.write(tag + line.rstrip(b"\r\n") + b"\n")
                     sink.buffer.flush()
-                except OSError:  # nobody reads on; the rank may not block
-                    pass
+                except OSError as error:  # the rank may not block, so reading goes on
+                    standard_output.discard(sink)
+                    if not isinstance(error, BrokenPipeError):  # the reader wanted no more
+                        self.lost = self.lost or error
                 self._is_writing, self._passed_on = False, time.monotonic()
 
     def close(self) -> None:
@@ -144,7 +148,9 @@ def launch(
     failed = job_of_ranks.failed
     if failed:
         err.print(f"plait: {_failure_text(job_of_ranks, page.lost_a_peer())}", markup=False)
-    raise typer.Exit(next(iter(failed.values()), 0))
+    if tags.lost:
+        err.print(f"plait: --tag: cannot write the ranks' lines: {why(tags.lost)}", markup=False)
+    raise typer.Exit(next(iter(failed.values()), 1 if tags.lost else 0))
 
 
 def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
@@ -158,7 +164,7 @@ class Job:
 
     failed: the status of each rank that failed by itself, in the order in which ranks were seen to
     end; first: the rank that failed before all others, None if several were seen at once; done:
-    ranks that had ended well before the first failure; killed: ranks that still ran at the end of
+    ranks that had ended with 0 before any rank failed; killed: ranks that still ran at the end of
     their time, waited_s; ended_by: SIGTERM, if the launcher got it before a failure.
     """
 
@@ -207,16 +213,17 @@ class Job:
     def _look(self) -> bool:
         """Notes ranks that have ended; returns whether some rank runs."""
         states = [process.poll() for process in self.started]
-        if any(states) and not self.failed:
+        ended = {rank for rank, status in enumerate(states) if status == 0}
+        if not self.failed and (any(states) or ended > self.done):
             # A rank polled as running may have ended before a rank polled later.
             states = [process.poll() for process in self.started]
             found = [rank for rank, status in enumerate(states) if status]
             self.first = found[0] if len(found) == 1 else None
+            if not found:
+                self.done = ended
         for rank, status in enumerate(states):
             if status is not None:
                 self._page.note_end(rank, status)
-            if status == 0 and not self.failed:
-                self.done.add(rank)
         for rank, status in enumerate(states):
             if status:
                 self.failed.setdefault(rank, status if status > 0 else 128 - status)
