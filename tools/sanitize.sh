@@ -30,7 +30,7 @@ cmake --build "$build" --target "${programs[@]}"
 [ "${2:-}" != build ] || exit 0
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 # Tests of the watch fork while its thread runs, and the child has one of its own.
-export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
+export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions=$PWD/tests/fake_gpu/kernels.tsan
 export PLAIT_TEST_SCALE=${PLAIT_TEST_SCALE:-0.05}  # sanitized code is about ten times slower
 export SHIM_RUNTIME=$(g++ -print-file-name=libasan.so)
 if [ "${2:-}" = mpi ]; then

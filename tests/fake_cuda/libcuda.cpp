@@ -34,6 +34,54 @@ constexpr Result kInvalidValue = 1, kNotFound = 500, kOutOfResources = 701;
 constexpr int kFixedBytes = 1024;  // Static shared memory of any kernel.
 constexpr int kMostRegisters = 1 << 16, kRegisters = 96;
 
+/// Serializes calls of the fake driver, which many threads use. The lock must not order the
+/// program's own accesses: ThreadSanitizer must see neither the lock nor the emulation under the
+/// lock.
+class OneCall {
+ public:
+  OneCall() {
+    unseen(true);
+    guard().lock();
+  }
+  ~OneCall() {
+    guard().unlock();
+    unseen(false);
+  }
+  OneCall(const OneCall&) = delete;
+  OneCall& operator=(const OneCall&) = delete;
+
+  /// Shows kernels on host threads to ThreadSanitizer. The sanitizer sees the kernel's threads, and
+  /// needs to see how the caller starts them and waits for them.
+  class ShownKernel {
+   public:
+    ShownKernel() { unseen(false); }
+    ~ShownKernel() { unseen(true); }
+    ShownKernel(const ShownKernel&) = delete;
+    ShownKernel& operator=(const ShownKernel&) = delete;
+  };
+
+ private:
+  static std::recursive_mutex& guard() {
+    static std::recursive_mutex one;
+    return one;
+  }
+#ifdef __SANITIZE_THREAD__
+  static void unseen(bool begins) {
+    if (begins) {
+      AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+      AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+      AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    } else {
+      AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+      AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+      AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+    }
+  }
+#else
+  static void unseen(bool) {}
+#endif
+};
+
 /// Kernels with bulk copies exist in code for 9.0 and later only.
 bool exists(const std::string& kernel) {
   const int made_for = fake_cuda().gpu.made_for;
@@ -204,8 +252,10 @@ void emulate_kernels(Api& api) {
       return kInvalidClusterSize;
     fake_cuda().launches.push_back(launch);
     fake_cuda().notes.add({kernel_of(function), config->stream});
-    if (fake_cuda().on_launch)
+    if (fake_cuda().on_launch) {
+      const OneCall::ShownKernel shown;
       fake_cuda().on_launch(kernel_of(function), config->grid_x, config->block_x, args[0]);
+    }
     if (fake_cuda().launch_ns) spend(config->stream, fake_cuda().launch_ns(kernel_of(function)));
     if (kernel_of(function) == "plait_path_check") begin_proof(*static_cast<PathArgs*>(args[0]));
     if (fake_cuda().fault != 0 && kernel_of(function) == "plait_fail_if_peer_lost")
@@ -329,44 +379,6 @@ void count_streams(Api& api) {
     return before.stream_destroy(stream);
   };
 }
-
-/// Serializes calls of the fake driver, which many threads use. The lock must not order the
-/// program's own accesses: ThreadSanitizer must see neither the lock nor the emulation under the
-/// lock.
-class OneCall {
- public:
-  OneCall() {
-    unseen(true);
-    guard().lock();
-  }
-  ~OneCall() {
-    guard().unlock();
-    unseen(false);
-  }
-  OneCall(const OneCall&) = delete;
-  OneCall& operator=(const OneCall&) = delete;
-
- private:
-  static std::recursive_mutex& guard() {
-    static std::recursive_mutex one;
-    return one;
-  }
-#ifdef __SANITIZE_THREAD__
-  static void unseen(bool begins) {
-    if (begins) {
-      AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
-      AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
-      AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
-    } else {
-      AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
-      AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
-      AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
-    }
-  }
-#else
-  static void unseen(bool) {}
-#endif
-};
 
 /// Returns whether CUDA refuses a call of the function while another thread captures in global
 /// mode. An H200's driver takes stream_destroy, but no page of CUDA promises that.
