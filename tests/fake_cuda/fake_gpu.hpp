@@ -122,7 +122,7 @@ struct FakeBatch {
   int source_order;
 };
 
-/// Makes the n-th call from now on of a function of cuda::Api fail.
+/// Makes the n-th call from now on of a function of cuda::Api fail, or all calls.
 class FakeRefusal {
  public:
   /// Chooses the call that fails. function: "" counts calls of all functions. n: 1 = the next call;
@@ -131,7 +131,14 @@ class FakeRefusal {
     const std::lock_guard<std::mutex> hold(guard_);
     function_ = std::move(function);
     left_ = n;
+    refuses_all_ = false;
     result_ = result;
+  }
+  /// Makes all calls of `function` fail until of() or none().
+  void all_of(std::string function) {
+    of(std::move(function), 1);
+    const std::lock_guard<std::mutex> hold(guard_);
+    refuses_all_ = true;
   }
   void none() { of("", 0); }
   /// True until the call has been refused.
@@ -142,7 +149,8 @@ class FakeRefusal {
   /// Error of a refused call of `function`; 0 = the call succeeds.
   int said_to(const char* function) {
     const std::lock_guard<std::mutex> hold(guard_);
-    if (left_ == 0 || (!function_.empty() && function_ != function) || --left_ > 0) return 0;
+    if (left_ == 0 || (!function_.empty() && function_ != function)) return 0;
+    if (!refuses_all_ && --left_ > 0) return 0;
     return result_;
   }
 
@@ -150,6 +158,7 @@ class FakeRefusal {
   mutable std::mutex guard_;
   std::string function_;
   int left_ = 0, result_ = 0;
+  bool refuses_all_ = false;
 };
 
 struct FakeCuda {
