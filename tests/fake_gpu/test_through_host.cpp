@@ -33,6 +33,7 @@ void on_ranks(int ranks, const std::function<void(GpuCalls&)>& body,
   CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
           GpuCallsOptions options = options_without_kernels();
           options.rank.memory = {.budget_bytes = budget_bytes, .plans = true};
+          options.rank.large_arena_wait_s = 60;
           const std::string why = mine.rank == ranks - 1 ? "the driver grants none" : "";
           with_calls(mine, h200_group(mine.rank, ranks, mine.exchange, why), options, body);
         }) == 0);
