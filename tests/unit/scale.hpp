@@ -21,6 +21,9 @@ inline constexpr bool kLooksForRaces = true;
 inline constexpr bool kLooksForRaces = false;
 #endif
 
+/// Returns the seconds that a test allows for a task of `usual` seconds. Sanitized code is slower.
+inline double allowed_s(double usual) { return kIsSanitized ? 20 * usual : usual; }
+
 inline double scale() {
   static const double value = plait::read_env().test_scale;
   return value;
