@@ -299,6 +299,8 @@ def compiled_adopted(mpi, folder) -> Path:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_one_communicator_serves_host_memory_and_gpus(mpi, drop_in, folder, emulated_gpu, ranks):
+    if "SHIM_RUNTIME" in os.environ:
+        pytest.skip("wanted kernels of engines: tools/sanitize.sh builds none (PLAIT_CUDA=0)")
     program = compiled_adopted(mpi, folder)
     env = environment(drop_in, PLAIT_DEBUG="WARN")
     done = launched(mpi, ranks, [str(program), emulated_gpu, "20"], env)
