@@ -44,3 +44,8 @@ def test_an_exception_of_the_program_passes(run_handlers, name):
 @pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
 def test_a_refused_call_leaves_no_request(run_handlers, on_gpus):
     run_handlers("refused", on_gpus)
+
+
+@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
+def test_an_error_handler_starts_a_request(run_handlers, on_gpus):
+    run_handlers("reentrant", on_gpus)

@@ -1,5 +1,5 @@
 // The list of pending requests, and their completion. MPI_Grequest_complete is called in the
-// program's threads alone, under a single lock.
+// program's threads alone, by the thread that holds PendingList::polling.
 #include "shims/mpi/requests/requests.hpp"
 
 #include <sched.h>
@@ -26,9 +26,13 @@ constinit thread_local int ProgramThreadScope::depth [[gnu::tls_model("initial-e
 namespace {
 
 struct PendingList {
+  /// Held by the thread that polls. No other thread removes requests.
+  std::mutex polling;
+  std::size_t next = 0;  ///< the next to poll; guarded by `polling`
+  /// Guards `all`. Not held while a request is polled: polling may call the program's error
+  /// handler, which may start requests.
   std::mutex mutex;
-  std::vector<PendingRequest*> all;  ///< in the order of start
-  std::size_t next = 0;              ///< the next to poll
+  std::vector<PendingRequest*> all;  ///< in the order of start; null = ended in the present sweep
   std::mutex sleeping;
   std::condition_variable ended;
   std::atomic<int> polled{0};  ///< operations that end without waking a waiter
@@ -244,34 +248,45 @@ constexpr std::size_t kSweep = 16;
 /// also after an exception of the program's error handler.
 class SweepRange {
  public:
-  SweepRange(std::size_t from, std::size_t to) : remaining_(from), at_(from), to_(to) {}
+  SweepRange(std::size_t from, std::size_t to) : from_(from), to_(to) {}
   ~SweepRange() {
+    if (ended_ == 0) return;
+    const std::lock_guard lock(pending_list().mutex);
     auto& all = pending_list().all;
-    while (at_ < to_) all[remaining_++] = all[at_++];
-    all.erase(all.begin() + static_cast<std::ptrdiff_t>(remaining_),
-              all.begin() + static_cast<std::ptrdiff_t>(to_));
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>(to_);
+    all.erase(std::remove(all.begin() + static_cast<std::ptrdiff_t>(from_), end, nullptr), end);
   }
   SweepRange(const SweepRange&) = delete;
   SweepRange& operator=(const SweepRange&) = delete;
   /// Completes the ended requests; returns the index after the remaining ones.
   std::size_t complete() {
-    auto& all = pending_list().all;
-    while (at_ < to_) {
-      PendingRequest& one = *all[at_++];
-      std::exception_ptr thrown;
-      if (!has_ended(one, thrown)) {
-        all[remaining_++] = &one;
-        continue;
+    for (std::size_t at = from_; at < to_; at += kSweep) {
+      const std::size_t count = std::min(kSweep, to_ - at);
+      std::array<PendingRequest*, kSweep> some;
+      {
+        const std::lock_guard lock(pending_list().mutex);
+        std::copy_n(pending_list().all.begin() + static_cast<std::ptrdiff_t>(at), count,
+                    some.begin());
       }
-      pending.fetch_sub(1);
-      one.complete_in_mpi();
-      release_request(&one);
-      if (thrown) std::rethrow_exception(thrown);
+      for (std::size_t each = 0; each < count; ++each) complete(*some[each], at + each);
     }
-    return remaining_;
+    return to_ - ended_;
   }
 
  private:
+  void complete(PendingRequest& one, std::size_t at) {
+    std::exception_ptr thrown;
+    if (!has_ended(one, thrown)) return;
+    {
+      const std::lock_guard lock(pending_list().mutex);
+      pending_list().all[at] = nullptr;
+    }
+    ++ended_;
+    pending.fetch_sub(1);
+    one.complete_in_mpi();
+    release_request(&one);
+    if (thrown) std::rethrow_exception(thrown);
+  }
   /// A request whose error handler throws has ended with an error.
   static bool has_ended(PendingRequest& one, std::exception_ptr& thrown) {
     try {
@@ -284,12 +299,21 @@ class SweepRange {
     }
   }
 
-  std::size_t remaining_, at_, to_;
+  std::size_t from_, to_, ended_ = 0;
 };
 
 /// Completes the ended requests of [from, to); returns the index after the remaining ones.
 std::size_t complete_range(std::size_t from, std::size_t to) {
   return SweepRange(from, to).complete();
+}
+
+}  // namespace
+
+namespace {
+
+std::size_t size_of_list() {
+  const std::lock_guard lock(pending_list().mutex);
+  return pending_list().all.size();
 }
 
 }  // namespace
@@ -304,11 +328,10 @@ void complete_ended(Sweep sweep) {
   static thread_local bool inside = false;  // polling makes the MPI call this function again
   if (inside) return;
   const InsideScope here(inside);
-  const std::unique_lock lock(pending_list().mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread polls
-  auto& all = pending_list().all;
+  const std::unique_lock polling(pending_list().polling, std::try_to_lock);
+  if (!polling.owns_lock()) return;
   std::size_t& next = pending_list().next;
-  const std::size_t whole = all.size();
+  const std::size_t whole = size_of_list();
   const bool few = sweep == Sweep::all || whole <= 2 * kSweep;
   if (!few) complete_range(whole - kSweep, whole);
   const std::size_t others = few ? whole : whole - kSweep;
@@ -322,7 +345,7 @@ bool any_must_end() {
   const std::lock_guard lock(pending_list().mutex);
   const auto& all = pending_list().all;
   return std::any_of(all.begin(), all.end(),
-                     [](const PendingRequest* one) { return one->must_end(); });
+                     [](const PendingRequest* one) { return one != nullptr && one->must_end(); });
 }
 
 template <class Condition>
