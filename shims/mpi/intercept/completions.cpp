@@ -3,6 +3,8 @@
 // no request of plait's pending, only the native function is called.
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "shims/mpi/abi/status.hpp"
@@ -127,34 +129,108 @@ int status_among(Handle request, int* flag, void* status) {
   return code;
 }
 
-/// Request_get_status_some for MPIs before 4.1.
-int status_of_some(int count, const void* requests, int* ended, int* indices, void* statuses) {
-  const Abi& abi = native().abi;
-  int found = 0, active = 0;
-  for (int at = 0; at < count; ++at) {
-    const Handle request = abi.at(requests, at);
-    if (abi.key(request) == abi.no_request) continue;
-    ++active;
+/// The program's requests, parted: requests in plait's table of persistent requests, whose state
+/// plait knows, and all others. MPI takes an inactive request for MPI_REQUEST_NULL.
+class PartedRequests {
+ public:
+  PartedRequests(int count, const void* requests) : count_(count) {
+    const Abi& abi = native().abi;
+    const auto each = static_cast<std::size_t>(abi.handle_bytes);
+    others_.resize(each * static_cast<std::size_t>(std::max(count, 0)));
+    for (int at = 0; at < count; ++at) {
+      const Handle request = abi.at(requests, at);
+      const std::optional<bool> is_active = is_active_persistent(request);
+      if (is_active.value_or(false)) active_.push_back(at);
+      store_request(is_active ? abi.no_request : request,
+                    others_.data() + each * static_cast<std::size_t>(at));
+    }
+  }
+  /// Indices of the active requests of the table.
+  const std::vector<int>& active() const { return active_; }
+  /// All requests, with MPI_REQUEST_NULL in the place of a request of the table.
+  const void* others() const { return others_.data(); }
+  /// Calls visit(index, request) for each request among the others, until visit returns false.
+  /// Returns the number of requests.
+  template <class Visit>
+  int visit_others(const Visit& visit) const {
+    const Abi& abi = native().abi;
+    int found = 0;
+    for (int at = 0; at < count_; ++at) {
+      const Handle request = abi.at(others_.data(), at);
+      if (abi.key(request) == abi.key(abi.no_request)) continue;
+      ++found;
+      if (!visit(at, request)) break;
+    }
+    return found;
+  }
+
+ private:
+  int count_;
+  std::vector<int> active_;
+  std::vector<std::byte> others_;
+};
+
+/// Request_get_status_some over the requests that are not in plait's table. For MPIs before 4.1,
+/// which do not tell inactive persistent requests from completed ones.
+int status_of_some_others(int count, const PartedRequests& requests, int* ended, int* indices,
+                          void* statuses) {
+  if (const auto function = native().Request_get_status_some)
+    return function(count, requests.others(), ended, indices, statuses);
+  int found = 0, code = 0;
+  const int all = requests.visit_others([&](int at, Handle request) {
     int flag = 0;
+    code = status_among(request, &flag, status_at(statuses, found));
+    if (code == 0 && flag != 0) indices[found++] = at;
+    return code == 0;
+  });
+  *ended = all == 0 ? kUndefined : found;
+  return code;
+}
+
+/// The same for Request_get_status_any.
+int status_of_any_other(int count, const PartedRequests& requests, int* index, int* flag,
+                        void* status) {
+  if (const auto function = native().Request_get_status_any)
+    return function(count, requests.others(), index, flag, status);
+  int code = 0;
+  *flag = 0;
+  *index = kUndefined;
+  const int all = requests.visit_others([&](int at, Handle request) {
+    code = status_among(request, flag, status);
+    if (*flag != 0) *index = at;
+    return code == 0 && *flag == 0;
+  });
+  return all == 0 ? status_among(native().abi.no_request, flag, status) : code;
+}
+
+int status_of_some(int count, const void* requests, int* ended, int* indices, void* statuses) {
+  const PartedRequests parted(count, requests);
+  int found = 0, others = 0;
+  for (const int at : parted.active()) {
+    int flag = 0;
+    const Handle request = native().abi.at(requests, at);
     if (const int code = status_among(request, &flag, status_at(statuses, found))) return code;
     if (flag != 0) indices[found++] = at;
   }
-  *ended = active == 0 ? kUndefined : found;
+  if (const int code = status_of_some_others(count, parted, &others, indices + found,
+                                             status_at(statuses, found)))
+    return code;
+  const bool is_any_active = !parted.active().empty() || others != kUndefined;
+  *ended = is_any_active ? found + (others == kUndefined ? 0 : others) : kUndefined;
   return 0;
 }
 
 int status_of_any(int count, const void* requests, int* index, int* flag, void* status) {
-  const Abi& abi = native().abi;
-  *flag = 1;
-  *index = kUndefined;
-  for (int at = 0; at < count; ++at) {
-    const Handle request = abi.at(requests, at);
-    if (abi.key(request) == abi.no_request) continue;
+  const PartedRequests parted(count, requests);
+  for (const int at : parted.active()) {
     *index = at;
-    if (const int code = status_among(request, flag, status)) return code;
+    if (const int code = status_among(native().abi.at(requests, at), flag, status)) return code;
     if (*flag != 0) return 0;
   }
-  return *index == kUndefined ? status_among(abi.no_request, flag, status) : 0;
+  const int code = status_of_any_other(count, parted, index, flag, status);
+  if (*index != kUndefined || parted.active().empty()) return code;
+  *flag = 0;  // a request of the table is under way
+  return code;
 }
 
 int status_of_all(int count, const void* requests, int* flag, void* statuses) {

@@ -98,6 +98,11 @@ bool cancel_persistent(Handle request) {
   return true;
 }
 
+std::optional<bool> is_active_persistent(Handle request) {
+  const PersistentEntry* const entry = find_entry(request);
+  return entry == nullptr ? std::nullopt : std::optional(entry->runs);
+}
+
 void free_persistent(Handle request) {
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(native().abi.key(request));

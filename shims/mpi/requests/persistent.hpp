@@ -3,6 +3,7 @@
 // the send side; the completion copies received data back.
 #pragma once
 #include <atomic>
+#include <optional>
 
 #include "shims/mpi/staging/staging.hpp"
 
@@ -49,5 +50,7 @@ int complete_persistent(Handle request, int code, void* status, bool is_over);
 /// Returns false if the request is not plait's.
 bool cancel_persistent(Handle request);
 void free_persistent(Handle request);
+/// Returns whether the request is active; nothing for a request that is not in the table.
+std::optional<bool> is_active_persistent(Handle request);
 
 }  // namespace plait::mpi

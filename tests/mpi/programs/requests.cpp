@@ -1,6 +1,7 @@
 // requests CASE: the life of requests: what a request retains, when it is active, and what later
 // messages find. Host memory, or an emulated GPU (TEST_LIBCUDA). Prints a line of JSON a rank.
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -61,8 +62,71 @@ void outlived() {
   }
 }
 
+/// Looks up a function of MPI 4.1, which the drop-in exports for each MPI.
+template <class Function>
+Function* named(const char* name) {
+  void* const found = dlsym(RTLD_DEFAULT, name);
+  if (found == nullptr) std::abort();
+  return reinterpret_cast<Function*>(found);
+}
+
+/// MPI_Request_get_status_any and _some take an inactive persistent request for no request.
+void inactive() {
+  auto* const any =
+      named<int(int, const MPI_Request*, int*, int*, MPI_Status*)>("MPI_Request_get_status_any");
+  auto* const some =
+      named<int(int, const MPI_Request*, int*, int*, MPI_Status*)>("MPI_Request_get_status_some");
+  HostOrGpuVector<int> data(kMany, 1), large(kMany, -1);
+  int small = 0, index = -1, flag = -1, ended = -1, indices[3] = {-1, -1, -1};
+  const int other = 1 - me(), sent = 3;
+  MPI_Status statuses[3];
+  MPI_Request requests[3] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  const auto ask = [&] {
+    index = flag = ended = indices[0] = -1;
+    any(3, requests, &index, &flag, statuses);
+    some(3, requests, &ended, indices, statuses);
+  };
+  MPI_Recv_init(device_ptr(large.data()), kMany, MPI_INT, other, 1, MPI_COMM_WORLD, &requests[0]);
+  ask();
+  expect(flag == 1 && index == MPI_UNDEFINED, "no active request by _any");
+  expect_equal(ended, MPI_UNDEFINED, "no active request by _some");
+  MPI_Irecv(&small, 1, MPI_INT, other, 2, MPI_COMM_WORLD, &requests[1]);
+  ask();
+  expect(flag == 0 && index == MPI_UNDEFINED, "a pending receive by _any");
+  expect_equal(ended, 0, "a pending receive by _some");
+  MPI_Start(&requests[0]);
+  ask();
+  expect(flag == 0 && index == MPI_UNDEFINED, "two pending receives by _any");
+  expect_equal(ended, 0, "two pending receives by _some");
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Send(&sent, 1, MPI_INT, other, 2, MPI_COMM_WORLD);
+  do ask();
+  while (flag == 0 || ended == 0);
+  expect(index == 1 && ended == 1 && indices[0] == 1, "the receive that has ended");
+  MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+  ask();
+  expect(flag == 0 && index == MPI_UNDEFINED, "a pending persistent receive by _any");
+  expect_equal(ended, 0, "a pending persistent receive by _some");
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Request send;
+  MPI_Isend(device_ptr(data.data()), kMany, MPI_INT, other, 1, MPI_COMM_WORLD, &send);
+  do ask();
+  while (flag == 0 || ended == 0);
+  int count = 0;
+  MPI_Get_count(&statuses[0], MPI_INT, &count);
+  expect(index == 0 && ended == 1 && indices[0] == 0, "the persistent receive that has ended");
+  expect_equal(count, kMany, "the size of the persistent receive");
+  MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+  MPI_Wait(&send, MPI_STATUS_IGNORE);
+  ask();
+  expect(flag == 1 && index == MPI_UNDEFINED, "an inactive receive by _any");
+  expect_equal(ended, MPI_UNDEFINED, "an inactive receive by _some");
+  MPI_Request_free(&requests[0]);
+}
+
 const std::map<std::string, void (*)()> kCases = {
     {"outlived", outlived},
+    {"inactive", inactive},
 };
 
 }  // namespace
