@@ -56,3 +56,10 @@ def test_an_inactive_persistent_request_is_no_completed_one(mpi, run_requests, o
     if mpi.name.startswith("mpich abi") and not on_gpus:
         pytest.skip("MPICH 5.0's own get_status ends a persistent request")
     assert [row["wrong"] for row in run_requests("inactive", on_gpus)] == [0, 0]
+
+
+@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
+def test_an_error_of_a_matched_message_goes_to_its_communicator(mpi, run_handlers, on_gpus):
+    if not mpi.name.startswith("openmpi"):
+        pytest.skip("MPICH's own error of MPI_Mrecv goes to MPI_COMM_WORLD")
+    run_handlers("matched", on_gpus)

@@ -4,6 +4,7 @@
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/intercept/staged_call.hpp"
+#include "shims/mpi/p2p/matched_messages.hpp"
 #include "shims/mpi/p2p/persistent_send.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
 #include "shims/mpi/p2p/sendrecv.hpp"
@@ -199,7 +200,8 @@ template <class Mpi, class N>
 template <class Mpi, class N>
 [[gnu::noinline]] int run_recv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
                                void* status) {
-  return recv_message(mpi(native().abi.world), buf, count, datatype, status, message);
+  const Handle comm = take_matched(native().abi.at(message, 0));
+  return recv_message(mpi(comm), buf, count, datatype, status, message);
 }
 
 template <class Mpi, class N>
@@ -213,8 +215,8 @@ template <class Mpi, class N>
 template <class Mpi, class N>
 [[gnu::noinline]] int run_irecv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
                                 void* request) {
-  const Handle world = native().abi.world;
-  return start_recv_message(mpi(world), buf, count, datatype, request, MakeRequest{world, request},
+  const Handle comm = take_matched(native().abi.at(message, 0));
+  return start_recv_message(mpi(comm), buf, count, datatype, request, MakeRequest{comm, request},
                             message);
 }
 

@@ -1,4 +1,5 @@
 // Exports probes: the status of a large message has the size that its RTS header names.
+#include "shims/mpi/p2p/matched_messages.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
 
 namespace plait::mpi {
@@ -17,6 +18,16 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   return code;
 }
 
+/// The same for a probe that also matches the message.
+int fix_matched(int code, Handle comm, int found, const void* message, void* status) {
+  if (code == 0 && found != 0 && (uses_rendezvous() || may_hold_gpu_memory()))
+    return guarded(comm, [&] {
+      add_matched(native().abi.at(message, 0), comm);
+      return fix_probe(code, comm, found, status);
+    });
+  return code;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -31,12 +42,13 @@ int MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
   return fix_probe(code, comm, *flag, status);
 }
 int MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
-  return fix_probe(native().Mprobe(source, tag, comm, message, status), comm, 1, status);
+  const int code = native().Mprobe(source, tag, comm, message, status);
+  return fix_matched(code, comm, 1, message, status);
 }
 int MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {
   complete_ended();
   const int code = native().Improbe(source, tag, comm, flag, message, status);
-  return fix_probe(code, comm, *flag, status);
+  return fix_matched(code, comm, *flag, message, status);
 }
 int PMPI_Probe(int, int, Handle, void*) __attribute__((alias("MPI_Probe")));
 int PMPI_Iprobe(int, int, Handle, int*, void*) __attribute__((alias("MPI_Iprobe")));

@@ -248,6 +248,11 @@ bool RetainedComm::is_revoked() const {
   return !record_->is_freed.load() && mpi::is_revoked(record_->comm);
 }
 
+std::optional<Handle> RetainedComm::handle() const {
+  return record_ == nullptr || record_->is_freed.load() ? std::nullopt
+                                                        : std::optional(record_->comm);
+}
+
 bool RetainedComm::is_freed() const { return record_ != nullptr && record_->is_freed.load(); }
 
 std::optional<int> RetainedComm::code_of(const Error& error, std::int64_t& since_ns) const {

@@ -84,6 +84,8 @@ class RetainedComm {
   int call_errhandler(int code) const;
   int report(const std::exception& caught) const;
   bool is_revoked() const;
+  /// Returns the communicator; nothing if the program has freed the communicator.
+  std::optional<Handle> handle() const;
   /// Returns whether the program has freed the communicator.
   bool is_freed() const;
   /// Returns the code of the error that a call ended with; nothing while the MPI may still learn

@@ -207,12 +207,40 @@ void reentrant() {
   note = HostOrGpuVector<int>();
 }
 
+/// A message that is too long for MPI_Mrecv or MPI_Imrecv is an error of the communicator that
+/// MPI_Mprobe named. The handler of MPI_COMM_WORLD would end the job.
+void matched() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  HostOrGpuVector<int> data(kMany, 7);
+  for (const bool waits : {false, true}) {
+    if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, 5, comm);
+    if (me() == 1) {
+      MPI_Message message;
+      MPI_Mprobe(0, 5, comm, &message, MPI_STATUS_IGNORE);
+      int code = 0;
+      if (waits) {
+        MPI_Request request;
+        MPI_Imrecv(device_ptr(data.data()), kMany / 2, MPI_INT, &message, &request);
+        code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+      } else {
+        code = MPI_Mrecv(device_ptr(data.data()), kMany / 2, MPI_INT, &message, MPI_STATUS_IGNORE);
+      }
+      expect_equal(class_of(code), MPI_ERR_TRUNCATE, "class of the error");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  MPI_Comm_free(&comm);
+}
+
 const std::map<std::string, void (*)()> kCases = {
     {"thrown", thrown},
     {"thrown_among_others", thrown_among_others},
     {"thrown_operation", thrown_operation},
     {"refused", refused},
     {"reentrant", reentrant},
+    {"matched", matched},
 };
 
 }  // namespace
