@@ -63,3 +63,10 @@ def test_an_error_of_a_matched_message_goes_to_its_communicator(mpi, run_handler
     if not mpi.name.startswith("openmpi"):
         pytest.skip("MPICH's own error of MPI_Mrecv goes to MPI_COMM_WORLD")
     run_handlers("matched", on_gpus)
+
+
+@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
+def test_small_messages_of_header_lengths_end_no_rendezvous(mpi, run_requests, on_gpus):
+    found = run_requests("retired", on_gpus)
+    assert [row["wrong"] for row in found] == [0, 0]
+    assert found[1]["served"] == (150 if moves_messages(mpi) else 0), found
