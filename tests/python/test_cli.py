@@ -440,7 +440,7 @@ def test_what_fails_while_it_is_written_is_one_line(tmp_path):
     for words in (["simulate", "all_reduce", "-b", "4K", "--trace"], ["topo", "--write"]):
         done = plait_command(*words, "/dev/full")
         said = f"plait: {words[-1]}: wanted to write /dev/full: No space left on device\n"
-        assert (done.returncode, done.stderr) == (1, said), done
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said), done
     with pytest.raises(plait.FileError, match="none"):
         outputs.save(outputs.load_pyplot().figure(), f"{tmp_path}/none/a.png", 50)
     outputs.check(f"{tmp_path}/none/of/these/table.json", "--write", makes_folders=True)

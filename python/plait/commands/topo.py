@@ -104,15 +104,15 @@ def topo(
         machine = asked_machine(topology, without)
         if parameters:
             _show_parameters(machine, as_json)
-        elif write and not as_json:
-            out.print(f"wrote {write}: plait plan all_reduce -T {write}", markup=False)
-        else:
+        elif as_json or not write:
             out.print(machine.to_json() if as_json else str(machine), markup=False)
             if not as_json and not topology:
                 _print_direct_access()
     if write:
         own = "" if measure or without else _own_text(topology)
         outputs.write_text(write, own or machine.to_json() + "\n", "--write")
+        if not measure and not as_json:
+            out.print(f"wrote {write}: plait plan all_reduce -T {write}", markup=False)
 
 
 def _refuse_idle(named: list[str]) -> None:
