@@ -107,6 +107,13 @@ def test_verify_checks_a_plans_file_for_the_machine(tmp_path):
     assert done.returncode != 0 and "nope" in done.stderr, done
 
 
+def test_without_takes_several_links_in_one_value():
+    apart = plait_command("topo", "-T", "mist", "--without", "nvlink:0-1", "--without", "host:0")
+    joined = plait_command("topo", "-T", "mist", "--without", "nvlink:0-1,host:0")
+    assert joined.returncode == 0 and joined.stdout == apart.stdout, joined
+    assert joined.stdout != plait_command("topo", "-T", "mist").stdout
+
+
 def test_experiments_of_papers_have_no_picture_and_no_trace(tmp_path):
     picture, trace = tmp_path / "a.png", tmp_path / "a.json"
     words = ("simulate", "--paper", "micro")

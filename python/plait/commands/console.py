@@ -100,9 +100,20 @@ StrategyOption = Annotated[
         autocompletion=COMPLETES_STRATEGIES,
     ),
 ]
+
+
+def _split_masks(masks: list[str] | None) -> list[str] | None:
+    """Callback that takes several masks in a value, as PLAIT_WITHOUT does."""
+    return masks and [mask for value in masks for mask in value.split(",") if mask]
+
+
 WithoutOption = Annotated[
     list[str] | None,
-    typer.Option("--without", help="Leave links out: nvlink:0-1, host:0, relay:2."),
+    typer.Option(
+        "--without",
+        help="Leave links out: nvlink:0-1, host:0, relay:2; also nvlink:0-1,host:0.",
+        callback=_split_masks,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 RanksOption = Annotated[
