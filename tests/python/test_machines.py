@@ -186,6 +186,70 @@ def test_broken_files_are_refused_in_words(said, words, tmp_path):
     assert words in str(caught.value) and f"--from {file}" in str(caught.value)
 
 
+def two_gpus(
+    *links: str, dev: str = "1", bus: str = "0000:65:00.0", width: str = "16", more: str = ""
+) -> str:
+    """XML of NCCL with GPUs 0000:17:00.0 and 0000:65:00.0. links: of the first, of the second."""
+    pci = '<pci busid="{}" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="{}">'
+    first = f'{pci.format("0000:17:00.0", width)}<gpu dev="0">{links[0]}</gpu></pci>'
+    second = f'{pci.format(bus, width)}<gpu dev="{dev}">{links[1]}</gpu></pci>'
+    return f'<system version="1"><cpu numaid="0">{first}{second}{more}</cpu></system>'
+
+
+def nvlink(target: str, count: str = "6") -> str:
+    return f'<nvlink target="{target}" count="{count}" tclass="0x030200"/>'
+
+
+THERE, BACK = nvlink("0000:65:00.0"), nvlink("0000:17:00.0")
+PAIR = "wanted the same count of <nvlink> for 0000:17:00.0 to 0000:65:00.0 and back, found 6 and "
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (two_gpus(THERE, nvlink("0000:17:00.0", "3")), PAIR + "3"),
+        (two_gpus(THERE, nvlink("0000:99:00.0")), PAIR + "0"),
+        (
+            two_gpus("", THERE),
+            "wanted another GPU as target of <nvlink>, found the GPU's own busid",
+        ),
+        (two_gpus(THERE, BACK, dev="0"), 'wanted one GPU with dev="0", found 2'),
+        (two_gpus("", "", bus="0000:17:00.0"), 'wanted one GPU with busid="0000:17:00.0", found 2'),
+        (two_gpus(THERE, BACK) * 2, "wanted one <system>, the XML of one machine, found 2"),
+        (
+            two_gpus(nvlink("0000:65:00.0", "-6"), BACK),
+            "wanted a whole number from 1 to 2147483647 as count of <nvlink>, found -6",
+        ),
+        (
+            two_gpus(THERE, BACK, width="-1"),
+            "wanted a whole number from 0 to 2147483647 as link_width of <pci>, found -1",
+        ),
+    ],
+)
+def test_xml_of_nccl_that_contradicts_itself_is_refused(said, words, tmp_path):
+    test_broken_files_are_refused_in_words(said, words, tmp_path)
+
+
+def test_links_to_gpus_that_a_job_does_not_see_are_left_out(tmp_path):
+    file = tmp_path / "machine.xml"
+    hidden = nvlink("0000:99:00.0")
+    file.write_text(two_gpus(THERE + hidden, BACK + hidden))
+    assert machines.read(str(file)).nvlinks == {(0, 1): 6}
+
+
+@pytest.mark.parametrize("speed", ["1e400", "nan", "-3", "fast"])
+def test_a_link_speed_of_hwloc_that_is_none_is_named(speed, tmp_path):
+    gpu = "type='PCIDev' pci_busid='0000:17:00.0' pci_type='0302 [10de:2330] [10de:16c1] a1'"
+    said = f"<topology version='2.0'><object {gpu} pci_link_speed='{speed}'/></topology>"
+    words = f'found pci_link_speed {speed} of <object type="PCIDev" pci_busid="0000:17:00.0">'
+    test_broken_files_are_refused_in_words(said, words, tmp_path)
+
+
+def test_a_file_without_an_end_is_refused():
+    with pytest.raises(plait.FileError, match="wanted at most 64 MiB, found more"):
+        machines.read("/dev/zero")
+
+
 def test_a_missing_file_is_named():
     with pytest.raises(plait.FileError, match=r"--from nothing\.txt: No such file"):
         machines.read("nothing.txt")

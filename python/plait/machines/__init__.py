@@ -5,8 +5,8 @@ A reader (nvidia_smi, nccl_xml, hwloc_xml) takes facts from a file; `facts.as_js
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from pathlib import Path
 
 import plait
 from plait.machines import hwloc_xml, nccl_xml, nvidia_smi
@@ -20,6 +20,8 @@ KINDS = (
     "`lstopo --of xml --whole-io`"
 )
 
+MOST_BYTES = 64 << 20  # as of a topology's own file
+
 
 def read(file: str, model: str = "") -> Machine:
     """Returns the facts of a file that another tool has written; "-" = standard input. Gives the
@@ -29,10 +31,17 @@ def read(file: str, model: str = "") -> Machine:
     GPU.
     """
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        with (
+            contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source
+        ):
+            data = source.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise plait.FileError(f"--from {file}: {why}; wanted {KINDS}") from error
+    if len(data) > MOST_BYTES:
+        raise plait.FileError(
+            f"--from {file}: wanted at most {MOST_BYTES >> 20} MiB, found more; wanted {KINDS}"
+        )
     said = data.decode("utf-8", "replace")
     if "<topology" in said:
         machine = hwloc_xml.read(said, file)

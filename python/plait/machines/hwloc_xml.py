@@ -3,6 +3,7 @@ GPUs, NICs, and the NVLinks that hwloc's NVML backend found."""
 
 from __future__ import annotations
 
+import math
 from xml.etree import ElementTree
 
 import plait
@@ -66,6 +67,19 @@ def _is_gpu(kind: tuple[str, str], vendor: str) -> bool:
     return kind[0] in GPU_CLASSES and kind[1] == vendor
 
 
+def _link_speed(element: ElementTree.Element) -> float:
+    """Returns GB/s of a PCI device's link; 0 = not stated. Raises ValueError."""
+    stated = element.get("pci_link_speed", "0")
+    try:
+        speed = float(stated)
+    except ValueError:
+        speed = -1.0
+    if not 0 <= speed < math.inf:
+        device = f'<object type="{element.get("type")}" pci_busid="{element.get("pci_busid", "")}">'
+        raise ValueError(f"pci_link_speed {stated} of {device}")
+    return speed
+
+
 class _Reader:
     def __init__(self, root: ElementTree.Element) -> None:
         kinds = [_pci_kind(one) for one in root.iter("object")]
@@ -96,7 +110,7 @@ class _Reader:
 
     def bridge_of(self, element: ElementTree.Element) -> str:
         name = element.get("pci_busid", f"bridge{element.get('gp_index', '')}")
-        if (speed := float(element.get("pci_link_speed", "0"))) > 0:
+        if (speed := _link_speed(element)) > 0:
             self.machine.switch_gb_per_s[name] = speed * PCIE_SHARE
         return name
 
@@ -112,7 +126,7 @@ class _Reader:
         device = element.get("pci_type", "").split()[1].strip("[]").split(":")[1]
         infos = {info.get("name"): info.get("value", "") for info in element.iter("info")}
         model = infos.get("GPUModel") or infos.get("PCIDevice") or model_of_device(f"0x{device}")
-        speed = float(element.get("pci_link_speed", "0")) * PCIE_SHARE
+        speed = _link_speed(element) * PCIE_SHARE
         gpu = Gpu(numa, model, element.get("pci_busid", ""), speed, 16, bridges)
         for one in element.iter("object"):
             self.gpu_of[int(one.get("gp_index", "-1"))] = len(self.machine.gpus)
