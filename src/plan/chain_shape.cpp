@@ -9,7 +9,8 @@ ChainShape chain_shape(const Request& request) {
   ChainShape shape{};
   shape.root = request.root;
   shape.sums = reduces(request.collective) ? 1 : 0;
-  shape.first = shape.sums != 0 ? 0 : request.root;
+  const int first_addend = request.ranks == 2 ? 1 - request.root : 0;
+  shape.first = shape.sums != 0 ? first_addend : request.root;
   shape.last = (shape.first + request.ranks - 1) % request.ranks;
   shape.bytes = request.count * bytes_of(request.type);
   return shape;

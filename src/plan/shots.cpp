@@ -197,10 +197,12 @@ class Chain {
     const Region here = before < 0 ? own : slot(rank, piece);
     if (before >= 0) shooter_.await(rank, before, piece);
     const auto put = [&](const Region& dst) {
-      if (shape_.sums != 0 && before >= 0)
-        b_.reduce(shooter_.lane(rank), dst, {here, own}, next < 0);
-      else
+      if (shape_.sums == 0 || before < 0)
         b_.copy(shooter_.lane(rank), dst, here);
+      else if (rank < before)
+        b_.reduce(shooter_.lane(rank), dst, {own, here}, next < 0);
+      else
+        b_.reduce(shooter_.lane(rank), dst, {here, own}, next < 0);
     };
     const bool keep = keeps(shape_, rank);
     if (keep) put(out);

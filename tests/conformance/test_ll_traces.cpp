@@ -159,7 +159,7 @@ TEST_CASE("a chain takes each rank's factor once, and divides at its end") {
   const Topology topology = cases::wide_machine();
   std::mt19937 random(5);
   for (const ReduceOp op : {ReduceOp::premul_sum, ReduceOp::avg, ReduceOp::prod, ReduceOp::max})
-    for (const int ranks : {3, 4, 5})
+    for (const int ranks : {2, 3, 4, 5})
       for (const int root : {0, ranks - 1}) {
         LlRun run = run_of(LlKernel::ll_chain, PacketFormat::escaped, Collective::reduce, ranks,
                            301, random);

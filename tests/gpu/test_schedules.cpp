@@ -79,15 +79,17 @@ void check_schedules(int ranks) {
   CHECK(long_chains.load() > 20 * ranks);
   for (std::size_t which = 0; which < schedules().size(); ++which) {
     CAPTURE(which);
-    CHECK(calls[which].load() > 20 * ranks);
+    const EngineVariant one = schedules()[which];
+    if (ranks == 2 && one.kernel == "ll_chain" && one.tuning.tile_units == 0)
+      CHECK(calls[which].load() == 0);  // direct_ll serves two ranks
+    else
+      CHECK(calls[which].load() > 20 * ranks);
   }
 }
 
-TEST_CASE(
-    "schedules of tiled calls and chains by more ranks than GPUs give the reference's bytes") {
+TEST_CASE("schedules of tiled calls and chains give the reference's bytes") {
   if (skipped(2 * gpus_to_use(), why_no_cuda())) return;
-  for (const int ranks : {4, 8})
-    if (ranks > gpus_to_use()) check_schedules(ranks);
+  for (const int ranks : {2, 4, 8}) check_schedules(ranks);
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ TEST_CASE("after a chain in pieces the next call may use the inboxes") {
   const Topology topology = cases::wide_machine();
   int plans = 0, without = 0;
   for (const Collective collective : {Collective::reduce, Collective::broadcast})
-    for (const int ranks : {3, 4, 5})
+    for (const int ranks : {2, 3, 4, 5})
       for (const std::uint64_t pieces : {2, 3, 4, 5, 6})
         for (const int root : {0, ranks - 1}) {
           Request request;

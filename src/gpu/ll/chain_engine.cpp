@@ -20,6 +20,13 @@ std::string why_no_chain(const Request& request, const Tuning& tuning) {
         "a chain wants 3 ranks or more, or tile_units, found {} ranks; direct_ll serves two",
         request.ranks);
   if (!reduces(request.collective)) return "";
+  if (request.ranks == 2) {  // the root has both inputs: no partial sum travels
+    if (is_lean_chain(request)) return "";
+    return text(
+        "a chain of two ranks sums fp32, fp16 and bf16, found {} of {}; direct_ll and tiled "
+        "are as fast for others",
+        name_of(request.op), name_of(request.type));
+  }
   if (is_widened(request.type) && !has_no_order(request.type, request.op))
     return text(
         "type {} is not supported: partial sums travel, so the type must accumulate in itself "

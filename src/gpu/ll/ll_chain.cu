@@ -21,7 +21,11 @@
 #include "plait/types.def"
 #undef PLAIT_TYPE
 
-PLAIT_CHAIN(fp32, sum, 2, static_cast<int>(plait::ReduceOp::sum), kReduceParts)
+#define PLAIT_CHAIN_SUM(type) \
+  PLAIT_CHAIN(type, sum, 2, static_cast<int>(plait::ReduceOp::sum), kReduceParts)
+PLAIT_CHAIN_SUM(fp32)
+PLAIT_CHAIN_SUM(fp16)
+PLAIT_CHAIN_SUM(bf16)
 
 #define PLAIT_CHAIN_PLACE(type) PLAIT_CHAIN(type, place, 2, plait::cuda::kAnyOp, kPlaceParts)
 PLAIT_CHAIN_PLACE(uint8)

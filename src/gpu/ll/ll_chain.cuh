@@ -62,18 +62,25 @@ struct ChainCall : EscapedCall<ChainArgs> {
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) store_unit<Stored, true>(output, first + u * stride, held[u], bytes, whole);
   }
-  /// Adds this rank's own units to the partial sums, in rank order. Rank 0 sends its own units
-  /// unchanged.
+  /// Adds this rank's own units to the partial sums, in rank order. The first rank sends its own
+  /// units unchanged. Rank 0 is behind rank 1 in a chain of two with root 0 alone.
   __device__ void add(Unit (&came)[kTogether], const Unit (&own)[kTogether], int valid) const {
-    const double scale = before == shape.first ? args.scalars[before] : 1.0;
+    const bool own_is_first = args.rank < before;
+    const double scale_of_came = before == shape.first ? args.scalars[before] : 1.0;
+    const double scale_of_own = args.scalars[args.rank];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       if (u >= valid) continue;
       Sum sum;
-      sum.first(came[u], args.op, scale);
-      sum.add(own[u], args.op, args.scalars[args.rank]);
+      sum.first(choose(own_is_first, own[u], came[u]), args.op,
+                own_is_first ? scale_of_own : scale_of_came);
+      sum.add(choose(own_is_first, came[u], own[u]), args.op,
+              own_is_first ? scale_of_came : scale_of_own);
       came[u] = sum.result(args.op, next < 0, args.ranks);
     }
+  }
+  __device__ static Unit choose(bool is_first, const Unit& one, const Unit& other) {
+    return {is_first ? one.lo : other.lo, is_first ? one.hi : other.hi};
   }
   /// Forwards the units of a step through this rank. After a wait that was given up nothing is sent
   /// on.

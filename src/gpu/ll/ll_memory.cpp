@@ -177,8 +177,7 @@ std::string direct_ll_kernel(const Request& request, bool is_short, SumOrder ord
 }
 
 bool is_lean_chain(const Request& request) {
-  return !reduces(request.collective) ||
-         (request.type == DataType::fp32 && sums_common_floats(request));
+  return !reduces(request.collective) || sums_common_floats(request);
 }
 
 std::string chain_kernel(const Request& request, bool is_long) {
