@@ -5,8 +5,9 @@ The program makes process groups of all ranks one after the other: each gets a f
 then calls of up to 1 MiB. Then each gets calls of 256 MiB, which allocate its large arena. Rank 0
 prints a JSON line a stage: MB of its GPU in use since the variant's start, milliseconds (median of
 the groups so far, of the slowest rank), and plait's memory by part. New communicators stay on NCCL
-in the variant `nccl` and attach in the variant `plait`. The last lines compare both variants with
-the goals. No other program may use the GPU meanwhile.
+in the variant `nccl` and attach in the variant `plait`. Then groups of both variants are made in
+turn, called once and destroyed, since NCCL's time depends on the groups that exist already. The
+last lines compare both variants with the goals. No other program may use the GPU meanwhile.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,15 +113,32 @@ class Variant:
         self.row("all given back")
 
 
-def compared(nccl: Variant, plait: Variant) -> list[dict[str, Any]]:
-    """Returns a row a goal: plait's figure over that of NCCL alone."""
+def times_in_turn(groups: int, values: torch.Tensor) -> dict[str, dict[str, list[float]]]:
+    """Returns milliseconds of making a group and of its first call, by variant."""
+    ms: dict[str, dict[str, list[float]]] = {}
+    for _ in range(groups):
+        for name in ("nccl", "plait"):
+            leave_new(name == "nccl")
+            group, made = timed_ms(dist.new_group)
+            _, first = timed_ms(partial(dist.all_reduce, values[:2], group=group))
+            for stage, one in zip(TIMES, (made, first), strict=True):
+                ms.setdefault(name, {}).setdefault(stage, []).append(one)
+            dist.destroy_process_group(group)
+    return ms
+
+
+def compared(
+    nccl: Variant, plait: Variant, ms: dict[str, dict[str, list[float]]]
+) -> list[dict[str, Any]]:
+    """Returns a row a goal: plait's figure over that of NCCL alone. ms: of times_in_turn()."""
     found = []
     for stage, goal in GOALS.items():
         ratio = plait.totals[stage] / max(nccl.totals[stage], 0.1)
         found.append({"memory": stage, "ratio": round(ratio, 3), "goal": goal})
     for stage, goal in TIMES.items():
-        ratio = statistics.median(plait.ms[stage]) / statistics.median(nccl.ms[stage])
-        found.append({"time": stage, "ratio": round(ratio, 3), "goal": goal})
+        medians = [statistics.median(ms[name][stage]) for name in ("nccl", "plait")]
+        row = {"time": stage, "nccl_ms": round(medians[0], 2), "plait_ms": round(medians[1], 2)}
+        found.append(row | {"ratio": round(medians[1] / medians[0], 3), "goal": goal})
     return found
 
 
@@ -142,7 +161,7 @@ def run(given: SimpleNamespace) -> None:
         leave_new(name == "nccl")
         variants.append(Variant(name, given.groups, say))
         variants[-1].run(small, large)
-    for row in compared(*variants):
+    for row in compared(*variants, times_in_turn(given.groups, small)):
         say(row)
     if dist.get_rank() == 0 and given.csv:
         columns = ("variant", "groups", "stage", "mb", "ms", "parts_mb", "served")
