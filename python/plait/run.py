@@ -170,7 +170,7 @@ def plan(
         built_by = "" if drop_in else " (`make install` or `pip install .` builds it)"
         return RunPlan("", env, f"no drop-in at {library}{built_by}: running without it")
     if via == "mpi":
-        env["LD_PRELOAD"] = _before(library, env.get("LD_PRELOAD"))
+        env["LD_PRELOAD"] = _behind_tools(library, env.get("LD_PRELOAD"))
         return RunPlan(via, env, f"via {via} ({why}), {mpi_programs.describe(env)}")
     if not has_kernels(library):
         return RunPlan("", env, f"{library} was built without nvcc: running without it")
@@ -202,6 +202,18 @@ def _audit_of(env: Mapping[str, str], via: str) -> Path | None:
 
 def _before(path: Path, rest: str | None) -> str:
     return f"{path}:{rest}" if rest else str(path)
+
+
+def _behind_tools(drop_in: Path, rest: str | None) -> str:
+    """Returns LD_PRELOAD with the drop-in behind tools of MPI's profiling interface, whose PMPI
+    calls the drop-in serves, and before an MPI library."""
+    libraries = (rest or "").replace(":", " ").split()
+    names = [Path(one).name for one in libraries]
+    of_mpi = (
+        at for at, name in enumerate(names) if name.startswith(("libmpi.", "libmpi_", "libmpich"))
+    )
+    libraries.insert(next(of_mpi, len(libraries)), str(drop_in))
+    return ":".join(libraries)
 
 
 def run(command: Sequence[str], via: str = "", drop_in: str = "") -> None:
