@@ -416,6 +416,13 @@ def test_pictures_of_no_known_format_are_refused_first(command, tmp_path):
     assert "--plot: wanted a file that ends in .png, .svg, .pdf, found" in done.stderr
 
 
+def test_simulate_names_the_engine_that_calls_run():
+    words = ("simulate", "all_reduce", "-T", "hgx-h200", "-b", "1M")
+    assert "Calls run engine two_shot here, predicted" in plait_command(*words).stdout
+    assert "Calls run" not in plait_command(*words, "--strategy", "ring").stdout
+    assert "Calls run" not in plait_command(*words[:3], "mist").stdout
+
+
 def test_simulate_says_what_it_wrote_and_keeps_small_figures(tmp_path):
     picture, trace = tmp_path / "a.svg", tmp_path / "a.json"
     words = ("simulate", "all_reduce", "-T", "mist", "-b", "1K")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import plait
-from plait import outputs
+from plait import outputs, what_runs
 from plait.bench import sizes
 from plait.commands.console import (
     BytesOption,
@@ -104,6 +104,8 @@ def simulate(
     out.print(str(timeline), markup=False)
     if why_not := plait._core.why_no_plans(machine, shown.request):
         out.print(_no_kernels(why_not), markup=False)
+    elif line := _engine_line(machine, shown.request, strategy or is_plan_file(collective)):
+        out.print(line, markup=False)
 
 
 def _refuse_idle(named: list[str], collective: str) -> None:
@@ -120,6 +122,21 @@ def _refuse_idle(named: list[str], collective: str) -> None:
         raise plait.InvalidArgumentError("--factor: wanted -e SIZE beside it, found none")
     if is_plan_file(collective) and "--end" not in named:
         refuse_beside_plan(named)
+
+
+def _engine_line(machine: plait.Topology, request: plait.Request, is_named: bool | str) -> str:
+    """Returns a line on the engine that serves calls in place of the plan by lanes; empty if a plan
+    was named or no engine serves the request."""
+    if is_named or all(device.kind != "gpu" for device in machine.devices):
+        return ""
+    runs = what_runs.by_engine(machine, request, "", {})
+    if runs is None or runs.why_not:
+        return ""
+    took = time_text(runs.predicted_us)
+    return (
+        f"Calls run engine {runs.engine} here, predicted {took} in a graph (see plait plan). "
+        "Above is the fastest plan by lanes."
+    )
 
 
 def _no_kernels(why_not: str) -> str:
