@@ -415,6 +415,11 @@ def test_errors_and_statuses_of_nonblocking_calls(run_errors, name):
     assert len(found) == 2 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
 
 
+def test_a_datatype_without_commit_is_the_mpis_error_on_the_calls_communicator(run_errors):
+    found = rows(run_errors("uncommitted"))
+    assert [row["wrong"] for row in found] == [0, 0] and all(row["served"] > 0 for row in found)
+
+
 def test_a_count_too_large_for_the_mpi_goes_to_the_calls_handler(mpi, run_errors):
     if not mpi.name.startswith("openmpi"):
         pytest.skip("this MPI has functions for wide counts")

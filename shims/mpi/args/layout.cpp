@@ -6,7 +6,9 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "base/text.hpp"
@@ -18,15 +20,72 @@ namespace {
 constexpr std::uint64_t kPiece = 1 << 30;  ///< per MPI_Pack, whose sizes are ints
 constexpr std::uint64_t kMostPacked = std::numeric_limits<int>::max();
 
-/// Throws the MPI's error, if the error handler lets the function return.
-void require(int code, const char* function) {
-  if (code == 0) return;
+std::string error_words(int code) {
   std::array<char, 1024> words{};  // MPI_MAX_ERROR_STRING is 512 or less
   int length = 0;
   if (native().Error_string(code, words.data(), &length) != 0) words[0] = '\0';
-  throw Error(ErrorCode::unsupported, text("{} failed on a datatype of the program: error {}: {}",
-                                           function, code, words.data()));
+  return text("error {}: {}", code, words.data());
 }
+
+/// Throws the MPI's error.
+void require(int code, const char* function) {
+  if (code == 0) return;
+  throw NativeError(
+      ErrorCode::unsupported, code,
+      text("{} failed on a datatype of the program: {}", function, error_words(code)));
+}
+
+constinit thread_local int noted_code = 0;  ///< the last code that note_code() got in this thread
+
+/// An error handler.
+void note_code(void*, int* code, ...) { noted_code = *code; }
+
+/// A communicator of this rank alone, whose errors reach no handler of the program.
+class PrivateSelf {
+ public:
+  static PrivateSelf& one() {
+    static auto* const self = new PrivateSelf;
+    return *self;
+  }
+  /// Returns the code of call(communicator). MPICH 5 returns 0 after any handler that is a
+  /// function.
+  template <class Call>
+  int code_of(const Call& call) {
+    const Handle comm = get();
+    const int before = std::exchange(noted_code, 0);  // a call may run the progress hook
+    const int code = call(comm);
+    const int noted = std::exchange(noted_code, before);
+    return code != 0 ? code : noted;
+  }
+  void free() {
+    const std::lock_guard lock(mutex_);
+    if (comm_ != 0) native().Comm_free(&comm_);
+    comm_ = 0;
+  }
+
+ private:
+  /// MPI_COMM_SELF stands in while this thread makes the communicator: the progress hook may pack.
+  Handle get() {
+    static constinit thread_local bool is_making = false;
+    if (is_making) return native().abi.self;
+    const std::lock_guard lock(mutex_);
+    is_making = true;
+    if (comm_ == 0) make();
+    is_making = false;
+    return comm_ != 0 ? comm_ : native().abi.self;
+  }
+  void make() {
+    const Abi& abi = native().abi;  // no duplicate, which copies the program's attributes
+    Handle made = 0, handler = 0;
+    if (native().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &made) != 0) return;
+    comm_ = abi.at(&made, 0);
+    if (native().Comm_create_errhandler(note_code, &handler) != 0) return;
+    native().Comm_set_errhandler(comm_, abi.at(&handler, 0));
+    native().Errhandler_free(&handler);
+  }
+  std::mutex mutex_;
+  Handle comm_ = 0;
+};
 
 /// A type of `bytes` contiguous bytes; `bytes` may exceed an int.
 class RowOfBytes {
@@ -52,10 +111,12 @@ class RowOfBytes {
   Handle made_ = 0;
 };
 
-/// Copies an element whose bytes exceed the ints of MPI_Pack, by an allgather on MPI_COMM_SELF.
+/// Copies an element whose bytes exceed the ints of MPI_Pack, by an allgather of this rank alone.
 void copy_one(const void* from, Handle from_type, void* to, Handle to_type) {
-  require(native().Allgather(from, 1, from_type, to, 1, to_type, native().abi.self),
-          "MPI_Allgather on MPI_COMM_SELF");
+  require(PrivateSelf::one().code_of([&](Handle self) {
+    return native().Allgather(from, 1, from_type, to, 1, to_type, self);
+  }),
+          "MPI_Allgather of one rank");
 }
 
 /// Calls all(bytes) if the data are contiguous, else each(first element, elements, bytes of earlier
@@ -347,8 +408,10 @@ void pack(const void* from, Count count, const Layout& layout, std::byte* to) {
         if (bytes > kMostPacked)
           return copy_one(begin, layout.type, to + before, RowOfBytes(bytes).type());
         int at = 0;
-        require(native().Pack(begin, now, layout.type, to + before, static_cast<int>(bytes), &at,
-                              native().abi.self),
+        const int size = static_cast<int>(bytes);
+        require(PrivateSelf::one().code_of([&](Handle self) {
+          return native().Pack(begin, now, layout.type, to + before, size, &at, self);
+        }),
                 "MPI_Pack");
       });
 }
@@ -361,11 +424,28 @@ void unpack(const std::byte* from, Count count, const Layout& layout, void* to) 
         if (bytes > kMostPacked)
           return copy_one(from + before, RowOfBytes(bytes).type(), begin, layout.type);
         int at = 0;
-        require(native().Unpack(from + before, static_cast<int>(bytes), &at, begin, now,
-                                layout.type, native().abi.self),
+        const int size = static_cast<int>(bytes);
+        require(PrivateSelf::one().code_of([&](Handle self) {
+          return native().Unpack(from + before, size, &at, begin, now, layout.type, self);
+        }),
                 "MPI_Unpack");
       });
 }
+
+void require_committed(const Layout& layout) {
+  if (layout.contiguous) return;
+  char nothing = 0;
+  int at = 0;
+  const int code = PrivateSelf::one().code_of(
+      [&](Handle self) { return native().Pack(&nothing, 0, layout.type, &nothing, 1, &at, self); });
+  if (code == 0) return;
+  throw NativeError(ErrorCode::invalid_argument, code,
+                    text("a collective wants committed datatypes, and the MPI refuses one ({}): "
+                         "call MPI_Type_commit first",
+                         error_words(code)));
+}
+
+void free_private_self() { PrivateSelf::one().free(); }
 
 void add_pieces(std::vector<ByteRange>& pieces, const Layout& layout, std::intptr_t at,
                 Count count) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "plait/error.hpp"
@@ -10,6 +11,17 @@
 #include "shims/mpi/args/gpu_memory.hpp"
 
 namespace plait::mpi {
+
+/// An error that the native MPI raised in a call of plait's. The program gets the MPI's code.
+class NativeError : public Error {
+ public:
+  NativeError(ErrorCode code, int native_code, const std::string& message)
+      : Error(code, message), native_code_(native_code) {}
+  int native_code() const noexcept { return native_code_; }
+
+ private:
+  int native_code_;
+};
 
 struct Layout {
   Handle type = 0;
@@ -22,7 +34,12 @@ Layout layout_of(Handle type);
 /// Returns the bytes of data in an element; nothing if the MPI does not know the type.
 std::optional<std::uint64_t> size_of(Handle type);
 
-/// Copy `count` elements of a type to packed data and back. Throw unsupported if the MPI refuses.
+/// Throws NativeError if the layout has holes and the program has not committed the type.
+void require_committed(const Layout& layout);
+/// Frees the communicator that packs data. Called before MPI_Finalize.
+void free_private_self();
+
+/// Copy `count` elements of a type to packed data and back. Throw NativeError if the MPI refuses.
 void pack(const void* from, Count count, const Layout& layout, std::byte* to);
 void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
 

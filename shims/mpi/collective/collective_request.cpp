@@ -17,7 +17,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
     auto made = std::make_unique<CollectiveRequest>(state.shared_from_this(),
                                                     call.agrees && !call.shape.has_own_counts());
     Participation& participation = made->participation;
-    participation.refusal = attempt([&] {
+    participation.try_to([&] {
       const char* why = nullptr;
       const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.position(), why) : -1;
       participation.packed.emplace(args, call.shape, state.position(), gpu);
@@ -72,6 +72,10 @@ bool CollectiveRequest::has_ended() {
   if (!error) error = attempt([&] { participation.packed->end(); });
   participation.packed.reset();  // here MPI datatypes may be freed
   if (!error) return true;
+  if (participation.native_code != 0) {
+    code = participation.native_code;
+    return true;
+  }
   const std::optional<int> found = comm.code_of(*error, failed_ns_);
   code = found.value_or(0);
   return found.has_value();

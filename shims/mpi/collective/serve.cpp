@@ -426,7 +426,10 @@ Fallback ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
     run_or_refuse(participation, locations->all_on_gpu);
   } catch (const AgreedError& refused) {
     // All ranks throw this error before any data has moved.
-    if (locations->any_on_gpu || is_program_error(refused)) throw;
+    if (locations->any_on_gpu || is_program_error(refused)) {
+      if (participation.native_code == 0) throw;
+      throw NativeError(refused.code(), participation.native_code, reason_of(refused));
+    }
     log(LogLevel::warn, position_.rank,
         text("a call is forwarded to the native MPI: {}", refused.what()));
     return Fallback::resource;

@@ -32,10 +32,23 @@ class ServedComm;
 struct Participation {
   std::optional<PackedCall> packed;
   std::optional<Error> refusal;
+  int native_code = 0;  ///< of the refusal, if this rank's MPI raised the error; else 0
   /// Packs the call; gpu as in PackedCall. Does not throw.
   void make(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position,
             int gpu) {
-    refusal = attempt([&] { packed.emplace(args, shape, position, gpu); });
+    try_to([&] { packed.emplace(args, shape, position, gpu); });
+  }
+  /// Runs a step, and keeps the error. Does not throw.
+  template <class Step>
+  void try_to(const Step& step) {
+    refusal = attempt([&] {
+      try {
+        step();
+      } catch (const NativeError& error) {
+        native_code = error.native_code();
+        throw;
+      }
+    });
   }
 };
 

@@ -264,6 +264,7 @@ int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
 int MPI_Finalize() {
   const int code = guarded(native().abi.world, [] {
     end_serving();
+    free_private_self();
     return 0;
   });
   const int ended = native().Finalize();

@@ -17,6 +17,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "shims/mpi/args/layout.hpp"
 #include "shims/mpi/requests/requests.hpp"
 
 namespace plait::mpi {
@@ -152,6 +153,8 @@ int code_of(const Error& error) {
 }  // namespace
 
 int error_code(const std::exception& caught) {
+  if (const auto* const error = dynamic_cast<const NativeError*>(&caught))
+    return error->native_code();
   try {
     return code_of(as_error(caught));
   } catch (const std::exception&) {  // no memory for the text

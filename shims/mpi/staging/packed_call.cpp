@@ -25,6 +25,12 @@ std::byte* bytes_at(void* base, std::intptr_t offset) {
   return const_cast<std::byte*>(bytes_at(static_cast<const void*>(base), offset));
 }
 
+Layout committed_layout_of(Handle type) {
+  const Layout layout = layout_of(type);
+  require_committed(layout);
+  return layout;
+}
+
 /// Returns whether the root's buffer is writable: a root may broadcast constants.
 bool is_writable(const void* buffer, std::uint64_t bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(buffer);
@@ -101,7 +107,7 @@ const void* PackedCall::packed(const void* from, Count count, const Layout& layo
 
 const void* PackedCall::packed_parts(const void* from, const CountArray& counts,
                                      const CountArray& displs, Handle type, int ranks) {
-  const Layout layout = layout_of(type);
+  const Layout layout = committed_layout_of(type);
   if (layout.contiguous && are_contiguous(counts, displs, ranks)) return from;
   std::byte* const stage =
       allocate(static_cast<std::uint64_t>(sum_of(counts, ranks)) * layout.bytes);
@@ -115,7 +121,7 @@ const void* PackedCall::packed_parts(const void* from, const CountArray& counts,
 
 void PackedCall::broadcast(const CollectiveArgs& args, const CallShape& shape,
                            const RankPosition& position) {
-  const Layout layout = layout_of(args.out_type);
+  const Layout layout = committed_layout_of(args.out_type);
   if (layout.contiguous) {
     input_ = output_ = args.out;
     const bool is_host_root = position.rank == args.root && !is_on_gpu();
@@ -149,15 +155,16 @@ void PackedCall::set_input(const CollectiveArgs& args, const RankPosition& posit
   }
   if (args.collective == Collective::scatter) {
     if (is_root)
-      input_ = packed(args.in, args.in_count * position.ranks, layout_of(args.in_type), 0);
+      input_ =
+          packed(args.in, args.in_count * position.ranks, committed_layout_of(args.in_type), 0);
     return;
   }
   if (!is_in_place(args.in)) {
     const Count count = all ? args.in_count * position.ranks : args.in_count;
-    input_ = packed(args.in, count, layout_of(args.in_type), all ? 0 : own);
+    input_ = packed(args.in, count, committed_layout_of(args.in_type), all ? 0 : own);
     return;
   }
-  const Layout layout = layout_of(args.out_type);
+  const Layout layout = committed_layout_of(args.out_type);
   if (all) {
     input_ = packed(args.out, args.out_count * position.ranks, layout, 0);
     return;
@@ -180,7 +187,7 @@ void PackedCall::set_output(const CollectiveArgs& args, const CallShape& shape,
     return;
   }
   if (args.counts) return set_output_parts(args, position);
-  const Layout layout = layout_of(args.out_type);
+  const Layout layout = committed_layout_of(args.out_type);
   output_ = args.out;
   if (layout.contiguous) return;
   const bool one = args.collective == Collective::scatter;
@@ -191,7 +198,7 @@ void PackedCall::set_output(const CollectiveArgs& args, const CallShape& shape,
 }
 
 void PackedCall::set_output_parts(const CollectiveArgs& args, const RankPosition& position) {
-  const Layout layout = layout_of(args.out_type);
+  const Layout layout = committed_layout_of(args.out_type);
   output_ = args.out;
   if (layout.contiguous && are_contiguous(args.counts, args.displs, position.ranks)) return;
   const auto elements = static_cast<std::uint64_t>(sum_of(args.counts, position.ranks));

@@ -373,6 +373,59 @@ void unattached() {
   recover(comm, ranks_of(comm), true);
 }
 
+int calls_of_other_handlers = 0;
+
+void count_other_call(MPI_Comm*, int*, ...) { ++calls_of_other_handlers; }
+
+int class_of_error(int code) {
+  int kind = MPI_SUCCESS;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+  return kind;
+}
+
+/// A datatype that the program has not committed: the MPI's error class, the handler of the call's
+/// own communicator, and an error on all ranks.
+void uncommitted() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  expect(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  MPI_Errhandler own, other;
+  MPI_Comm_create_errhandler(count_call, &own);
+  MPI_Comm_create_errhandler(count_other_call, &other);
+  MPI_Comm_set_errhandler(comm, own);
+  for (const MPI_Comm one : {MPI_COMM_WORLD, MPI_COMM_SELF}) MPI_Comm_set_errhandler(one, other);
+  MPI_Datatype bad, good;
+  MPI_Type_vector(1000, 1, 2, MPI_INT, &bad);
+  MPI_Type_vector(1000, 1, 2, MPI_INT, &good);
+  MPI_Type_commit(&good);
+  std::vector<int> all(static_cast<std::size_t>(2000 * ranks_of(comm)), -1);
+  const auto expect_type_error = [&](int code, const char* what) {
+    expect(class_of_error(code) == MPI_ERR_TYPE, what);
+    expect(calls_of_handler == 1, "the handler is called once");
+    calls_of_handler = 0;
+  };
+  expect_type_error(MPI_Allgather(in.data(), 1000, MPI_INT, all.data(), 1, bad, comm),
+                    "the class of an output's error");
+  expect_type_error(MPI_Allgather(in.data(), 1, bad, all.data(), 1000, MPI_INT, comm),
+                    "the class of an input's error");
+  MPI_Request request;
+  const int started = MPI_Ibcast(all.data(), 1, bad, 0, comm, &request);
+  expect_type_error(started != 0 ? started : MPI_Wait(&request, MPI_STATUS_IGNORE),
+                    "the class of a non-blocking call's error");
+  const bool is_wrong = rank_in(comm) == 1;
+  const int code = MPI_Bcast(all.data(), 1, is_wrong ? bad : good, 0, comm);
+  if (is_wrong)
+    expect_type_error(code, "the class of an error of a single rank");
+  else
+    expect(code != MPI_SUCCESS, "an error of another rank");
+  calls_of_handler = 0;
+  expect(calls_of_other_handlers == 0, "no other communicator's handler is called");
+  MPI_Allgather(in.data(), 1000, MPI_INT, all.data(), 1, good, comm);
+  expect(all[0] == 1 && all[1] == -1 && all[1998] == 1, "a call after the errors");
+  for (MPI_Datatype* one : {&bad, &good}) MPI_Type_free(one);
+  for (MPI_Errhandler* one : {&own, &other}) MPI_Errhandler_free(one);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -390,6 +443,8 @@ int main(int argc, char** argv) {
     revoked(how);
   else if (name == "killed")
     killed(how);
+  else if (name == "uncommitted")
+    uncommitted();
   else if (name == "unattached")
     unattached();
   else
