@@ -13,16 +13,29 @@ constinit std::atomic<bool> recording{false};
 
 namespace {
 
+/// Returns whether MPI reads the send type on this rank, or the only type of a call.
+bool has_send_type(const CollectiveArgs& args, const RankPosition& position, bool is_inter) {
+  const bool is_root = args.root == (is_inter ? native().abi.root : position.rank);
+  if (args.collective == Collective::scatter) return is_root;
+  return args.collective != Collective::gather || !is_inter || !is_root;
+}
+
 /// Bytes of a call without a CallShape: plait lacks the type or operation, or the call is wrong.
-std::uint64_t bytes_by_type(const CollectiveArgs& args, const RankPosition& position) {
+std::uint64_t bytes_by_type(const CollectiveArgs& args, const RankPosition& position,
+                            bool is_inter) {
   const Abi& abi = native().abi;
   const bool of_all =
       args.collective == Collective::all_gather || args.collective == Collective::all_to_all ||
       args.collective == Collective::gather || args.collective == Collective::scatter;
   // MPI ignores the send type of a call in place.
   if (of_all && is_in_place(args.in)) return 0;
-  if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
-  const Count each = args.in_count * static_cast<Count>(layout_of(args.in_type).bytes);
+  // MPI_PROC_NULL as the root of an intercommunicator: MPI ignores all types.
+  if (is_inter && args.root < 0 && args.root != abi.root) return 0;
+  const bool by_input = has_send_type(args, position, is_inter);
+  const Handle type = by_input ? args.in_type : args.out_type;
+  const Count count = by_input ? args.in_count : args.out_count;
+  if (abi.key(type) == abi.no_type || count < 0) return 0;
+  const Count each = count * static_cast<Count>(layout_of(type).bytes);
   return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? position.ranks : 1);
 }
 
@@ -41,7 +54,7 @@ std::uint64_t bytes_of_native(const CollectiveArgs& args) {
   native().Comm_rank(args.comm, &position.rank);
   Fallback why = Fallback::none;
   const std::optional<CallShape> shape = inter != 0 ? std::nullopt : shape_of(args, position, why);
-  return shape ? counted_bytes(*shape) : bytes_by_type(args, position);
+  return shape ? counted_bytes(*shape) : bytes_by_type(args, position, inter != 0);
 }
 
 void CountedNative::begin(const CollectiveArgs& args) {

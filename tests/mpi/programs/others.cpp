@@ -230,7 +230,7 @@ struct TwoGroups {
   }
 };
 
-/// MPI ignores the buffers of some ranks. The ranks' outputs stay unchanged.
+/// MPI ignores some arguments of some ranks: buffers stay unchanged, and types are invalid here.
 template <class N, class D>
 void roots_of_two_groups(const TwoGroups& groups, bool is_large) {
   NeighborSide<N, D> parts;
@@ -240,8 +240,13 @@ void roots_of_two_groups(const TwoGroups& groups, bool is_large) {
   for (int world_root = 0; world_root < ranks_of(MPI_COMM_WORLD); ++world_root)
     for (const int form : {0, 1, 2}) {
       const int root = groups.argument(world_root);
+      const bool is_root = root == MPI_ROOT;
+      constexpr std::intptr_t kInvalid = 16;
       const N* const counts = parts.counts.data();
       const D* const displs = parts.displs.data();
+      const auto invalid = (MPI_Datatype)kInvalid;  // a number or an address, by MPI
+      const MPI_Datatype at_root = is_root ? MPI_INT : invalid;
+      const MPI_Datatype at_others = root >= 0 ? MPI_INT : invalid;
       const auto check = [&](const std::string& name, const auto& function) {
         compare(name + kForms[form] + " of two groups" + (is_large ? ", wide" : ""), function);
       };
@@ -253,17 +258,17 @@ void roots_of_two_groups(const TwoGroups& groups, bool is_large) {
         call(form, "Reduce", is_large, from, to, few, MPI_INT, MPI_SUM, root, comm);
       });
       check("Gather", [&](const void* from, void* to) {
-        call(form, "Gather", is_large, from, few, MPI_INT, to, few, MPI_INT, root, comm);
+        call(form, "Gather", is_large, from, few, at_others, to, few, at_root, root, comm);
       });
       check("Scatter", [&](const void* from, void* to) {
-        call(form, "Scatter", is_large, from, few, MPI_INT, to, few, MPI_INT, root, comm);
+        call(form, "Scatter", is_large, from, few, at_root, to, few, at_others, root, comm);
       });
       check("Gatherv", [&](const void* from, void* to) {
-        call(form, "Gatherv", is_large, from, few, MPI_INT, to, counts, displs, MPI_INT, root,
+        call(form, "Gatherv", is_large, from, few, at_others, to, counts, displs, at_root, root,
              comm);
       });
       check("Scatterv", [&](const void* from, void* to) {
-        call(form, "Scatterv", is_large, from, counts, displs, MPI_INT, to, few, MPI_INT, root,
+        call(form, "Scatterv", is_large, from, counts, displs, at_root, to, few, at_others, root,
              comm);
       });
     }
