@@ -45,7 +45,7 @@ class NarrowedCounts {
 };
 
 /// Sets arrays to null on ranks other than the root: MPI ignores them there, so they may be
-/// invalid, and narrowing would read them.
+/// invalid, and narrowing would read them. On an intercommunicator the root passes MPI_ROOT.
 template <class... Arrays>
 void null_unless_root(int root, Handle comm, Arrays&... arrays) {
   const Abi& abi = native().abi;
@@ -53,7 +53,7 @@ void null_unless_root(int root, Handle comm, Arrays&... arrays) {
   int inter = 0, rank = 0;
   native().Comm_test_inter(comm, &inter);
   native().Comm_rank(comm, &rank);
-  if (inter != 0 ? root >= 0 : root != rank) ((arrays = nullptr), ...);
+  if (root != (inter != 0 ? abi.root : rank)) ((arrays = nullptr), ...);
 }
 
 /// Reports that the MPI lacks the function.

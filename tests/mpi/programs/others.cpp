@@ -230,7 +230,8 @@ struct TwoGroups {
   }
 };
 
-/// MPI ignores some arguments of some ranks: buffers stay unchanged, and types are invalid here.
+/// MPI ignores some arguments of some ranks: buffers stay unchanged, and arrays and types are
+/// invalid here.
 template <class N, class D>
 void roots_of_two_groups(const TwoGroups& groups, bool is_large) {
   NeighborSide<N, D> parts;
@@ -242,8 +243,8 @@ void roots_of_two_groups(const TwoGroups& groups, bool is_large) {
       const int root = groups.argument(world_root);
       const bool is_root = root == MPI_ROOT;
       constexpr std::intptr_t kInvalid = 16;
-      const N* const counts = parts.counts.data();
-      const D* const displs = parts.displs.data();
+      const N* const counts = is_root ? parts.counts.data() : reinterpret_cast<const N*>(kInvalid);
+      const D* const displs = is_root ? parts.displs.data() : reinterpret_cast<const D*>(kInvalid);
       const auto invalid = (MPI_Datatype)kInvalid;  // a number or an address, by MPI
       const MPI_Datatype at_root = is_root ? MPI_INT : invalid;
       const MPI_Datatype at_others = root >= 0 ? MPI_INT : invalid;
