@@ -207,6 +207,7 @@ def test_a_large_message_that_is_too_long(mpi, run_staged):
         ("truncated", 2),
         ("persistent_freed", 3),
         ("forgotten", 2),
+        ("hidden_errors", 2),
     ],
 )
 def test_staged_device_memory(run_staged, name, ranks):

@@ -19,7 +19,7 @@ template <class Add, class Function, class... Arguments>
 int staged(Handle comm, const Add& add, const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments...);
   return guarded(comm, [&] {
-    CallStaging staging;
+    CallStaging staging(comm);
     add(staging);
     const int code = function(staging.substitute(arguments)...);
     if (code == 0) staging.put_back();
@@ -34,7 +34,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
                    const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments..., request);
   return guarded(comm, [&] {
-    CallStaging staging;
+    CallStaging staging(comm);
     add(staging);
     if (staging.is_empty()) return function(arguments..., request);
     NativeHandle made;

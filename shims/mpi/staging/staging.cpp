@@ -24,6 +24,19 @@ StagingRank staging_rank_of(const CollectiveArgs& args) {
   return rank_here;
 }
 
+/// Returns whether a failed call may return 0: MPICH 5 does after a handler that is a function.
+bool may_hide_errors(Handle comm) {
+  const Abi& abi = native().abi;
+  if (abi.family == MpiFamily::open_mpi || comm == 0 || abi.key(comm) == abi.no_comm) return false;
+  Handle handler = 0;
+  if (native().Comm_get_errhandler(comm, &handler) != 0) return false;
+  handler = abi.at(&handler, 0);
+  constexpr Handle kPage = 4096;  // predefined handles of the standard ABI are less
+  const bool is_predefined = abi.family == MpiFamily::mpich ? handler >> 30 == 1 : handler < kPage;
+  if (!is_predefined) native().Errhandler_free(&handler);
+  return !is_predefined;
+}
+
 ByteRange joined(ByteRange a, ByteRange b) {
   if (a.bytes == 0) return b;
   if (b.bytes == 0) return a;
@@ -123,11 +136,17 @@ void CallStaging::add_input(const void* buffer, Handle type, Count count) {
                  [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); });
 }
 
+/// A call that fails unseen then leaves the output as is.
+bool CallStaging::reads_output(const DataLocation& where, bool whole) const {
+  return !whole || (where.gpu >= 0 && may_hide_errors(comm_));
+}
+
 void CallStaging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
   const auto add = [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); };
-  StagedArgument* const one = stage_argument(data_location(buffer, type, count), buffer,
-                                             span_of(type, count), false, !whole, add);
+  const DataLocation where = data_location(buffer, type, count);
+  StagedArgument* const one =
+      stage_argument(where, buffer, span_of(type, count), false, reads_output(where, whole), add);
   if (one != nullptr) add(one->written);
 }
 
@@ -165,8 +184,9 @@ void CallStaging::add_outputs(const PartsBuffer& parts, int ranks, bool whole) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<TypedRange> ranges = parts.ranges(ranks);
   const auto add = [&](auto& pieces) { add_pieces(pieces, ranges); };
-  StagedArgument* const one = stage_argument(data_location(parts, ranges), parts.buffer,
-                                             span_of(ranges), false, !whole, add);
+  const DataLocation where = data_location(parts, ranges);
+  StagedArgument* const one =
+      stage_argument(where, parts.buffer, span_of(ranges), false, reads_output(where, whole), add);
   if (one != nullptr) add(one->written);
 }
 

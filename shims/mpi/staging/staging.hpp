@@ -53,6 +53,9 @@ struct StagingRank {
 
 class CallStaging {
  public:
+  CallStaging() = default;
+  /// comm: the communicator whose error handler gets the call's errors.
+  explicit CallStaging(Handle comm) : comm_(comm) {}
   /// Adds a buffer with `count` elements that the call reads.
   void add_input(const void* buffer, Handle type, Count count);
   /// Adds a buffer that the call writes. whole: the call writes every byte; else the staging buffer
@@ -112,6 +115,9 @@ class CallStaging {
   static void fetch(StagedArgument& one);
   void add_inputs(const PartsBuffer& parts, int ranks);
   void add_outputs(const PartsBuffer& parts, int ranks, bool whole);
+  /// Returns whether a staging buffer needs the present content of an output.
+  bool reads_output(const DataLocation& where, bool whole) const;
+  Handle comm_ = 0;
   std::vector<StagedArgument> buffers_;
 };
 

@@ -329,6 +329,31 @@ void parts(bool reduces, int more) {
            "a rank's part");
 }
 
+void ignore_error(MPI_Comm*, int*, ...) {}
+
+/// A handler that returns, after which MPICH's functions return 0: the outputs of failed calls stay
+/// unchanged.
+void hidden_errors() {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  exchange_with(rank, rank);  // leaves other bytes in the staging buffers
+  MPI_Errhandler handler;
+  MPI_Comm_create_errhandler(ignore_error, &handler);
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, handler);
+  const DeviceInts in(3000, 7), out(3000, -1);
+  MPI_Scan(in.device_ptr(), out.device_ptr(), 3000, MPI_INT, MPI_OP_NULL, comm);
+  expect(out.holds(-1), "the output of a failed scan");
+  MPI_Bcast(out.device_ptr(), 3000, MPI_INT, 7, comm);
+  expect(out.holds(-1), "the output of a failed broadcast");
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibcast(out.device_ptr(), 3000, MPI_INT, 7, comm, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  expect(out.holds(-1), "the output of a failed non-blocking broadcast");
+  MPI_Errhandler_free(&handler);
+  MPI_Comm_free(&comm);
+}
+
 /// Before MPI_Init no other query works.
 bool is_rank_0() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
@@ -356,6 +381,7 @@ int main(int argc, char** argv) {
   if (name == "uneven_sums" || name == "uneven_parts") parts(name == "uneven_sums", 16);
   if (name == "persistent_freed") persistent_freed();
   if (name == "forgotten") forgotten();
+  if (name == "hidden_errors") hidden_errors();
   if (late) loaded_late();
   if (name == "first_of_threads") first_of_threads();
   const int rank = rank_in(MPI_COMM_WORLD);
