@@ -21,6 +21,10 @@ if __name__ == "__main__":
     if len(sys.argv) > 1 and all(word in FLAGS for word in sys.argv[1:]):
         with standard_output.checked():
             print(" ".join(str(FLAGS[word]()) for word in sys.argv[1:]))
+    elif any(word in FLAGS for word in sys.argv[1:]):
+        idle = " ".join(word for word in sys.argv[1:] if word not in FLAGS)
+        print(f"plait: wanted {', '.join(FLAGS)} alone, found {idle} too", file=sys.stderr)
+        sys.exit(2)
     else:
         from plait.cli import main
 

@@ -80,6 +80,13 @@ def test_a_lost_standard_output_is_one_line(name, redirection):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
 
 
+def test_folders_for_builds_go_without_other_words():
+    words = [sys.executable, "-m", "plait", "--libdir", "extra"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("plait: "), done
+    assert done.stderr.endswith(" alone, found extra too\n")
+
+
 def test_a_command_runs_without_standard_error():
     script = 'exec "$@" 2>&-'
     words = ["bash", "-c", script, "bash", sys.executable, "-m", "plait.cli"]
