@@ -22,6 +22,32 @@ class How(NamedTuple):
     stream: Any = None
 
 
+def how_of(given: Mapping[str, Any]) -> How:
+    """Returns the keyword arguments of a call; raises TypeError for an unknown keyword."""
+    if unknown := [name for name in given if name not in How._fields]:
+        *most, last = How._fields
+        raise TypeError(
+            f"unknown keyword {', '.join(unknown)}: wanted {', '.join(most)} or {last} beside the "
+            "call's own arguments"
+        )
+    return How(**given)
+
+
+def way_of(strategy: Any, params: Any) -> tuple[str, dict[str, int]]:
+    """Returns name and parameters of a strategy; "ring:segments=2" states both."""
+    name, given = text_of(strategy, "strategy"), params_of(params)
+    if ":" not in name:
+        return name, given
+    if given:
+        raise InvalidArgumentError(
+            f"wanted the parameters in strategy= or in params=, found {name!r:.60} and {given}"
+        )
+    from plait.bench import sizes  # imports plait
+
+    name, given = sizes.parse_strategy(name, "a strategy such as ring:segments=2")
+    return name, params_of(given)
+
+
 def check_launched(wanted: tuple[int, int], launched: tuple[int, int], name: str) -> None:
     """Checks that a rank, or a number of ranks, given alone is the launcher's.
 

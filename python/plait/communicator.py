@@ -18,11 +18,11 @@ from plait.arguments import (
     How,
     Params,
     check_launched,
+    how_of,
     id_of,
-    params_of,
     scalar_of,
     scalars_of,
-    text_of,
+    way_of,
 )
 from plait.arrays import (
     DTYPE_OF_TYPE,
@@ -300,6 +300,11 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         counts on the host, as in all_to_all_v.
         """
         given = array if self._rank == root else out
+        if given is None:
+            wanted = "an array on the root" if self._rank == root else "out= on ranks but the root"
+            error = InvalidArgumentError(f"scatter_v: wanted {wanted}, found None")
+            self._tell(error)
+            raise error
         return self._call(
             "scatter", given, out, how, blocks=lambda s: scattered(self._who, s, counts, root)
         )
@@ -379,7 +384,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
 
     def plan_for(self, request: Request, strategy: str = "", params: Params | None = None) -> Plan:
         """Returns the plan that a call of this request runs in host memory."""
-        return self._core.plan_for(request, strategy, dict(params or {}))
+        return self._core.plan_for(request, *way_of(strategy, params))
 
     def explain(self, request: Request) -> str:
         """Returns text: the plan or engine of a request, the alternatives, and why each lost."""
@@ -427,16 +432,20 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
                 return blocks(source) if blocks else self._kind(collective, source, op, root, peer)
 
             exchanges = blocks is not None and collective in ("all_to_all", "gather", "scatter")
-            return self._enqueue(array, out, How(**given), kind_of, exchanges)
+            return self._enqueue(array, out, how_of(given), kind_of, exchanges)
         try:
-            how = How(**given) if given else _USUAL
+            how = how_of(given) if given else _USUAL
             source = buffer_of(array, "input")
             kind = blocks(source) if blocks else self._kind(collective, source, op, root, peer)
             made, result = self._output(kind, source, out)
             if how.stream is not None:
                 raise InvalidArgumentError("wanted arrays on a GPU with stream=, found host memory")
-            params, factor = params_of(how.params), scalars_of(how, self._ranks)[self._rank]
-            strategy = text_of(how.strategy, "strategy")
+            factor = scalars_of(how, self._ranks)[self._rank]
+            strategy, params = way_of(how.strategy, how.params)
+            if params and not strategy and not settings.algo():
+                raise InvalidArgumentError(
+                    f"wanted strategy= beside params= in host memory, found {params} alone"
+                )
         except Exception as error:
             self._tell(error)
             raise
@@ -504,8 +513,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
             source.address,
             result.address if result else 0,
             stream_handle(how.stream, buffers),
-            text_of(how.strategy, "strategy"),
-            params_of(how.params),
+            *way_of(how.strategy, how.params),
             scalars_of(how, self._ranks),
         )
         return kind, out, call

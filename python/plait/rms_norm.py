@@ -11,6 +11,7 @@ from typing import Any
 
 from plait import _core
 from plait._core import InvalidArgumentError, UnsupportedError
+from plait.arguments import way_of
 from plait.arrays import (
     HOST,
     ON_SOME_GPU,
@@ -61,9 +62,7 @@ class RmsNormCalls:
         on_gpu = any(is_on_gpu(one) for one in arrays)
         try:
             norm, made, buffers = prepared(array, residual, weight, epsilon, out, scale)
-            given = {} if params is None else {str(name): int(params[name]) for name in params}
-            if not isinstance(strategy, str):
-                raise InvalidArgumentError(f"wanted text as strategy, found {strategy!r:.60}")
+            strategy, given = way_of(strategy, params)
             where = self._core.device if on_gpu else HOST
             if on_gpu and where == HOST:
                 raise UnsupportedError(
@@ -109,6 +108,11 @@ def prepared(
         raise InvalidArgumentError("wanted rows as input, found an array of no dimension")
     hidden = source.shape[-1]
     rows = prod(source.shape[:-1])
+    if out is not None and out is residual:
+        raise InvalidArgumentError(
+            "wanted two arrays as residual and out, found the same array: the residual becomes the "
+            "sum, and out gets the normalized rows"
+        )
     made = empty_like(source, source.shape) if out is None else out
     buffers = {
         "input": source,

@@ -270,6 +270,15 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
         ),
         "strategy_kind": lambda: comm.all_reduce(array, strategy=7 if me else "ring"),
         "unknown_word": lambda: comm.all_reduce(array, **({"stratagem": "ring"} if me else {})),
+        "two_ways": lambda: comm.all_reduce(
+            array, strategy="ring:segments=2", params={"segments": 2} if me else None
+        ),
+        "way": lambda: comm.all_reduce(array, strategy="ring:2" if me else "ring:segments=2"),
+        "params_alone": lambda: comm.all_reduce(array, params={"segments": 2} if me else None),
+        "no_parts": lambda: comm.scatter_v(None if me else array, [32, 32], out=None),
+        "one_array": lambda: comm.all_reduce_rms_norm(
+            rows, rows.copy() if not me else twice, rows[0], out=None if not me else twice
+        ),
         "root_kind": lambda: comm.broadcast(array, root="zero" if me else 0),
         "plan_scalar": lambda: comm.run(
             comm.plan_for(plait.Request("all_reduce", 64, "fp32", "premul_sum", comm.ranks)),
@@ -281,6 +290,8 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
         "exchange_kind": lambda: comm.exchange("text" if me else b"text"),
         "bits_on_floats": lambda: comm.all_reduce(array, "bit_and" if me else "sum"),
     }
+    rows = np.ones((2, 8), np.float16)
+    twice = rows.copy()
     start = time.monotonic()
     try:
         calls[kind]()

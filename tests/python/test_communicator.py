@@ -142,6 +142,11 @@ MISTAKES = {
     "params_size": ("InvalidArgumentError", ""),
     "strategy_kind": ("InvalidArgumentError", ""),
     "unknown_word": ("TypeError", ""),
+    "two_ways": ("InvalidArgumentError", ""),
+    "way": ("InvalidArgumentError", ""),
+    "params_alone": ("InvalidArgumentError", ""),
+    "no_parts": ("InvalidArgumentError", ""),
+    "one_array": ("InvalidArgumentError", ""),
     "root_kind": ("InvalidArgumentError", ""),
     "plan_scalar": ("InvalidArgumentError", ""),
     "exchange_kind": ("InvalidArgumentError", ""),
@@ -161,6 +166,27 @@ def test_bad_input_is_an_error_on_every_rank(run_ranks, kind):
         assert rows[0]["class"] == others
     else:
         assert "rank 1" in rows[0]["error"], rows[0]
+
+
+def test_messages_of_arguments_name_the_argument():
+    comm, array = plait.init(), np.ones(64, np.float32)
+    with pytest.raises(TypeError, match="unknown keyword stratagem: wanted strategy, params, "):
+        comm.all_reduce(array, stratagem="ring")
+    with pytest.raises(plait.InvalidArgumentError, match="wanted strategy= beside params="):
+        comm.all_reduce(array, params={"segments": 2})
+    with pytest.raises(plait.InvalidArgumentError, match="scatter_v: wanted an array on the root"):
+        comm.scatter_v()
+    with pytest.raises(plait.InvalidArgumentError, match="found the same array: the residual"):
+        rows = np.ones((2, 8), np.float16)
+        comm.all_reduce_rms_norm(rows, rows.copy(), rows[0], out=(made := rows.copy()))
+        comm.all_reduce_rms_norm(rows, made, rows[0], out=made)
+
+
+def test_a_strategy_has_its_parameters_in_the_text_or_beside():
+    comm = plait.init()
+    request = plait.Request("all_reduce", 64, "fp32", "sum", comm.ranks)
+    in_text = comm.plan_for(request, "direct:pieces=2")
+    assert in_text.to_json() == comm.plan_for(request, "direct", {"pieces": 2}).to_json()
 
 
 @pytest.mark.parametrize(
