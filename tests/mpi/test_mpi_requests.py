@@ -70,3 +70,9 @@ def test_small_messages_of_header_lengths_end_no_rendezvous(mpi, run_requests, o
     found = run_requests("retired", on_gpus)
     assert [row["wrong"] for row in found] == [0, 0]
     assert found[1]["served"] == (150 if moves_messages(mpi) else 0), found
+
+
+def test_a_null_result_is_an_error_of_the_mpi(mpi, run_requests):
+    if mpi.name.startswith("mpich abi"):
+        pytest.skip("MPICH's library of the standard ABI crashes")
+    assert [row["wrong"] for row in run_requests("null_results")] == [0, 0]

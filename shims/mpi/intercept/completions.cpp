@@ -253,6 +253,8 @@ int serve_after_init() {
 #pragma GCC visibility push(default)
 extern "C" {
 
+// A null pointer in the place of a result is the MPI's error.
+
 int MPI_Init(int* argc, char*** argv) {
   const int code = native().Init(argc, argv);
   return code != 0 ? code : serve_after_init();
@@ -286,6 +288,7 @@ int MPI_Waitall(int count, void* requests, void* statuses) {
   });
 }
 int MPI_Waitany(int count, void* requests, int* index, void* status) {
+  if (index == nullptr) return native().Waitany(count, requests, index, status);
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, status, 1);
     void* const filled = scope.statuses().all();
@@ -297,6 +300,7 @@ int MPI_Waitany(int count, void* requests, int* index, void* status) {
   });
 }
 int MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
+  if (some == nullptr) return native().Waitsome(count, requests, some, indices, statuses);
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, statuses, count);
     void* const filled = scope.statuses().all();
@@ -312,6 +316,7 @@ int MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statu
   });
 }
 int MPI_Test(void* request, int* flag, void* status) {
+  if (flag == nullptr) return native().Test(request, flag, status);
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(request, 1, status, 1);
@@ -320,6 +325,7 @@ int MPI_Test(void* request, int* flag, void* status) {
   });
 }
 int MPI_Testall(int count, void* requests, int* flag, void* statuses) {
+  if (flag == nullptr) return native().Testall(count, requests, flag, statuses);
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(requests, count, statuses, count);
@@ -328,6 +334,8 @@ int MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   });
 }
 int MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
+  if (index == nullptr || flag == nullptr)
+    return native().Testany(count, requests, index, flag, status);
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(requests, count, status, 1);
@@ -337,6 +345,7 @@ int MPI_Testany(int count, void* requests, int* index, int* flag, void* status) 
   });
 }
 int MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
+  if (some == nullptr) return native().Testsome(count, requests, some, indices, statuses);
   return guarded(native().abi.world, [&] {
     complete_in_test();
     CompletionScope scope(requests, count, statuses, count);

@@ -39,7 +39,7 @@ int MPI_Probe(int source, int tag, Handle comm, void* status) {
 int MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
   complete_ended();  // not every MPI has a progress hook
   const int code = native().Iprobe(source, tag, comm, flag, status);
-  return fix_probe(code, comm, *flag, status);
+  return fix_probe(code, comm, flag == nullptr ? 0 : *flag, status);
 }
 int MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
   const int code = native().Mprobe(source, tag, comm, message, status);
@@ -48,7 +48,7 @@ int MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
 int MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {
   complete_ended();
   const int code = native().Improbe(source, tag, comm, flag, message, status);
-  return fix_matched(code, comm, *flag, message, status);
+  return fix_matched(code, comm, flag == nullptr ? 0 : *flag, message, status);
 }
 int PMPI_Probe(int, int, Handle, void*) __attribute__((alias("MPI_Probe")));
 int PMPI_Iprobe(int, int, Handle, int*, void*) __attribute__((alias("MPI_Iprobe")));

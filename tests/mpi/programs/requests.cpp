@@ -160,10 +160,42 @@ void retired() {
   }
 }
 
+/// A null pointer in the place of a result is an error of the MPI. Open MPI's probes crash.
+void null_results() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  HostOrGpuVector<int> large(kMany, 0);
+  int index = 0, flag = 0;
+  MPI_Request request;  // plait takes part in the receive
+  MPI_Irecv(device_ptr(large.data()), kMany, MPI_INT, 1 - me(), 3, MPI_COMM_WORLD, &request);
+  const auto expect_refused = [](int code, const char* what) {
+    int kind = 0;
+    MPI_Error_class(code, &kind);
+    expect_equal(kind, MPI_ERR_ARG, what);
+  };
+  int* const null = std::getenv("NO_SUCH_VARIABLE") == nullptr ? nullptr : &index;
+  MPI_Message message;
+  expect_refused(MPI_Waitany(1, &request, null, MPI_STATUS_IGNORE), "MPI_Waitany");
+  expect_refused(MPI_Testany(1, &request, null, &flag, MPI_STATUS_IGNORE), "MPI_Testany");
+  expect_refused(MPI_Testany(1, &request, &index, null, MPI_STATUS_IGNORE), "MPI_Testany's flag");
+  expect_refused(MPI_Test(&request, null, MPI_STATUS_IGNORE), "MPI_Test");
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  if (std::string(version).find("Open MPI") == std::string::npos) {
+    expect_refused(MPI_Iprobe(1 - me(), 4, MPI_COMM_WORLD, null, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    expect_refused(MPI_Improbe(1 - me(), 4, MPI_COMM_WORLD, null, &message, MPI_STATUS_IGNORE),
+                   "MPI_Improbe");
+  }
+  MPI_Cancel(&request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 const std::map<std::string, void (*)()> kCases = {
     {"outlived", outlived},
     {"inactive", inactive},
     {"retired", retired},
+    {"null_results", null_results},
 };
 
 }  // namespace
