@@ -244,6 +244,7 @@ def profile(
     keeper = Keeper()
     keeper.add(program)
     status = program.wait()
+    status = status if status >= 0 else 128 - status  # as a shell has the end by a signal
     keeper.close()
     pages = load(folder)
     rows = table(pages, time.monotonic() - begin)
