@@ -71,6 +71,18 @@ SmBudgetOption = Annotated[
 ]
 
 
+def _is_checked(check: int) -> int:
+    """Callback that refuses other numbers than 0 and 1."""
+    if check not in (0, 1):
+        raise plait.InvalidArgumentError(f"--check: wanted 0 or 1, found {check}")
+    return check
+
+
+CheckOption = Annotated[
+    int, typer.Option("--check", "-c", help="0: don't check results.", callback=_is_checked)
+]
+
+
 def bench(
     collective: WhatArgument,
     ranks: BenchRanksOption = None,
@@ -84,7 +96,7 @@ def bench(
     counts: CountsOption = "",
     types: Annotated[str, typer.Option("--type", "-d", help="One or several: fp32,bf16")] = "fp32",
     root: Annotated[int, typer.Option("--root", "-r")] = 0,
-    check: Annotated[int, typer.Option("--check", "-c", help="0: don't check results.")] = 1,
+    check: CheckOption = 1,
     strategies: Annotated[str, typer.Option(help=STRATEGIES_HELP)] = "",
     seed: Annotated[int, typer.Option(help="Of the random inputs.", callback=at_least(0))] = 1,
     topology: TopologyOption = "",
