@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from plait import _core
@@ -15,6 +17,17 @@ LEVELS = ("NONE", "VERSION", "WARN", "INFO", "EXPLAIN")
 
 def _text(error: Error) -> str:
     return str(error).removeprefix("invalid argument: ")
+
+
+@contextmanager
+def of_variable(name: str) -> Iterator[None]:
+    """Puts the name of a set variable before the text of an error; empty = no variable."""
+    try:
+        yield
+    except Error as error:
+        if not os.environ.get(name):
+            raise
+        raise type(error)(f"{name}: {_text(error)}") from None
 
 
 def check() -> None:
@@ -78,6 +91,7 @@ def check_algo() -> None:
 def named(error: InvalidArgumentError, strategy: str = "") -> InvalidArgumentError:
     """Returns the error, with PLAIT_ALGO before the text where the variable holds the name that
     the core did not find. strategy: of the call, which stands above the variable."""
-    if strategy or not algo() or f'found "{algo()}"' not in str(error):
+    wanted = (f'found "{algo()}"', f"wanted a parameter of {algo()} ")
+    if strategy or not algo() or not any(text in str(error) for text in wanted):
         return error
     return InvalidArgumentError(f"PLAIT_ALGO: {_text(error)}")

@@ -121,6 +121,28 @@ def test_without_takes_several_links_in_one_value():
     assert joined.stdout != plait_command("topo", "-T", "mist").stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("PLAIT_WITHOUT", "zz"), ("PLAIT_TOPOLOGY", "nope"), ("PLAIT_ALGO", "ring:foo=1")],
+)
+def test_an_error_names_the_variable(name, text, monkeypatch):
+    monkeypatch.setenv("PLAIT_TOPOLOGY", "mist")
+    monkeypatch.setenv(name, text)
+    done = plait_command("plan", "all_reduce")
+    assert done.returncode == 2 and done.stderr.startswith(f"plait: {name}: "), done
+
+
+def test_bench_checks_results_or_does_not():
+    done = plait_command("bench", "all_reduce", "-c", "5")
+    assert (done.returncode, done.stderr) == (2, "plait: --check: wanted 0 or 1, found 5\n"), done
+
+
+@pytest.mark.parametrize("number", [9, 15])
+def test_profile_ends_with_the_status_of_a_shell(number):
+    done = plait_command("profile", "--", "sh", "-c", f"kill -{number} $$")
+    assert done.returncode == 128 + number, done
+
+
 def test_experiments_of_papers_have_no_picture_and_no_trace(tmp_path):
     picture, trace = tmp_path / "a.png", tmp_path / "a.json"
     words = ("simulate", "--paper", "micro")

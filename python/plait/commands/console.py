@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 import plait
-from plait import machines, planning
+from plait import machines, planning, settings
 
 # In a pipe or file, tables have their natural width.
 PIPE_COLUMNS = 220
@@ -182,10 +182,14 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 def machine(name: str = "", masks: list[str] | None = None) -> plait.Topology:
     """Returns the named topology; PLAIT_TOPOLOGY and PLAIT_WITHOUT give the defaults."""
-    name = name or os.environ.get("PLAIT_TOPOLOGY", "")
-    masks = masks or [word for word in os.environ.get("PLAIT_WITHOUT", "").split(",") if word]
-    topology = _loaded(name) if name else plait.discover()
-    return topology.without(masks) if masks else topology
+    variable = os.environ.get("PLAIT_TOPOLOGY", "")
+    with settings.of_variable("" if name else "PLAIT_TOPOLOGY"):
+        topology = _loaded(name or variable) if name or variable else plait.discover()
+    if masks:
+        return topology.without(masks)
+    masks = [word for word in os.environ.get("PLAIT_WITHOUT", "").split(",") if word]
+    with settings.of_variable("PLAIT_WITHOUT"):
+        return topology.without(masks) if masks else topology
 
 
 def _loaded(name: str) -> plait.Topology:
