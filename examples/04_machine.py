@@ -1,11 +1,14 @@
 """User-defined machines: two sockets with two PCIe GPUs each, and two such nodes.
 
-python examples/04_machine.py            writes box.json next to it, for -T
-plait plan all_reduce -T box.json        (and plait report, simulate, verify --all -T box.json)
+    python examples/04_machine.py FOLDER     writes box.json and box2.json to FOLDER, for -T
+    plait plan all_reduce -T FOLDER/box.json (and plait report, simulate, verify --all)
+
+Without FOLDER the files go to a new temporary folder.
 """
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import plait
@@ -50,7 +53,7 @@ def box() -> dict:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="plait-"))
     for nodes in (1, 2):
         said = box()
         said["network"]["nodes"] = nodes
@@ -63,7 +66,9 @@ def main() -> None:
         timeline = best.timeline
         print(f"  {timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {timeline.bound_by}")
         print(f"  {str(plait.verify(best.plan)).splitlines()[0]}")
-        (folder / ("box.json" if nodes == 1 else "box2.json")).write_text(text)
+        file = folder / ("box.json" if nodes == 1 else "box2.json")
+        file.write_text(text)
+        print(f"  wrote {file}")
 
 
 if __name__ == "__main__":

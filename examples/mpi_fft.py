@@ -2,8 +2,8 @@
 cube; between the two halves of the transform all ranks exchange blocks (MPI_Alltoall). With --gpu
 the cube is in GPU memory, also if the MPI is not CUDA-aware:
 
-plait run -- mpirun -n 4 python examples/mpi_fft.py --gpu --edge 512 PLAIT_MPI_HOST=1
-PLAIT_OPS=all_to_all plait run -- mpirun -n 2 python examples/mpi_fft.py
+    plait run -- mpirun -n 4 python examples/mpi_fft.py --gpu --edge 512
+    PLAIT_MPI_HOST=1 PLAIT_OPS=all_to_all plait run -- mpirun -n 2 python examples/mpi_fft.py
 
 --by-hand copies to pinned memory and back around the exchange, as needed without plait.
 """

@@ -2,8 +2,8 @@
 a halo of the neighbours' cells, exchanged by persistent requests before each step. With --gpu the
 blocks are in GPU memory, also if the MPI is not CUDA-aware:
 
-plait run -- mpirun -n 8 python examples/mpi_stencil.py --gpu --edge 256 plait run -- mpirun -n 2
-python examples/mpi_stencil.py
+    plait run -- mpirun -n 8 python examples/mpi_stencil.py --gpu --edge 256
+    plait run -- mpirun -n 2 python examples/mpi_stencil.py
 
 --by-hand copies the halo to pinned memory and back, as needed without plait.
 """

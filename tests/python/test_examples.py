@@ -30,6 +30,15 @@ def test_ten_lines_on_four_ranks():
     assert "4 ranks: 6 in all, 1.5 on average" in done.stdout
 
 
+def test_machines_of_ones_own_leave_the_current_folder_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run("04_machine.py").count(f"wrote {tmp_path}/temporary/plait-") == 2
+    assert not list((tmp_path / "here").iterdir())
+
+
 def test_machines_of_ones_own(tmp_path):
     said = run("04_machine.py", str(tmp_path))
     assert said.count("proved") == 2 and "2 nodes, 8 GPUs: " in said
