@@ -88,14 +88,14 @@ plaitResult_t plaitCommRank(plaitComm_t comm, int* rank);
 plaitResult_t plaitCommCount(plaitComm_t comm, int* ranks);
 /* Ends every pending and later call of this rank. May be called from any thread; does not contact
    other ranks. On GPUs such calls end without a result and without an error of their stream. Other
-   ranks' calls that wait for them fail after deadline_s (5 s by default), unless these ranks abort
-   too. */
+   ranks' calls on host memory that wait for this rank fail at once with plait_aborted; on GPUs they
+   fail after deadline_s (5 s by default) at the latest. */
 plaitResult_t plaitCommAbort(plaitComm_t comm);
 /* Frees the communicator. No call may be pending. NULL is no error. */
 plaitResult_t plaitCommDestroy(plaitComm_t comm);
 
-/* Sets the strategy of later calls: "ring" or "ring:chunks=4"; NULL or "" = plait chooses. Must be
- * the same on all ranks. */
+/* Sets the strategy of later calls: "ring" or "ring:segments=4"; NULL or "" = plait chooses. Must
+ * be the same on all ranks. */
 plaitResult_t plaitCommSetStrategy(plaitComm_t comm, const char* strategy);
 /* Sets this rank's factor for plait_premul_sum (default 1). On device memory it must be the same on
  * all ranks, unless plaitCommSetScalars is used. */

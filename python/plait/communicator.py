@@ -397,8 +397,9 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
     def abort(self) -> None:
         """Ends all pending and later calls of this rank with AbortedError. Thread-safe, local.
 
-        On GPUs, calls end without a result and without failing the stream. Peers' calls that wait
-        for this rank fail after `deadline_s`.
+        On GPUs, calls end without a result and without failing the stream. Peers' calls on host
+        memory that wait for this rank fail at once with AbortedError; on GPUs they fail after
+        `deadline_s` at the latest.
         """
         self._core.abort()
 
