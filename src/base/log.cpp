@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -73,8 +74,8 @@ void set_log(const std::string& level, const std::string& file) {
   int fd = STDERR_FILENO;
   if (!file.empty() && wanted != LogLevel::none) {
     const std::string path = expand_log_file(file, host_name(), getpid());
-    fd =
-        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+    fd = above_stderr(open(
+        path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600));
     if (fd < 0)
       throw Error(ErrorCode::io_error,
                   text("PLAIT_DEBUG_FILE: cannot open '{}': {}", path, std::strerror(errno)));

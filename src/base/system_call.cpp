@@ -2,6 +2,9 @@
 // reason, whatever the call.
 #include "base/system_call.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -31,6 +34,15 @@ Error call_failed(ErrorCode code, const std::string& call, int error, const std:
   return Error(is_denied(error) ? ErrorCode::unsupported : code,
                text("{}{}{}: {}{}", what, what.empty() ? "" : ": ", call, std::strerror(error),
                     advice_of(call, error)));
+}
+
+int above_stderr(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return moved;
 }
 
 }  // namespace plait

@@ -11,4 +11,9 @@ namespace plait {
 /// is denied.
 Error call_failed(ErrorCode code, const std::string& call, int error, const std::string& what = {});
 
+/// Returns the new descriptor `fd`, moved above 2 if it has the number of a closed stdin, stdout or
+/// stderr: writers to stderr would write into the descriptor. Negative with errno if `fd` is
+/// negative or no descriptor is left; `fd` is closed then.
+int above_stderr(int fd);
+
 }  // namespace plait

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -65,7 +66,8 @@ std::optional<std::string> read_to_end(int fd, std::int64_t bytes) {
 
 std::optional<std::string> read_whole_file(const std::string& file, const FileTerms& terms) {
   // O_NONBLOCK: does not wait for the writer of a pipe.
-  const OpenFile opened{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
+  const OpenFile opened{
+      above_stderr(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY))};
   if (opened.fd < 0 && errno == ENOENT && terms.may_be_missing) return std::nullopt;
   struct stat facts{};
   if (opened.fd < 0 || fstat(opened.fd, &facts) != 0)

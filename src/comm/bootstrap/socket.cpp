@@ -117,6 +117,8 @@ void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds
 
 }  // namespace
 
+Fd::Fd(int fd) : fd_(above_stderr(fd)) {}
+
 Fd& Fd::operator=(Fd&& other) noexcept {
   std::swap(fd_, other.fd_);
   return *this;

@@ -11,11 +11,12 @@
 
 namespace plait {
 
-/// A file descriptor that closes itself.
+/// A file descriptor above stderr's that closes itself.
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
+  /// Takes over a new descriptor by above_stderr().
+  explicit Fd(int fd);
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept;
   ~Fd();

@@ -27,6 +27,7 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/memory_held.hpp"
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "driver/cuda/api.hpp"
@@ -269,7 +270,7 @@ std::string page(Book& all) {
     int file = -1;
     for (const char* suffix : {"", "-2", "-3"}) {  // each library of plait has its own book
       path = text("{}/plait-{}{}.json", all.folders.counts, ::getpid(), suffix);
-      file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      file = above_stderr(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
       if (file >= 0 || errno != EEXIST) break;
     }
     if (file < 0 || ::write(file, body.data(), body.size()) < 0)

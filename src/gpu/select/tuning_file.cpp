@@ -15,6 +15,7 @@
 
 #include "base/json_place.hpp"
 #include "base/log.hpp"
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
 #include "gpu/select/tuning_table.hpp"
@@ -144,7 +145,7 @@ void write_tuning(const std::string& file, const std::string& json) {
   std::string why;
   if (!make_folder(file, why)) refuse(file, why);
   std::string partial = file + ".XXXXXX";
-  const int fd = ::mkostemp(partial.data(), O_CLOEXEC);  // mode 0600
+  const int fd = above_stderr(::mkostemp(partial.data(), O_CLOEXEC));  // mode 0600
   if (fd < 0) refuse(file, std::strerror(errno));
   try {
     write_all(fd, tuning_text(json), file);
@@ -168,7 +169,7 @@ MeasuringMark::Taken MeasuringMark::take() {
   std::string why;
   if (!make_folder(file_, why)) return Taken::no_folder;
   for (;;) {
-    const int fd = ::open(file_.c_str(), kFlags, 0600);
+    const int fd = above_stderr(::open(file_.c_str(), kFlags, 0600));
     if (fd < 0) return Taken::no_folder;
     struct stat facts{};
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {

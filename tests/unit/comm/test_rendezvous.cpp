@@ -479,3 +479,26 @@ TEST_CASE("it warns over inherited sockets too, and about a slow rank that has j
   CHECK(count_of(lines, "rank 0 waits for rank 1 of 2 to join rendezvous 'fd:", "") == 1);
   CHECK(count_of(lines, "rank 0 waits for rank 1 to send its part of an exchange: 0.2 s", "") == 1);
 }
+
+TEST_CASE("descriptors lie above a closed stderr, also those from a peer") {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+  const Fd a(pair[0]), b(pair[1]);
+  const Fd kept(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
+  close(STDERR_FILENO);
+  const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const Fd made(lowest);
+  send_frame(a.get(), FrameKind::data, "x", {made.get()}, seconds(1), "b");
+  const Frame frame = receive_frame(b.get(), 100, 1, seconds(1), "a");
+  const bool is_free = fcntl(STDERR_FILENO, F_GETFD) < 0;
+  dup2(kept.get(), STDERR_FILENO);
+  CHECK(is_free);
+  CHECK(lowest == STDERR_FILENO);
+  CHECK(made.get() > STDERR_FILENO);
+  CHECK((fcntl(made.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  REQUIRE(frame.fds.size() == 1);
+  CHECK(frame.fds[0].get() > STDERR_FILENO);
+  errno = EMFILE;
+  CHECK(!Fd(-1).valid());
+  CHECK(errno == EMFILE);
+}
