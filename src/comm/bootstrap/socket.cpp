@@ -73,7 +73,12 @@ void send_all(int socket, const char* data, std::size_t bytes, const std::vector
   }
 }
 
-void take_fds(msghdr& message, std::vector<Fd>& fds) {
+[[noreturn]] void too_few_descriptors(const std::string& peer) {
+  throw call_failed(ErrorCode::io_error, "recvmsg", EMFILE,
+                    text("receiving the descriptors of {}", peer));
+}
+
+void take_fds(msghdr& message, std::vector<Fd>& fds, const std::string& peer) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -82,6 +87,7 @@ void take_fds(msghdr& message, std::vector<Fd>& fds) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
       fds.emplace_back(fd);
+      if (!fds.back().valid()) too_few_descriptors(peer);
     }
   }
 }
@@ -98,8 +104,11 @@ void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds
     message.msg_controllen = sizeof(control);
     const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0) {
-      take_fds(message, fds);
-      if ((message.msg_flags & MSG_CTRUNC) != 0)
+      take_fds(message, fds, peer);
+      const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
+      // The kernel also cuts the list if this process has reached its limit of open files.
+      if (is_cut && fds.size() < kMaxFrameFds) too_few_descriptors(peer);
+      if (is_cut)
         throw Error(ErrorCode::parse_error,
                     text("{} sent more descriptors than can be taken", peer));
       data += got, bytes -= static_cast<std::size_t>(got);

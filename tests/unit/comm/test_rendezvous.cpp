@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -501,4 +502,26 @@ TEST_CASE("descriptors lie above a closed stderr, also those from a peer") {
   errno = EMFILE;
   CHECK(!Fd(-1).valid());
   CHECK(errno == EMFILE);
+}
+
+TEST_CASE("a process without room for a peer's descriptors learns of its limit of open files") {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+  const Fd a(pair[0]), b(pair[1]);
+  send_frame(a.get(), FrameKind::data, "x", {a.get()}, seconds(1), "b");
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::string said;
+  try {
+    receive_frame(b.get(), 100, 1, seconds(1), "rank 1");
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CAPTURE(said);
+  CHECK(said.find("receiving the descriptors of rank 1") != std::string::npos);
+  CHECK(said.find("ulimit -n") != std::string::npos);
 }
