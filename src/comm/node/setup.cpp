@@ -266,8 +266,9 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     set_log_once(env);
     check_options(options);
   });
-  if (failure && (options.ranks < 2 || options.ranks > kMostRanks))
-    throw Error(*failure);  // no rank to report to, or every rank finds the same error
+  const bool is_a_rank = options.rank >= 0 && options.rank < options.ranks;
+  if (failure && (options.ranks < 2 || options.ranks > kMostRanks || !is_a_rank))
+    throw Error(*failure);  // no rank to report to, or the place of no rank to report from
   if (failure)
     env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // the peers wait there for this rank's error
   Joined joined;

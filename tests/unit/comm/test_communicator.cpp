@@ -507,3 +507,21 @@ TEST_CASE("a caller's plan is proved first, and must be the same everywhere") {
     comm.run(plan, in.data(), out.data());
   }));
 }
+
+TEST_CASE("a rank outside the ranks is refused at once, without a wait for other ranks") {
+  for (const bool has_id : {false, true}) {
+    TestFolder folder;
+    CommunicatorOptions options = options_for(folder, 5, 3);
+    options.arrive_s = 60;
+    if (has_id) options.rendezvous.clear(), options.unique_id = unique_id();
+    const auto start = std::chrono::steady_clock::now();
+    std::string said;
+    try {
+      Communicator::create(options);
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    CHECK(said.find("rank: wanted 0..2, found 5") != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+  }
+}
