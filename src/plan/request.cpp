@@ -50,8 +50,20 @@ constexpr CollectiveRow kCollectives[] = {
 #undef PLAIT_COLLECTIVE
 };
 
+/// Returns the row of an enum's value. Throws Error(invalid_argument) for other values, which a
+/// cast makes.
+template <class Row, std::size_t N, class Enum>
+const Row& row_in(const Row (&rows)[N], Enum value, const char* what) {
+  const auto at = static_cast<std::size_t>(value);
+  if (at < N) return rows[at];
+  throw Error(ErrorCode::invalid_argument, text("wanted a {} in 0..{} ({}..{}), found {}", what,
+                                                N - 1, rows[0].name, rows[N - 1].name, at));
+}
+
+const TypeRow& row(DataType type) { return row_in(kTypes, type, "type"); }
+const ReduceRow& row(ReduceOp op) { return row_in(kReduceOps, op, "reduction"); }
 const CollectiveRow& row(Collective collective) {
-  return kCollectives[static_cast<std::size_t>(collective)];
+  return row_in(kCollectives, collective, "collective");
 }
 
 // Drops case and punctuation: "All-Reduce" and "allreduce" match all_reduce.
@@ -139,11 +151,11 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& counts) {
 
 }  // namespace
 
-const char* name_of(DataType type) { return kTypes[static_cast<std::size_t>(type)].name; }
-const char* name_of(ReduceOp op) { return kReduceOps[static_cast<std::size_t>(op)].name; }
+const char* name_of(DataType type) { return row(type).name; }
+const char* name_of(ReduceOp op) { return row(op).name; }
 const char* name_of(Collective collective) { return row(collective).name; }
-std::uint64_t bytes_of(DataType type) { return kTypes[static_cast<std::size_t>(type)].bytes; }
-bool is_float(DataType type) { return kTypes[static_cast<std::size_t>(type)].is_float; }
+std::uint64_t bytes_of(DataType type) { return row(type).bytes; }
+bool is_float(DataType type) { return row(type).is_float; }
 bool is_widened(DataType type) { return is_float(type) && bytes_of(type) < 4; }
 bool has_no_order(DataType type, ReduceOp op) {
   return !is_float(type) || op == ReduceOp::min || op == ReduceOp::max;
@@ -202,7 +214,7 @@ Request checked(Request request, const Topology& topology) {
                 text("wanted at most {} elements of {} on {} ranks, found {} (a negative count "
                      "reads like this too)",
                      limit, name_of(request.type), request.ranks, request.count));
-  const ReduceRow& op = kReduceOps[static_cast<std::size_t>(request.op)];
+  const ReduceRow& op = row(request.op);
   if (reduces(request.collective) && !(is_float(request.type) ? op.on_floats : op.on_integers))
     throw Error(ErrorCode::unsupported,
                 text("reduction {} is not defined on {}", op.name, name_of(request.type)));

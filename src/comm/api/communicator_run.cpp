@@ -71,7 +71,7 @@ void Communicator::run(const Request& given, const void* input, void* output,
   const auto body = [&] { state.run(call->plan, input, output); };
   if (!failure && scalar == 1.0)
     return with_prefix(state.about, [&] { state.host->in_call(call->shown, std::cref(body)); });
-  CallDescriptor mine = describe(CallKind::collective, state.placed(given), wanted_label(options));
+  CallDescriptor mine = describe(CallKind::collective, given, wanted_label(options));
   if (failure)
     set_error(mine, *failure);
   else

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <thread>
 
@@ -506,6 +507,24 @@ TEST_CASE("a caller's plan is proved first, and must be the same everywhere") {
           ErrorCode::invalid_argument);
     comm.run(plan, in.data(), out.data());
   }));
+}
+
+TEST_CASE("a type, reduction or collective that plait does not have is an error on every rank") {
+  const auto thrown_by = [](const std::function<void(Request&)>& change) {
+    return with_communicators(2, [&](Communicator& comm) {
+      Request request = request_for(Collective::all_reduce, 4, 2);
+      if (comm.rank() == 1) change(request);
+      float in[4] = {1, 2, 3, 4}, out[4];
+      comm.run(request, in, out);
+    });
+  };
+  for (const int type : {14, 255})
+    check_all_say(thrown_by([&](Request& r) { r.type = static_cast<DataType>(type); }),
+                  text("wanted a type in 0..13 (int8..fp8e5m2), found {}", type));
+  check_all_say(thrown_by([](Request& r) { r.op = static_cast<ReduceOp>(9); }),
+                "wanted a reduction in 0..8 (sum..bit_xor), found 9");
+  check_all_say(thrown_by([](Request& r) { r.collective = static_cast<Collective>(77); }),
+                "wanted a collective in 0..9 (all_reduce..copy), found 77");
 }
 
 TEST_CASE("a rank outside the ranks is refused at once, without a wait for other ranks") {
