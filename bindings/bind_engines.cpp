@@ -39,10 +39,11 @@ std::vector<std::pair<std::string, std::string>> refusals(const Request& request
 Plan engine_plan(const Topology& topology, const Request& request, const std::string& name,
                  const std::map<std::string, std::int64_t>& params, bool overlap_compute,
                  std::uint64_t memory, unsigned sm_budget) {
+  const Request placed = checked(request, topology);
   const cuda::Group group = cuda::usual_group(request.ranks, overlap_compute, memory, sm_budget);
   const cuda::Selector selector(group, {}, true);
   const cuda::EngineChoice choice = selector.best(request, {name, params}).value();
-  return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning, group);
+  return cuda::plan_of(*choice.engine, topology, placed, choice.tuning, group);
 }
 
 std::optional<std::uint64_t> served(const MinBytes& least, const std::string& name) {

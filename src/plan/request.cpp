@@ -90,6 +90,20 @@ Enum parse(std::string_view name, const Rows& rows, const char* what,
               text("wanted a {} (one of {}), found \"{}\"", what, known, name));
 }
 
+/// Throws Error(invalid_argument) if the sizes of a rank's buffers may overflow.
+void check_amount(const Request& request) {
+  const std::uint64_t limit =
+      static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
+      (row(request.type).bytes * static_cast<std::uint64_t>(std::max(request.ranks, 1)));
+  std::uint64_t largest = request.count;
+  for (const std::uint64_t count : request.counts) largest = std::max(largest, count);
+  if (largest > limit)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted at most {} elements of {} on {} ranks, found {} (a negative count "
+                     "reads like this too)",
+                     limit, name_of(request.type), request.ranks, largest));
+}
+
 /// Bytes that a rank sends, or (with `gets`) receives, if blocks have a count each.
 std::uint64_t uneven_bytes(Extent extent, const Request& request, int rank, bool gets) {
   if (extent == Extent::root_all && rank != request.root) return 0;
@@ -143,6 +157,18 @@ void check_devices(Request& request, const Topology& topology) {
         throw Error(ErrorCode::invalid_argument,
                     text("ranks {} and {} share device {}", j, i, device));
   }
+}
+
+/// Checks a rank and a request that may not be checked() yet before a buffer's size is computed.
+void check_buffer_of(const Request& request, int rank) {
+  check_rank(rank, std::max(request.ranks, 1), "rank");
+  check_amount(request);
+  const auto ranks = static_cast<std::size_t>(std::max(request.ranks, 1));
+  const std::size_t wanted = request.collective == Collective::all_to_all ? ranks * ranks : ranks;
+  if (!request.counts.empty() && request.counts.size() != wanted)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted {} counts for {} on {} ranks, found {}", wanted,
+                     name_of(request.collective), ranks, request.counts.size()));
 }
 
 std::uint64_t sum_of(const std::vector<std::uint64_t>& counts) {
@@ -207,13 +233,7 @@ Request checked(Request request, const Topology& topology) {
   request = normal(std::move(request));
   if (const std::string fault = counts_fault(request); !fault.empty())
     throw Error(ErrorCode::invalid_argument, fault);
-  const std::uint64_t limit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
-                              (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
-  if (request.count > limit)
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted at most {} elements of {} on {} ranks, found {} (a negative count "
-                     "reads like this too)",
-                     limit, name_of(request.type), request.ranks, request.count));
+  check_amount(request);
   const ReduceRow& op = row(request.op);
   if (reduces(request.collective) && !(is_float(request.type) ? op.on_floats : op.on_integers))
     throw Error(ErrorCode::unsupported,
@@ -250,18 +270,21 @@ std::string amount_of(const Request& request) {
 }
 
 std::uint64_t input_bytes(const Request& request, int rank) {
+  check_buffer_of(request, rank);
   if (!request.counts.empty())
     return uneven_bytes(row(request.collective).input, request, rank, false);
   return extent_bytes(row(request.collective).input, request, rank);
 }
 
 std::uint64_t output_bytes(const Request& request, int rank) {
+  check_buffer_of(request, rank);
   if (!request.counts.empty())
     return uneven_bytes(row(request.collective).output, request, rank, true);
   return extent_bytes(row(request.collective).output, request, rank);
 }
 
 std::uint64_t message_bytes(const Request& request) {
+  check_amount(request);
   if (!request.counts.empty()) {
     if (request.collective != Collective::all_to_all)
       return sum_of(request.counts) * bytes_of(request.type);

@@ -66,6 +66,9 @@ int param_in(const Params& params, const std::string& name, int otherwise, int l
 Range whole_range(const Request& request) { return {0, request.count * bytes_of(request.type)}; }
 
 Range in_block(const Request& request, int block, Range range) {
+  if (block < 0 || block >= request.ranks)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a block in 0..{}, found {}", request.ranks - 1, block));
   const std::uint64_t block_bytes = request.count * bytes_of(request.type);
   if (request.counts.empty())
     return {static_cast<std::uint64_t>(block) * block_bytes + range.offset, range.bytes};

@@ -231,7 +231,29 @@ Path find_path(const Topology& topology, std::string_view name) {
   no_such_path(topology, name, "its devices are not joined so");
 }
 
+namespace {
+
+/// Throws Error(invalid_argument) for a path of another topology: its hops are no links between its
+/// devices here.
+void check_path(const Topology& topology, const Path& path) {
+  for (std::size_t hop = 0; hop < path.links.size(); ++hop) {
+    const auto at = static_cast<std::size_t>(path.links[hop]);
+    const bool joins = at < topology.links.size() && hop + 1 < path.devices.size() &&
+                       topology.links[at].src == path.devices[hop] &&
+                       topology.links[at].dst == path.devices[hop + 1];
+    if (!joins)
+      throw Error(
+          ErrorCode::invalid_argument,
+          text("path {}: wanted a path of topology {}, found a path whose hop {} is no link "
+               "there; take it from paths_between() of this topology",
+               path.name, topology.name, hop));
+  }
+}
+
+}  // namespace
+
 double path_gb_per_s(const Topology& topology, const Path& path) {
+  check_path(topology, path);
   if (path.links.empty()) {
     // A copy inside a memory reads and writes that memory.
     const double memory = parameter(topology, "gpu_memory_gb_per_s", 0) / 2;
@@ -252,6 +274,7 @@ double path_gb_per_s(const Topology& topology, const Path& path) {
 }
 
 double path_latency_ns(const Topology& topology, const Path& path) {
+  check_path(topology, path);
   double sum_ns = 0;
   for (const int link : path.links)
     sum_ns += topology.links.at(static_cast<std::size_t>(link)).latency_ns;

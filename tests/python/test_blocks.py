@@ -109,3 +109,20 @@ def test_verify_all_has_cases_of_blocks():
     outcomes = [prove.prove(case) for case in cases[::61]]
     assert [outcome.findings for outcome in outcomes if outcome.findings] == []
     assert any(not outcome.refusal for outcome in outcomes)
+
+
+def test_a_block_or_rank_outside_the_request_is_refused():
+    request = plait.Request("all_gather", 7, ranks=2, counts=[7, 3])
+    for index in (-1, 2, 10**6):
+        with pytest.raises(plait.InvalidArgumentError, match=r"in 0\.\.1, found"):
+            plait.in_block(request, index, plait.whole_range(request))
+        with pytest.raises(plait.InvalidArgumentError, match=r"in 0\.\.1, found"):
+            request.input_bytes(index)
+    with pytest.raises(plait.InvalidArgumentError, match="wanted at most"):
+        plait.Request("all_gather", 2**61, "fp64", ranks=2).output_bytes(0)
+
+
+def test_an_engines_plan_of_no_ranks_is_refused():
+    topology = plait.load_topology("hgx-h200")
+    with pytest.raises(plait.InvalidArgumentError, match="ranks, found 0"):
+        plait.engine_plan(topology, plait.Request("all_reduce", 4, ranks=0), "two_shot", {})

@@ -227,3 +227,12 @@ TEST_CASE("problems() names each fault with its place") {
   says("parameters.copy_lanch_ns: wanted one of copy_launch_ns, ",
        [](Topology& t) { t.parameters["copy_lanch_ns"] = {1, "x"}; });
 }
+
+TEST_CASE("a path of another topology has no speed here") {
+  const Topology large = load_topology("hgx-h200"), small = load_topology("mist");
+  const Path path = find_path(large, "nvlink:6>7");
+  CHECK(path_gb_per_s(large, path) > 0);
+  CHECK_THROWS_WITH_AS(path_gb_per_s(small, path), doctest::Contains("wanted a path of topology"),
+                       Error);
+  CHECK_THROWS_AS(path_latency_ns(small, path), Error);
+}
