@@ -95,6 +95,19 @@ std::string speed_problem(double gb_per_s) {
   return text(".gb_per_s: wanted a number > 0 and at most {}, found {}", kMostGbPerS, gb_per_s);
 }
 
+/// Returns the fault of a parameter's value by the unit at the end of its name; empty = none.
+std::string value_problem(const std::string& key, double value) {
+  // 0 is the default of this speed, and stands for the memory's.
+  const bool is_speed = key.ends_with("_gb_per_s") && key != "kernel_copy_gb_per_s";
+  const bool is_share = key.ends_with("_share"), is_norm = key.ends_with("_norm");
+  if (is_share && !(value > 0 && value <= 1))
+    return text("wanted a share > 0 and at most 1, found {}", value);
+  if ((is_speed || is_norm) && !(std::isfinite(value) && value > 0))
+    return text("wanted a number > 0, found {}", value);
+  if (!std::isfinite(value) || value < 0) return text("wanted a number >= 0, found {}", value);
+  return {};
+}
+
 void device_problems(const Topology& topology, std::vector<std::string>& found) {
   std::set<std::pair<DeviceKind, int>> seen;
   std::set<std::string> uuids;
@@ -177,8 +190,8 @@ std::vector<std::string> problems(const Topology& topology) {
   for (const auto& [key, parameter] : topology.parameters) {
     if (const std::string wrong = unknown_parameter(key); !wrong.empty())
       found.push_back(text("parameters.{}: {}", key, wrong));
-    if (!std::isfinite(parameter.value) || parameter.value < 0)
-      found.push_back(text("parameters.{}: wanted a number >= 0, found {}", key, parameter.value));
+    else if (const std::string bad = value_problem(key, parameter.value); !bad.empty())
+      found.push_back(text("parameters.{}: {}", key, bad));
   }
   return found;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
 #include "topo/pair_paths.hpp"
@@ -226,6 +227,15 @@ TEST_CASE("problems() names each fault with its place") {
   says("parameters.signal_ns", [](Topology& t) { t.parameters["signal_ns"] = {-1, "x"}; });
   says("parameters.copy_lanch_ns: wanted one of copy_launch_ns, ",
        [](Topology& t) { t.parameters["copy_lanch_ns"] = {1, "x"}; });
+  for (const char* const speed : {"gpu_memory_gb_per_s", "gpu_reduce_gb_per_s",
+                                  "engine_reduce_gb_per_s", "line_norm", "tile_norm"})
+    says(text("parameters.{}: wanted a number > 0, found 0", speed).c_str(),
+         [&](Topology& t) { t.parameters[speed] = {0, "x"}; });
+  for (const double share : {0.0, 1.5})
+    says(text("parameters.stores_to_one_share: wanted a share > 0 and at most 1, found {}", share)
+             .c_str(),
+         [&](Topology& t) { t.parameters["stores_to_one_share"] = {share, "x"}; });
+  says("sound", [](Topology& t) { t.parameters["kernel_copy_gb_per_s"] = {0, "as GPU memory"}; });
 }
 
 TEST_CASE("a path of another topology has no speed here") {
