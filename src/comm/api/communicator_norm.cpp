@@ -20,7 +20,7 @@ void Communicator::all_reduce_rms_norm(const RmsNorm& norm, const RmsNormBuffers
     refuse(failure->code(), reason_of(*failure));
     throw Error(*failure);
   }
-  run(all_reduce_of(norm, ranks()), buffers.input, sums.data(), options);
+  state_->run_call(all_reduce_of(norm, ranks()), buffers.input, sums.data(), options, &norm);
   if (norm.rows != 0) rms_norm(norm, sums.data(), buffers);
 }
 

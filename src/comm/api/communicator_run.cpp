@@ -57,27 +57,34 @@ std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& gi
   return place = std::move(made);
 }
 
-void Communicator::run(const Request& given, const void* input, void* output,
-                       const CallOptions& options) {
-  State& state = *state_;
+/// Runs a collective. norm: the arguments of all_reduce_rms_norm around the call, which ranks
+/// compare too; null = none.
+void Communicator::State::run_call(const Request& given, const void* input, void* output,
+                                   const CallOptions& options, const RmsNorm* norm) {
   std::shared_ptr<const CachedCall> call;
   double scalar = options.scalar;
   const auto prepare = [&] {
     scalar = scalar_of(options, rank(), ranks());
-    call = state.call_of(given, options);
-    check_buffers(call->plan->plan.request, rank(), input, output, state.writable);
+    call = call_of(given, options);
+    check_buffers(call->plan->plan.request, rank(), input, output, writable);
   };
   const std::optional<Error> failure = attempt(std::cref(prepare));
-  const auto body = [&] { state.run(call->plan, input, output); };
-  if (!failure && scalar == 1.0)
-    return with_prefix(state.about, [&] { state.host->in_call(call->shown, std::cref(body)); });
+  const auto body = [&] { run(call->plan, input, output); };
+  if (!failure && scalar == 1.0 && norm == nullptr)
+    return with_prefix(about, [&] { host->in_call(call->shown, std::cref(body)); });
   CallDescriptor mine = describe(CallKind::collective, given, wanted_label(options));
   if (failure)
     set_error(mine, *failure);
   else
     mine = call->shown;
+  if (!failure && norm != nullptr) set_norm(mine, *norm);
   mine.scalar = scalar;
-  with_prefix(state.about, [&] { state.host->in_call(mine, std::cref(body)); });
+  with_prefix(about, [&] { host->in_call(mine, std::cref(body)); });
+}
+
+void Communicator::run(const Request& given, const void* input, void* output,
+                       const CallOptions& options) {
+  state_->run_call(given, input, output, options);
 }
 
 }  // namespace plait

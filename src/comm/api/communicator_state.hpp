@@ -57,6 +57,8 @@ struct Communicator::State {
   int rank() const { return host->rank(); }
   int ranks() const { return host->ranks(); }
   Request completed(const Request& given, const OwnCounts& mine);
+  void run_call(const Request& given, const void* input, void* output, const CallOptions& options,
+                const RmsNorm* norm = nullptr);
   void run(const std::shared_ptr<const ProvedPlan>& plan, const void* input, void* output);
   std::shared_ptr<const CachedCall> call_of(const Request& given, const CallOptions& how);
   Request placed(const Request& request) const;

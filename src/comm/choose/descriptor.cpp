@@ -3,6 +3,7 @@
 #include "comm/choose/descriptor.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/error_reason.hpp"
@@ -52,6 +53,10 @@ std::string amount(const CallDescriptor& d) {
   return d.counts_hash == 0 || d.error != 0 ? std::to_string(d.count) : get(d.error_text);
 }
 
+std::string norm_or_none(const CallDescriptor& d) {
+  return d.norm_hash == 0 ? "none" : get(d.error_text);
+}
+
 /// Returns the first differing field, with name and both values.
 std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b, int rank_a,
                                       int rank_b) {
@@ -63,6 +68,7 @@ std::optional<std::string> difference(const CallDescriptor& a, const CallDescrip
   if (a.collective != b.collective)
     return differ("collective", name_in(a.collective, Collective::copy),
                   name_in(b.collective, Collective::copy));
+  if (a.norm_hash != b.norm_hash) return differ("rms_norm", norm_or_none(a), norm_or_none(b));
   if (a.counts_hash == 0 && b.counts_hash == 0 && a.count != b.count)
     return differ("count", std::to_string(a.count), std::to_string(b.count));
   if (a.counts_hash != b.counts_hash) return differ("counts", amount(a), amount(b));
@@ -92,6 +98,7 @@ std::uint64_t hash_of(const CallDescriptor& d) {
                                    two(d.root, d.peer),
                                    d.count,
                                    d.counts_hash,
+                                   d.norm_hash,
                                    d.devices_hash,
                                    d.plan_hash};
   std::uint64_t hash = kHashOfNothing;
@@ -125,15 +132,25 @@ CallDescriptor describe(CallKind kind, const Request& request, const std::string
   return descriptor;
 }
 
+void set_norm(CallDescriptor& descriptor, const RmsNorm& norm) {
+  const std::uint64_t numbers[] = {norm.rows, norm.hidden, static_cast<std::uint64_t>(norm.type),
+                                   static_cast<std::uint64_t>(norm.output),
+                                   std::bit_cast<std::uint32_t>(norm.epsilon)};
+  descriptor.norm_hash = hash_bytes(numbers, sizeof numbers) | 1;  // 0 = no norm
+  put(descriptor.error_text, text("{} rows of {} {}, output {}, epsilon {}", norm.rows, norm.hidden,
+                                  name_of(norm.type), name_of(norm.output), norm.epsilon));
+}
+
 void set_error(CallDescriptor& descriptor, const Error& error) {
   descriptor.error = static_cast<std::int32_t>(error.code());
   put(descriptor.error_text, reason_of(error));
 }
 
 std::string print(const CallDescriptor& d) {
-  const bool moves_data = d.kind == CallKind::collective || d.kind == CallKind::plan ||
-                          d.kind == CallKind::counts;
+  const bool moves_data =
+      d.kind == CallKind::collective || d.kind == CallKind::plan || d.kind == CallKind::counts;
   if (!moves_data) return kind_name(d.kind);
+  if (d.norm_hash != 0 && d.error == 0) return text("all_reduce_rms_norm of {}", get(d.error_text));
   std::string line = text("{}{}{} {}, {}", name_in(d.collective, Collective::copy),
                           d.counts_hash == 0 ? " of " : "_v of ", amount(d),
                           name_in(d.type, DataType::fp8e5m2), name_in(d.op, ReduceOp::bit_xor));

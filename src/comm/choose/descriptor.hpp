@@ -10,6 +10,7 @@
 #include "base/hash.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "plait/rms_norm.hpp"
 
 namespace plait {
 
@@ -36,11 +37,12 @@ struct CallDescriptor {
   std::int32_t peer = 0;
   std::uint64_t count = 0;
   std::uint64_t counts_hash = 0;  ///< 0 = none
+  std::uint64_t norm_hash = 0;    ///< of the RmsNorm of all_reduce_rms_norm; 0 = another call
   std::uint64_t devices_hash = 0;
   std::uint64_t plan_hash = 0;
   double scalar = 1.0;
   char strategy[160] = {};
-  char error_text[512] = {};  ///< error text; without an error, blocks' counts as text
+  char error_text[512] = {};  ///< error text; without an error, counts or RmsNorm as text
 };
 
 /// Hash of all fields that call_error() compares, and of an error. Equal for ranks with the same
@@ -48,6 +50,8 @@ struct CallDescriptor {
 std::uint64_t hash_of(const CallDescriptor& descriptor);
 /// Fills in the request's fields. strategy: as written by the caller, "" = plait chooses.
 CallDescriptor describe(CallKind kind, const Request& request, const std::string& strategy);
+/// Makes the descriptor of an all_reduce the descriptor of all_reduce_rms_norm.
+void set_norm(CallDescriptor& descriptor, const RmsNorm& norm);
 void set_error(CallDescriptor& descriptor, const Error& error);
 /// Returns for example "all_reduce of 1024 fp32, sum", for messages.
 std::string print(const CallDescriptor& descriptor);

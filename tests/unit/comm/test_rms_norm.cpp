@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "base/text.hpp"
@@ -64,6 +65,40 @@ TEST_CASE("a rank with wrong arguments of all_reduce_rms_norm fails the call on 
     comm.all_reduce_rms_norm(norm, {&all[0], &all[1], &all[2], &all[3], nullptr});
   });
   check_all_say(thrown, "wanted rows of a multiple of 8 elements, at most 16384, found 12");
+}
+
+TEST_CASE(
+    "ranks with unlike arguments of all_reduce_rms_norm are all told, and nothing is written") {
+  const RmsNorm usual{.rows = 2, .hidden = 16};
+  const auto thrown_by = [&](const std::function<void(RmsNorm&)>& change) {
+    return with_communicators(3, [&](Communicator& comm) {
+      std::vector<Unit> all(20);
+      RmsNorm norm = usual;
+      if (comm.rank() == 1) change(norm);
+      try {
+        comm.all_reduce_rms_norm(norm, {&all[0], &all[4], &all[8], &all[12], nullptr});
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::mismatch || !are_equal(all, std::vector<Unit>(20)))
+          throw std::runtime_error("another error, or changed memory");
+        throw;
+      }
+    });
+  };
+  const std::string of_0 = "rms_norm: rank 0 asks for 2 rows of 16 bf16, output bf16, epsilon ";
+  const auto says = [&](const std::function<void(RmsNorm&)>& change, const std::string& of_1) {
+    const std::vector<std::string> thrown = thrown_by(change);
+    check_all_say(thrown, of_0);
+    check_all_say(thrown, ", rank 1 for " + of_1);
+  };
+  says([](RmsNorm& n) { n.rows = 4, n.hidden = 8; }, "4 rows of 8 bf16, output bf16");
+  says([](RmsNorm& n) { n.epsilon = 0.5f; }, "2 rows of 16 bf16, output bf16, epsilon 0.5");
+  says([](RmsNorm& n) { n.output = DataType::fp8e4m3; }, "2 rows of 16 bf16, output fp8e4m3");
+  const auto thrown = with_communicators(2, [&](Communicator& comm) {
+    std::vector<Unit> all(20);
+    if (comm.rank() == 1) return comm.run(all_reduce_of(usual, 2), &all[0], &all[4]);
+    comm.all_reduce_rms_norm(usual, {&all[0], &all[4], &all[8], &all[12], nullptr});
+  });
+  check_all_say(thrown, ", rank 1 for none");
 }
 
 TEST_CASE("a call of no rows does nothing, and GPU memory wants a GPU") {
