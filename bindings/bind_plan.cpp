@@ -14,6 +14,7 @@
 #include "cpu/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "plait/report.hpp"
 #include "plan/blocks.hpp"
 #include "plan/sum_order.hpp"
 #include "planner/strategy.hpp"
@@ -124,6 +125,21 @@ void bind_propose(nb::module_& module) {
              nb::call_guard<nb::gil_scoped_release>());
 }
 
+/// Runs a plan by the reference executor. Throws Error(invalid_argument) for a plan that the
+/// verifier does not accept.
+void run_proved(const Plan& plan, const std::vector<std::uintptr_t>& inputs,
+                const std::vector<std::uintptr_t>& outputs, const std::vector<double>& scalars) {
+  if (const Report report = verify(plan); !report.proved())
+    throw Error(ErrorCode::invalid_argument,
+                text("plan {} is not right: {}", label(plan), print(report)));
+  std::vector<const void*> sources;
+  std::vector<void*> results;
+  for (const std::uintptr_t address : inputs)
+    sources.push_back(reinterpret_cast<const void*>(address));
+  for (const std::uintptr_t address : outputs) results.push_back(reinterpret_cast<void*>(address));
+  run_reference(plan, sources, results, scalars);
+}
+
 }  // namespace
 
 void bind_plan(nb::module_& module) {
@@ -180,18 +196,8 @@ void bind_plan(nb::module_& module) {
       .def("__repr__", [](const Plan& plan) { return "<plait.Plan " + label(plan) + ">"; });
   bind_propose(module);
   module.def(
-      "run_reference",
-      [](const Plan& plan, const std::vector<std::uintptr_t>& inputs,
-         const std::vector<std::uintptr_t>& outputs, const std::vector<double>& scalars) {
-        std::vector<const void*> sources;
-        std::vector<void*> results;
-        for (const std::uintptr_t address : inputs)
-          sources.push_back(reinterpret_cast<const void*>(address));
-        for (const std::uintptr_t address : outputs)
-          results.push_back(reinterpret_cast<void*>(address));
-        run_reference(plan, sources, results, scalars);
-      },
-      nb::arg("plan"), nb::arg("inputs"), nb::arg("outputs"),
+      "run_reference", &run_proved, nb::arg("plan"), nb::arg("inputs"), nb::arg("outputs"),
       nb::arg("scalars") = std::vector<double>{},
-      "Runs all ranks in this thread; addresses of input_bytes / output_bytes of each rank.");
+      "Runs all ranks of a proved plan in this thread; addresses of input_bytes / output_bytes of "
+      "each rank. Raises InvalidArgumentError with the verifier's findings for other plans.");
 }

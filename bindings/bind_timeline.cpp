@@ -48,7 +48,8 @@ void bind_timeline(nb::module_& module) {
   module.def(
       "simulate",
       [](const Plan& plan, const Topology& topology) { return simulate(plan, topology); },
-      nb::arg("plan"), nb::arg("topology"), nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("plan"), nb::arg("topology"), nb::call_guard<nb::gil_scoped_release>(),
+      "The times of a plan, which need not be proved: verify() says whether a plan is right.");
   module.def(
       "simulate_together",
       [](const std::vector<Plan>& plans, const Topology& topology,

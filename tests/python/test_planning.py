@@ -304,3 +304,12 @@ def test_a_copy_takes_a_path_by_name(machine):
         built("nvlink:0>99")
     with pytest.raises(plait.InvalidArgumentError, match=r"path: wanted a Path .* found 5"):
         built(5)
+
+
+def test_run_reference_runs_no_plan_that_is_not_proved():
+    machine = plait.load_topology("mist")
+    plan = plait.Builder(machine, plait.Request("all_reduce", 4, ranks=4), "mine").build()
+    rows, results = ([np.full(4, value, np.float32) for _ in range(4)] for value in (1, -7))
+    with pytest.raises(plait.InvalidArgumentError, match=r"is not right: .*finding"):
+        plait.run_reference(plan, rows, results)
+    assert all((result == -7).all() for result in results)
