@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -130,6 +131,15 @@ def test_an_error_names_the_variable(name, text, monkeypatch):
     monkeypatch.setenv(name, text)
     done = plait_command("plan", "all_reduce")
     assert done.returncode == 2 and done.stderr.startswith(f"plait: {name}: "), done
+
+
+def test_sizes_from_zero_on_have_one_empty_row_or_are_refused():
+    done = plait_command("bench", "all_reduce", "-b", "0", "-e", "8", "--json", "-n", "1")
+    assert done.returncode == 0, done
+    assert [row["size"] for row in json.loads(done.stdout)["results"]] == [0, 4, 8]
+    done = plait_command("simulate", "all_reduce", "-T", "mist", "-b", "0", "-e", "8")
+    said = "plait: --bytes: wanted a size above 0 beside -e, found 0\n"
+    assert (done.returncode, done.stderr) == (2, said), done
 
 
 def test_bench_checks_results_or_does_not():

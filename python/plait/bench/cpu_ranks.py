@@ -49,12 +49,16 @@ def bench(comm: plait.Communicator, task: dict[str, Any], emit: Emit) -> None:
         _emit_rows(comm, task, plan.request, [_as_it_is(comm, plan)], emit)
         return
     for plait_type in task["types"]:
+        has_empty = False
         for size_bytes in task["sizes"]:
             request = request_for(
                 *(task["collective"], size_bytes, plait_type, task["op"]),
                 *(comm.ranks, task["root"], task["peer"]),
                 shape=task.get("counts", ""),
             )
+            if request.count == 0 and has_empty:  # sizes below an element are the same request
+                continue
+            has_empty = has_empty or request.count == 0
             runnables, refusals = chosen(comm, request, task["strategies"])
             if comm.rank == 0:
                 for name, reason in refusals:

@@ -170,6 +170,8 @@ def _over_sizes(
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
     sizes.check_op(named)
     limits = (sizes.parse_bytes(first), sizes.parse_bytes(last))
+    if limits[0] == 0:
+        raise plait.InvalidArgumentError("--bytes: wanted a size above 0 beside -e, found 0")
     wanted = [*sizes.sizes(*limits, factor, 0, ("--bytes", "--end"))]
     with progress_bar(len(wanted), "sizes") as progress:
         found = by_size.predict(
