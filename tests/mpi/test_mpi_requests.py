@@ -65,13 +65,6 @@ def test_an_error_of_a_matched_message_goes_to_its_communicator(mpi, run_handler
     run_handlers("matched", on_gpus)
 
 
-@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
-def test_small_messages_of_header_lengths_end_no_rendezvous(mpi, run_requests, on_gpus):
-    found = run_requests("retired", on_gpus)
-    assert [row["wrong"] for row in found] == [0, 0]
-    assert found[1]["served"] == (150 if moves_messages(mpi) else 0), found
-
-
 def test_a_null_result_is_an_error_of_the_mpi(mpi, run_requests):
     if mpi.name.startswith("mpich abi"):
         pytest.skip("MPICH's library of the standard ABI crashes")

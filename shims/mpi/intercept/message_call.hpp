@@ -27,9 +27,7 @@ inline bool is_native_only(const void* buffer, Count count, Handle type) {
                                        Handle comm) {
   const char* const why = why_not_rendezvous(args, dest, comm);
   explain_message(function, args.count, args.type, comm,
-                  why != nullptr ? why
-                                 : "all slots to the peer are in use, or small messages as long as "
-                                   "RTS headers are under way");
+                  why != nullptr ? why : "all slots to the peer are in use");
 }
 
 /// Runs the request that make(refusal) returns to completion. Returns nothing if make() returned
@@ -56,7 +54,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
 template <class Function>
 int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& function) {
   try {
-    RendezvousRecv recv(to, comm);
+    RendezvousRecv recv(to);
     const Statuses filled(status, 1, true);
     const int code = function(recv.posted(), filled.at(0));
     if (error_class(code) == native().abi.err_truncate) recv.on_truncated(filled.at(0));
@@ -72,7 +70,7 @@ template <class Function, class Taken>
 int start_recv_as(Handle comm, const P2PArgs& to, void* request, const Function& function,
                   const Taken& make_result) {
   try {
-    auto recv = std::make_unique<RendezvousRecv>(to, comm);
+    auto recv = std::make_unique<RendezvousRecv>(to);
     NativeHandle made;
     const int code = function(recv->posted(), made.stored());
     if (made.is_refused(code)) return refuse_request(code, request);

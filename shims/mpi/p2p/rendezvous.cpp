@@ -364,7 +364,7 @@ class RecvBuffers {
 
 }  // namespace
 
-RendezvousRecv::RendezvousRecv(const P2PArgs& to, Handle comm)
+RendezvousRecv::RendezvousRecv(const P2PArgs& to)
     : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
   const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
   if (job_uses_gpus()) {
@@ -376,7 +376,6 @@ RendezvousRecv::RendezvousRecv(const P2PArgs& to, Handle comm)
     staging_.add_received(buffer_, to.type, to.count, !is_for_header);
   }
   posted_ = staging_.substitute(buffer_);
-  if (uses_rendezvous() && bytes >= kMinHeader) comm_ = RetainedComm(comm);
   if (posted_ != buffer_ || !uses_rendezvous() || bytes == 0) return;
   bool is_first = false;
   recv_buffer_ = RecvBuffers::all().add(buffer_, is_first);
@@ -446,7 +445,6 @@ bool RendezvousRecv::try_complete(void* status, int& code) {
           header_ = *found;
         }
       if (slot_ == nullptr) {
-        count_native(status, bytes);
         put_back(bytes);
         return true;
       }
@@ -464,12 +462,6 @@ bool RendezvousRecv::try_complete(void* status, int& code) {
   is_in_place_ = false;
   calls_served.fetch_add(1, std::memory_order_relaxed);
   return true;
-}
-
-/// Tells the sender that no probe will find this native message any more.
-void RendezvousRecv::count_native(const void* status, std::uint64_t bytes) const {
-  if (!uses_rendezvous() || !is_header_length(bytes)) return;
-  if (const std::optional<Handle> comm = comm_.handle()) count_native_receive(*comm, status, bytes);
 }
 
 /// Another number: the slot belongs to a later message.
@@ -550,7 +542,7 @@ int check_truncation(Handle comm, const P2PArgs& to, const void* status, int cod
                                   received_bytes(status) <= bytes_of(to.count, to.type));
   if (fits || (code != 0 && error_class(code) != native().abi.err_truncate)) return code;
   try {
-    RendezvousRecv(to, comm).on_truncated(status);
+    RendezvousRecv(to).on_truncated(status);
   } catch (const std::exception&) {  // no memory to inspect the received bytes
   }
   return code != 0 ? code : call_errhandler(comm, native().abi.err_truncate);
@@ -687,8 +679,7 @@ int wait_for(PendingRequest& one) {
 void note_native_send(const void*, Count count, Handle type, int to, int, Handle comm) {
   const std::uint64_t bytes = bytes_of(count, type);
   if (!is_header_length(bytes)) return;
-  if (const std::optional<int> node_rank = rank_in_node(comm, to))
-    retire_slot_for_good(*node_rank, bytes);
+  if (const std::optional<int> node_rank = rank_in_node(comm, to)) retire_slot(*node_rank, bytes);
 }
 
 void note_native_send(const void* buffer, int count, Handle type, int to, int tag, Handle comm) {

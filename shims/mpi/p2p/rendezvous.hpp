@@ -31,7 +31,7 @@ struct RecvBuffer;
 class RendezvousRecv {
  public:
   /// Throws out_of_memory, driver_error.
-  RendezvousRecv(const P2PArgs& to, Handle comm);
+  explicit RendezvousRecv(const P2PArgs& to);
   ~RendezvousRecv();
   RendezvousRecv(const RendezvousRecv&) = delete;
   RendezvousRecv& operator=(const RendezvousRecv&) = delete;
@@ -55,12 +55,10 @@ class RendezvousRecv {
   void pull_to_host(int& code);
   void finish(void* status);
   void put_back(std::uint64_t bytes);
-  void count_native(const void* status, std::uint64_t bytes) const;
   void* buffer_;
   Count count_;
   RetainedLayout layout_;
   CallStaging staging_;
-  RetainedComm comm_;  ///< of a receive that may get an RTS header
   int gpu_ = -1;
   void* posted_;
   RecvBuffer* recv_buffer_ = nullptr;  ///< host memory that may receive an RTS header

@@ -30,7 +30,6 @@ namespace plait::mpi {
 namespace {
 
 constexpr int kMaxNodeRanks = 64;
-constexpr std::uint64_t kForGood = ~std::uint64_t{0};
 
 struct NodeState {
   std::array<std::uint64_t, 2> job{};
@@ -41,8 +40,6 @@ struct NodeState {
   std::vector<int> node_rank_of_world;  ///< by rank in MPI_COMM_WORLD; -1 = on another node
   std::mutex mutex;
   std::vector<std::bitset<kSlots>> in_use, retired;  ///< by node rank
-  /// Number of native messages of the slot's header length to a node rank; kForGood = uncounted.
-  std::vector<std::array<std::uint64_t, kSlots>> native_sent;
   std::uint64_t made = 0;
 };
 
@@ -124,7 +121,6 @@ bool bootstrap_node(Handle comm, int world_rank) {
   for (const ReachProbe& one : all) here.processes.push_back(one.process);
   here.in_use.assign(all.size(), {});
   here.retired.assign(all.size(), {});
-  here.native_sent.assign(all.size(), {});
   return true;
 }
 
@@ -232,25 +228,11 @@ bool has_ended(int node_rank) {
 
 namespace {
 
-/// Returns the slots to `to` that may be confused with native messages under way. Ends the
-/// retirement of slots whose messages have all been received. Called with the mutex held.
-const std::bitset<kSlots>& retired_slots(int to) {
-  NodeState& here = node_state();
-  std::bitset<kSlots>& retired = here.retired[static_cast<std::size_t>(to)];
-  const auto& sent = here.native_sent[static_cast<std::size_t>(to)];
-  for (unsigned slot = 0; retired.any() && slot < kSlots; ++slot) {
-    if (!retired[slot]) continue;
-    const auto& received = slot_between(here.rank, to, slot).native_received;
-    if (received.load(std::memory_order_acquire) == sent[slot]) retired.reset(slot);
-  }
-  return retired;
-}
-
 /// Claims the first free slot of `slots` from `first` on, in steps of `step` (1 or -1).
 std::optional<unsigned> claim(int to, unsigned first, unsigned slots, int step) {
   const std::lock_guard lock(node_state().mutex);
   std::bitset<kSlots>& in_use = node_state().in_use[static_cast<std::size_t>(to)];
-  const std::bitset<kSlots> taken = in_use | retired_slots(to);
+  const std::bitset<kSlots> taken = in_use | node_state().retired[static_cast<std::size_t>(to)];
   for (unsigned slot = first; slots > 0; --slots, slot += static_cast<unsigned>(step)) {
     if (taken[slot]) continue;
     in_use.set(slot);
@@ -283,25 +265,7 @@ bool retire_slot(int to, std::uint64_t bytes) {
   const std::lock_guard lock(node_state().mutex);
   if (node_state().in_use[static_cast<std::size_t>(to)][slot]) return false;
   node_state().retired[static_cast<std::size_t>(to)].set(slot);
-  std::uint64_t& sent = node_state().native_sent[static_cast<std::size_t>(to)][slot];
-  if (sent != kForGood) ++sent;
   return true;
-}
-
-void retire_slot_for_good(int to, std::uint64_t bytes) {
-  const unsigned slot = slot_of_length(bytes);
-  const std::lock_guard lock(node_state().mutex);
-  node_state().native_sent[static_cast<std::size_t>(to)][slot] = kForGood;
-  node_state().retired[static_cast<std::size_t>(to)].set(slot);
-}
-
-void count_native_receive(Handle comm, const void* status, std::uint64_t bytes) {
-  const auto* const source =
-      reinterpret_cast<const int*>(static_cast<const std::byte*>(status) + native().abi.source_at);
-  const std::optional<int> from = rank_in_node(comm, *source);
-  if (!from) return;
-  RendezvousSlot& slot = slot_between(*from, node_state().rank, slot_of_length(bytes));
-  slot.native_received.fetch_add(1, std::memory_order_release);
 }
 
 RendezvousSlot& slot_of(int to, unsigned slot) { return slot_between(node_state().rank, to, slot); }

@@ -35,15 +35,13 @@ struct RendezvousSlot {
   std::int32_t source;       ///< the sender's rank in the message's communicator
   std::int32_t is_exported;  ///< `exported` is valid
   ExportedMemory exported;
-  /// Number of native messages of the slot's header length that the peer has received.
-  std::atomic<std::uint64_t> native_received;
 };
 
 /// The length of an RTS message encodes the slot, so that a probe can report the payload's size. A
-/// native message of a header's length first retires the slot, until the peer has received the
-/// message. While the slot is in use, that message goes by rendezvous too, with a shorter header;
-/// hence other messages claim the lowest slots last. Lengths are whole elements of all number
-/// types, as MPICH asserts, and odd multiples of kLengthUnit, which are rare.
+/// native message of a header's length first retires the slot. While the slot is in use, that
+/// message goes by rendezvous too, with a shorter header; hence other messages claim the lowest
+/// slots last. Lengths are whole elements of all number types, as MPICH asserts, and odd multiples
+/// of kLengthUnit, which are rare.
 inline constexpr unsigned kSlots = 72;  ///< from a rank to a peer: 64, and kLow
 inline constexpr unsigned kLow = 8;     ///< the lowest slots
 inline constexpr std::uint64_t kLengthUnit = 96;
@@ -82,14 +80,9 @@ bool has_ended(int node_rank);
 std::optional<unsigned> claim_slot(int to);
 std::optional<unsigned> claim_slot_below(int to, unsigned below);
 void release_slot(int to, unsigned slot);
-/// Retires the slot of a header length before a native send of that length, so that a probe takes
-/// nothing for a header. count_native_receive() on the peer ends the retirement. Returns false
-/// while the slot is in use.
+/// Retires the slot of a header length before a native send of that length, so that nothing is
+/// mistaken for a header. Returns false while the slot is in use.
 bool retire_slot(int to, std::uint64_t bytes);
-/// The same for any number of native sends.
-void retire_slot_for_good(int to, std::uint64_t bytes);
-/// Called after a receive of a native message of a header's length.
-void count_native_receive(Handle comm, const void* status, std::uint64_t bytes);
 RendezvousSlot& slot_of(int to, unsigned slot);
 RtsHeader rts_header(int to, unsigned slot);
 /// Returns the slot that a header names; null for other data. Throws aborted if the sender has

@@ -124,42 +124,6 @@ void inactive() {
   MPI_Request_free(&requests[0]);
 }
 
-/// Small messages of each length of an RTS header are the MPI's. Large messages after them go by
-/// rendezvous as before.
-void retired() {
-  constexpr int kLarge = 50, kBytes = 1 << 16;
-  HostOrGpuVector<char> data(kBytes, 1);
-  char* const buffer = device_ptr(data.data());
-  const auto served_large = [&] {
-    const long before = calls_served();
-    for (int at = 0; at < kLarge; ++at)
-      if (me() == 0)
-        MPI_Send(buffer, kBytes, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
-      else
-        MPI_Recv(buffer, kBytes, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    return calls_served() - before;
-  };
-  const long at_first = served_large();
-  for (int round = 0; round < 2; ++round) {
-    for (int bytes = 1056; bytes <= 14688; bytes += 192) {
-      MPI_Request request;
-      MPI_Status status;
-      int count = 0;
-      if (me() == 0) MPI_Send(buffer, bytes, MPI_CHAR, 1, 1, MPI_COMM_WORLD);
-      if (me() == 1 && round == 0)
-        MPI_Recv(buffer, kBytes, MPI_CHAR, 0, 1, MPI_COMM_WORLD, &status);
-      if (me() == 1 && round == 1) {
-        MPI_Irecv(buffer, kBytes, MPI_CHAR, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &request);
-        MPI_Wait(&request, &status);
-      }
-      if (me() == 1) MPI_Get_count(&status, MPI_CHAR, &count);
-      expect_equal(count, me() == 1 ? bytes : 0, "bytes of a small message");
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    expect_equal(served_large(), at_first, "large messages by rendezvous after small ones");
-  }
-}
-
 /// A null pointer in the place of a result is an error of the MPI. Open MPI's probes crash.
 void null_results() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -194,7 +158,6 @@ void null_results() {
 const std::map<std::string, void (*)()> kCases = {
     {"outlived", outlived},
     {"inactive", inactive},
-    {"retired", retired},
     {"null_results", null_results},
 };
 
