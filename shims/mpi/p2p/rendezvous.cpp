@@ -209,10 +209,11 @@ class Token {
 /// A persistent operation that the program sees as a token's request.
 struct TokenRequest : PersistentOp {
   Handle handle() const override { return token.request(); }
-  int end_of(const PendingRequest& one, void* program_status) {
+  int end_of(PendingRequest& one, void* program_status) {
     const int error = error_in(program_status);  // belongs to the completion function
     if (!is_refused) one.fill(program_status);
     error_in(program_status) = error;
+    if (one.thrown) std::rethrow_exception(std::exchange(one.thrown, nullptr));
     if (!std::exchange(has_told_handler, true) && !one.is_reported)
       one.comm.call_errhandler(one.code);
     return one.code;
@@ -225,6 +226,7 @@ struct TokenRequest : PersistentOp {
     one.code = native().abi.err_other;
     one.is_reported = is_refused = true;
     has_told_handler = false;
+    one.thrown = nullptr;
     one.cancel_requested.store(false);
     std::exception_ptr thrown;
     try {

@@ -33,6 +33,7 @@ struct PendingList {
   /// handler, which may start requests.
   std::mutex mutex;
   std::vector<PendingRequest*> all;  ///< in the order of start; null = ended in the present sweep
+  std::size_t reserved = 0;          ///< places of requests that the MPI starts now
   std::mutex sleeping;
   std::condition_variable ended;
   std::atomic<int> polled{0};  ///< operations that end without waking a waiter
@@ -87,6 +88,7 @@ struct RequestError {
   RetainedComm comm;
   int code;
   bool is_reported;
+  std::exception_ptr thrown;
 };
 
 thread_local std::vector<RequestError> request_errors;
@@ -95,8 +97,10 @@ thread_local std::vector<RequestError> request_errors;
 int end(void* extra) {
   auto* const one = static_cast<PendingRequest*>(extra);
   if (one->code != 0)
-    static_cast<void>(attempt(
-        [&] { request_errors.push_back({one->request, one->comm, one->code, one->is_reported}); }));
+    static_cast<void>(attempt([&] {
+      request_errors.push_back(
+          {one->request, one->comm, one->code, one->is_reported, std::move(one->thrown)});
+    }));
   open_grequests.fetch_sub(1);
   release_request(one);
   return 0;
@@ -109,11 +113,34 @@ int cancel(void* extra, int complete) {
 
 }  // namespace
 
+namespace {
+
+/// A place in the pending list, so that adding a request needs no memory.
+class ReservedPlace {
+ public:
+  ReservedPlace() {
+    PendingList& list = pending_list();
+    const std::lock_guard lock(list.mutex);
+    const std::size_t wanted = list.all.size() + list.reserved + 1;
+    if (wanted > list.all.capacity()) list.all.reserve(2 * wanted);
+    ++list.reserved;
+  }
+  ~ReservedPlace() {
+    const std::lock_guard lock(pending_list().mutex);
+    --pending_list().reserved;
+  }
+  ReservedPlace(const ReservedPlace&) = delete;
+  ReservedPlace& operator=(const ReservedPlace&) = delete;
+};
+
+}  // namespace
+
 void release_request(PendingRequest* one) {
   if (one->references.fetch_sub(1) == 1) delete one;
 }
 
 void watch(PendingRequest& one) {
+  const ReservedPlace place;
   const std::lock_guard lock(pending_list().mutex);
   pending_list().all.push_back(&one);
   one.references.fetch_add(1);
@@ -121,16 +148,16 @@ void watch(PendingRequest& one) {
 }
 
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request) {
-  const std::lock_guard lock(pending_list().mutex);
-  pending_list().all.push_back(one.get());  // first: a generalized request cannot be withdrawn
+  // A generalized request cannot be withdrawn, so the list has a place first. The lock is not held
+  // in the MPI, whose error handler may start requests too.
+  const ReservedPlace place;
   const int code = native().Grequest_start(query, end, cancel, one.get(), request);
-  if (code != 0) {
-    pending_list().all.pop_back();
-    return code;
-  }
+  if (code != 0) return code;
   open_grequests.fetch_add(1);
   one->comm = std::move(comm);
-  one.release()->request = native().abi.at(request, 0);
+  one->request = native().abi.at(request, 0);
+  const std::lock_guard lock(pending_list().mutex);
+  pending_list().all.push_back(one.release());
   pending.fetch_add(1);
   return 0;
 }
@@ -145,6 +172,7 @@ int take_error(Handle request) {
   if (at == request_errors.end()) return 0;
   const RequestError found = std::move(*at);
   request_errors.erase(at);  // before the handler runs, which may call the MPI
+  if (found.thrown) std::rethrow_exception(found.thrown);
   return found.is_reported ? found.code : found.comm.call_errhandler(found.code);
 }
 
@@ -244,8 +272,7 @@ namespace {
 
 constexpr std::size_t kSweep = 16;
 
-/// The range [from, to) of the pending list during a sweep. The destructor removes ended requests,
-/// also after an exception of the program's error handler.
+/// The range [from, to) of the pending list during a sweep. The destructor removes ended requests.
 class SweepRange {
  public:
   SweepRange(std::size_t from, std::size_t to) : from_(from), to_(to) {}
@@ -275,8 +302,7 @@ class SweepRange {
 
  private:
   void complete(PendingRequest& one, std::size_t at) {
-    std::exception_ptr thrown;
-    if (!has_ended(one, thrown)) return;
+    if (!has_ended(one)) return;
     {
       const std::lock_guard lock(pending_list().mutex);
       pending_list().all[at] = nullptr;
@@ -285,14 +311,14 @@ class SweepRange {
     pending.fetch_sub(1);
     one.complete_in_mpi();
     release_request(&one);
-    if (thrown) std::rethrow_exception(thrown);
   }
-  /// A request whose error handler throws has ended with an error.
-  static bool has_ended(PendingRequest& one, std::exception_ptr& thrown) {
+  /// A request whose error handler throws has ended with an error. The exception stays with the
+  /// request: the MPI function that polls may run another call.
+  static bool has_ended(PendingRequest& one) {
     try {
       return one.has_ended();
     } catch (...) {
-      thrown = std::current_exception();
+      one.thrown = std::current_exception();
       one.code = native().abi.err_other;
       one.is_reported = true;
       return true;

@@ -3,6 +3,7 @@
 // thread of plait's runs the calls and uses no MPI: the program's thread level stays unchanged.
 #pragma once
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <optional>
 
@@ -35,6 +36,9 @@ struct PendingRequest {
   /// frees before the end. For a watched request: held by the owner and by the list.
   std::atomic<int> references{2};
   bool is_reported = false;  ///< the MPI has called the handler
+  /// What the handler threw while the request was polled, in any MPI function. Rethrown where the
+  /// program completes the request.
+  std::exception_ptr thrown;
 };
 
 /// Number of started requests that are not completed in the MPI.
