@@ -87,9 +87,11 @@ void take_fds(msghdr& message, std::vector<Fd>& fds, const std::string& peer) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
       fds.emplace_back(fd);
-      if (!fds.back().valid()) too_few_descriptors(peer);
     }
   }
+  // Once all are owned, so that none stays open.
+  if (std::any_of(fds.begin(), fds.end(), [](const Fd& one) { return !one.valid(); }))
+    too_few_descriptors(peer);
 }
 
 void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds,
