@@ -204,14 +204,15 @@ def _before(path: Path, rest: str | None) -> str:
     return f"{path}:{rest}" if rest else str(path)
 
 
+OF_MPI = ("libmpi.", "libmpi_", "libmpich", "libmpifort", "libpmpi")  # begin names of MPI libraries
+
+
 def _behind_tools(drop_in: Path, rest: str | None) -> str:
     """Returns LD_PRELOAD with the drop-in behind tools of MPI's profiling interface, whose PMPI
     calls the drop-in serves, and before an MPI library."""
     libraries = (rest or "").replace(":", " ").split()
     names = [Path(one).name for one in libraries]
-    of_mpi = (
-        at for at, name in enumerate(names) if name.startswith(("libmpi.", "libmpi_", "libmpich"))
-    )
+    of_mpi = (at for at, name in enumerate(names) if name.startswith(OF_MPI))
     libraries.insert(next(of_mpi, len(libraries)), str(drop_in))
     return ":".join(libraries)
 

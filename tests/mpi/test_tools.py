@@ -26,4 +26,5 @@ def test_the_drop_in_comes_before_an_mpi_in_ld_preload():
     behind = run._behind_tools
     assert behind("plait.so", None) == behind("plait.so", "") == "plait.so"
     assert behind("plait.so", "/a/tool.so b.so") == "/a/tool.so:b.so:plait.so"
+    assert behind("plait.so", "libpmpi.so.12:libmpi.so") == "plait.so:libpmpi.so.12:libmpi.so"
     assert behind("plait.so", "t.so:/a/libmpi.so.40:c.so") == "t.so:plait.so:/a/libmpi.so.40:c.so"
