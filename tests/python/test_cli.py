@@ -416,6 +416,13 @@ def test_pictures_of_no_known_format_are_refused_first(command, tmp_path):
     assert "--plot: wanted a file that ends in .png, .svg, .pdf, found" in done.stderr
 
 
+def test_without_takes_links_with_commas_and_no_link():
+    from plait.commands.console import _split_masks
+
+    assert _split_masks(["nvlink:0-1,host:0", "relay:2"]) == ["nvlink:0-1", "host:0", "relay:2"]
+    assert _split_masks(None) == _split_masks([]) == []  # None: typer 0.15
+
+
 def test_simulate_names_the_engine_that_calls_run():
     words = ("simulate", "all_reduce", "-T", "hgx-h200", "-b", "1M")
     assert "Calls run engine two_shot here, predicted" in plait_command(*words).stdout

@@ -102,9 +102,10 @@ StrategyOption = Annotated[
 ]
 
 
-def _split_masks(masks: list[str] | None) -> list[str] | None:
-    """Callback that takes several masks in a value, as PLAIT_WITHOUT does."""
-    return masks and [mask for value in masks for mask in value.split(",") if mask]
+def _split_masks(masks: list[str] | None) -> list[str]:
+    """Callback that takes several masks in a value, as PLAIT_WITHOUT does. Typer up to 0.15 takes
+    the length of the result."""
+    return [mask for value in masks or [] for mask in value.split(",") if mask]
 
 
 WithoutOption = Annotated[
