@@ -420,7 +420,7 @@ def test_without_takes_links_with_commas_and_no_link():
     from plait.commands.console import _split_masks
 
     assert _split_masks(["nvlink:0-1,host:0", "relay:2"]) == ["nvlink:0-1", "host:0", "relay:2"]
-    assert _split_masks(None) == _split_masks([]) == []  # None: typer 0.15
+    assert _split_masks(None) == _split_masks([]) == []  # None: typer up to 0.19.0
 
 
 def test_simulate_names_the_engine_that_calls_run():

@@ -103,7 +103,7 @@ StrategyOption = Annotated[
 
 
 def _split_masks(masks: list[str] | None) -> list[str]:
-    """Callback that takes several masks in a value, as PLAIT_WITHOUT does. Typer up to 0.15 takes
+    """Callback that takes several masks in a value, as PLAIT_WITHOUT does. Typer up to 0.19.0 takes
     the length of the result."""
     return [mask for value in masks or [] for mask in value.split(",") if mask]
 
