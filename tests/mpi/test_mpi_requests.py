@@ -42,6 +42,19 @@ def test_an_exception_of_the_program_passes(run_handlers, name):
 
 
 @pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
+def test_an_exception_in_a_waitall_leaves_the_other_requests_complete(mpi, run_handlers, on_gpus):
+    if not moves_messages(mpi):
+        pytest.skip("MPICH's own MPI_Waitall aborts after such an exception")
+    run_handlers("thrown_in_waitall", on_gpus)
+
+
+def test_an_exception_of_a_receive_leaves_the_send_of_the_call(mpi, run_handlers):
+    if not moves_messages(mpi):
+        pytest.skip("the MPI's own MPI_Sendrecv, which its exception leaves")
+    run_handlers("thrown_in_sendrecv")
+
+
+@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
 def test_a_refused_call_leaves_no_request(run_handlers, on_gpus):
     run_handlers("refused", on_gpus)
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <vector>
 
@@ -70,18 +71,26 @@ class CompletionScope {
     return take_error(request);
   }
 
-  /// The same for `count` requests with a status each.
+  /// The same for `count` requests with a status each. An exception of a handler leaves once all
+  /// requests are completed.
   template <class Index>
   int several(int code, int count, const Index& index) {
     if (!is_tracked_ || statuses_.are_ignored()) return code;
     bool fails = code != 0;
+    std::exception_ptr thrown;
     for (int at = 0; at < count; ++at) {
-      const int error = error_of(code, handles()[index(at)], statuses_.at(at), true);
+      int error = native().abi.err_other;
+      try {
+        error = error_of(code, handles()[index(at)], statuses_.at(at), true);
+      } catch (...) {
+        if (!thrown) thrown = std::current_exception();
+      }
       if (error == 0) continue;
       for (int other = 0; !fails && other < count; ++other) error_in(statuses_.at(other)) = 0;
       error_in(statuses_.at(at)) = error;
       fails = true;
     }
+    if (thrown) std::rethrow_exception(thrown);
     return fails && code == 0 ? native().abi.err_in_status : code;
   }
 

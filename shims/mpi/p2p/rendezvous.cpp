@@ -209,11 +209,11 @@ class Token {
 /// A persistent operation that the program sees as a token's request.
 struct TokenRequest : PersistentOp {
   Handle handle() const override { return token.request(); }
-  int end_of(PendingRequest& one, void* program_status) {
+  int end_of(PendingRequest& one, void* program_status, bool is_over) {
     const int error = error_in(program_status);  // belongs to the completion function
     if (!is_refused) one.fill(program_status);
     error_in(program_status) = error;
-    if (one.thrown) std::rethrow_exception(std::exchange(one.thrown, nullptr));
+    if (one.thrown && is_over) std::rethrow_exception(std::exchange(one.thrown, nullptr));
     if (!std::exchange(has_told_handler, true) && !one.is_reported)
       one.comm.call_errhandler(one.code);
     return one.code;
@@ -262,7 +262,9 @@ struct PersistentRecv final : RecvRequest, TokenRequest {
   }
   bool has_ended() override { return is_refused || RecvRequest::has_ended(); }
   void complete_in_mpi() override { token.end(); }
-  int end(void* program_status) override { return end_of(*this, program_status); }
+  int end(void* program_status, bool is_over) override {
+    return end_of(*this, program_status, is_over);
+  }
   void cancel_message() override { cancel(); }
   void freed() override { release_request(this); }
 };
@@ -302,7 +304,9 @@ struct PersistentCall final : PendingRequest, TokenRequest {
   }
   bool must_end() const override { return one != nullptr && one->must_end(); }
   void complete_in_mpi() override { token.end(); }
-  int end(void* program_status) override { return end_of(*this, program_status); }
+  int end(void* program_status, bool is_over) override {
+    return end_of(*this, program_status, is_over);
+  }
   void cancel_message() override { cancel(); }
   void freed() override { release_request(this); }
 

@@ -2,7 +2,9 @@
 #include "shims/mpi/p2p/sendrecv.hpp"
 
 #include <climits>
+#include <exception>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "shims/mpi/abi/status.hpp"
@@ -14,9 +16,10 @@ namespace {
 struct SendrecvRequest : PendingRequest {
   bool has_ended() override {
     if (cancel_requested.exchange(false)) receive->cancel();
-    receive_ended = receive_ended || receive->has_ended();
-    send_ended = send_ended || send->has_ended();
+    receive_ended = receive_ended || has_ended(*receive);
+    send_ended = send_ended || has_ended(*send);
     if (!receive_ended || !send_ended) return false;
+    if (thrown_in_half) std::rethrow_exception(std::exchange(thrown_in_half, nullptr));
     const PendingRequest& first = receive->code != 0 ? *receive : *send;
     code = first.code;
     is_reported = first.is_reported;
@@ -24,10 +27,23 @@ struct SendrecvRequest : PendingRequest {
   }
   void fill(void* status) const override { receive->fill(status); }
   bool must_end() const override { return !receive_ended && receive->must_end(); }
+  /// An exception of the program's error handler ends the half alone: the other half's buffers are
+  /// in use.
+  bool has_ended(PendingRequest& half) {
+    try {
+      return half.has_ended();
+    } catch (...) {
+      if (!thrown_in_half) thrown_in_half = std::current_exception();
+      half.code = native().abi.err_other;
+      half.is_reported = true;
+      return true;
+    }
+  }
 
   std::vector<std::byte> packed;  ///< copy of the data to send, if the receive overwrites the data
   std::unique_ptr<PendingRequest> receive, send;
   bool receive_ended = false, send_ended = false;
+  std::exception_ptr thrown_in_half;
 };
 
 /// MPI_Isend and MPI_Irecv, by the type of the count.

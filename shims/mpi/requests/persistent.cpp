@@ -82,7 +82,7 @@ int complete_persistent(Handle request, int code, void* status, bool is_over) {
   if (entry == nullptr || !entry->runs) return 0;
   entry->runs = !is_over;
   try {
-    if (entry->op != nullptr) return entry->op->end(status);
+    if (entry->op != nullptr) return entry->op->end(status, is_over);
     if (code == 0 && !entry->is_put_back) entry->staging.put_back(received_bytes(status));
     entry->is_put_back = true;
     return 0;

@@ -19,9 +19,10 @@ class PersistentOp {
   virtual Handle handle() const = 0;
   /// Called after the MPI has started the program's request.
   virtual void started() = 0;
-  /// Called after the program has completed the request: fills the true status, calls the error
-  /// handler and returns the error.
-  virtual int end(void* status) = 0;
+  /// Called after the program has completed the request, or has asked whether it is complete
+  /// (is_over = false): fills the true status, calls the error handler and returns the error.
+  /// Rethrows what the handler threw in a poll, if is_over.
+  virtual int end(void* status, bool is_over) = 0;
   virtual void cancel_message() = 0;
   /// Called when the program frees the request, active or not.
   virtual void freed() = 0;

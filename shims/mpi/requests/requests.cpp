@@ -33,7 +33,7 @@ struct PendingList {
   /// handler, which may start requests.
   std::mutex mutex;
   std::vector<PendingRequest*> all;  ///< in the order of start; null = ended in the present sweep
-  std::size_t reserved = 0;          ///< places of requests that the MPI starts now
+  std::size_t reserved = 0;          ///< places for requests that are being started
   std::mutex sleeping;
   std::condition_variable ended;
   std::atomic<int> polled{0};  ///< operations that end without waking a waiter
@@ -148,8 +148,8 @@ void watch(PendingRequest& one) {
 }
 
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request) {
-  // A generalized request cannot be withdrawn, so the list has a place first. The lock is not held
-  // in the MPI, whose error handler may start requests too.
+  // A generalized request cannot be withdrawn, so its place in the list is reserved first. The
+  // list's lock is not held while the MPI runs: the MPI's error handler may start requests too.
   const ReservedPlace place;
   const int code = native().Grequest_start(query, end, cancel, one.get(), request);
   if (code != 0) return code;

@@ -1,10 +1,12 @@
 // handlers CASE: error handlers and reduction operations of the program that throw or return, in
 // calls that plait takes part in. Host memory, or an emulated GPU (TEST_LIBCUDA). Prints a line of
 // JSON a rank.
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "expect.hpp"
@@ -104,6 +106,59 @@ void thrown_among_others() {
     for (int at = 0; at < kReceives; ++at)
       expect(at == kFailed || (data[at][0] == 5 && data[at][kSmall / 2 - 1] == 5),
              "data of the other receives");
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// The handler throws for the first of two requests that MPI_Waitall completes. The second, a
+/// persistent receive, is complete too.
+void thrown_in_waitall() {
+  constexpr int kSmall = 500;  // eager: Open MPI 5 copies all of a longer message
+  MPI_Comm comm = handled_comm(throw_error);
+  HostOrGpuVector<int> data(kSmall, me() == 0 ? 5 : -1), kept(kSmall, -1);
+  if (me() == 0) {
+    MPI_Recv(nullptr, 0, MPI_INT, 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (const int tag : {1, 2}) MPI_Send(device_ptr(data.data()), kSmall, MPI_INT, 1, tag, comm);
+  } else {
+    MPI_Request requests[2];
+    MPI_Irecv(device_ptr(data.data()), kSmall / 2, MPI_INT, 0, 1, comm, &requests[0]);
+    MPI_Recv_init(device_ptr(kept.data()), kSmall, MPI_INT, 0, 2, comm, &requests[1]);
+    MPI_Start(&requests[1]);
+    MPI_Send(nullptr, 0, MPI_INT, 0, 9, MPI_COMM_WORLD);
+    bool throws = false;
+    MPI_Status statuses[2];
+    try {
+      MPI_Waitall(2, requests, statuses);
+    } catch (const ProgramError&) {
+      throws = true;
+    }
+    expect(throws, "an exception in MPI_Waitall");
+    MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+    expect(kept[0] == 5 && kept[kSmall - 1] == 5, "data of the persistent receive");
+    MPI_Request_free(&requests[1]);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// The receive of an MPI_Sendrecv throws while the send is under way. The send arrives whole.
+void thrown_in_sendrecv() {
+  constexpr int kLarge = 1 << 16, kSmall = 2000;
+  MPI_Comm comm = handled_comm(throw_error);
+  std::vector<int> out(kLarge, 7), in(kLarge, -1);
+  if (me() == 0) {
+    MPI_Send(out.data(), kSmall, MPI_INT, 1, 2, comm);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    MPI_Recv(in.data(), kLarge, MPI_INT, 1, 1, comm, MPI_STATUS_IGNORE);
+    expect(in[0] == 7 && in[kLarge - 1] == 7, "data of the send");
+  } else {
+    bool throws = false;
+    try {
+      MPI_Sendrecv(out.data(), kLarge, MPI_INT, 0, 1, in.data(), kSmall / 2, MPI_INT, 0, 2, comm,
+                   MPI_STATUS_IGNORE);
+    } catch (const ProgramError&) {
+      throws = true;
+    }
+    expect(throws, "an exception of the receive");
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -240,6 +295,8 @@ void matched() {
 const std::map<std::string, void (*)()> kCases = {
     {"thrown", thrown},
     {"thrown_among_others", thrown_among_others},
+    {"thrown_in_waitall", thrown_in_waitall},
+    {"thrown_in_sendrecv", thrown_in_sendrecv},
     {"thrown_operation", thrown_operation},
     {"refused", refused},
     {"reentrant", reentrant},
