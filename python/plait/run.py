@@ -204,7 +204,8 @@ def _before(path: Path, rest: str | None) -> str:
     return f"{path}:{rest}" if rest else str(path)
 
 
-OF_MPI = ("libmpi.", "libmpi_", "libmpich", "libmpifort", "libpmpi")  # begin names of MPI libraries
+# Beginnings of the names of MPI libraries.
+OF_MPI = ("libmpi.", "libmpi_", "libmpich", "libmpifort", "libpmpi.")
 
 
 def _behind_tools(drop_in: Path, rest: str | None) -> str:

@@ -27,7 +27,9 @@ inline bool is_native_only(const void* buffer, Count count, Handle type) {
                                        Handle comm) {
   const char* const why = why_not_rendezvous(args, dest, comm);
   explain_message(function, args.count, args.type, comm,
-                  why != nullptr ? why : "all slots to the peer are in use");
+                  why != nullptr ? why
+                                 : "all slots to the peer are in use, or retired by small "
+                                   "messages as long as RTS headers");
 }
 
 /// Runs the request that make(refusal) returns to completion. Returns nothing if make() returned

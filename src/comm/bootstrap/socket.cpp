@@ -89,7 +89,7 @@ void take_fds(msghdr& message, std::vector<Fd>& fds, const std::string& peer) {
       fds.emplace_back(fd);
     }
   }
-  // Once all are owned, so that none stays open.
+  // Thrown only after `fds` owns every descriptor, so that none stays open.
   if (std::any_of(fds.begin(), fds.end(), [](const Fd& one) { return !one.valid(); }))
     too_few_descriptors(peer);
 }
