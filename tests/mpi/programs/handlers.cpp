@@ -113,7 +113,7 @@ void thrown_among_others() {
 /// The handler throws for the first of two requests that MPI_Waitall completes. The second, a
 /// persistent receive, is complete too.
 void thrown_in_waitall() {
-  constexpr int kSmall = 500;  // eager: Open MPI 5 copies all of a longer message
+  constexpr int kSmall = 500;  // an eager message, which the MPI truncates
   MPI_Comm comm = handled_comm(throw_error);
   HostOrGpuVector<int> data(kSmall, me() == 0 ? 5 : -1), kept(kSmall, -1);
   if (me() == 0) {
