@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "expect.hpp"
+#include "handled_comm.hpp"
 #include "host_or_gpu.hpp"
 
 namespace {
@@ -164,12 +165,7 @@ void count_call(MPI_Comm*, int*, ...) { ++calls_of_handler; }
 /// calls the handler once, and the program goes on with its next call, whose sum would be wrong if
 /// the call paired with an exchange, or with another call.
 void exchange_fails(std::atomic<int>& fault, int step) {
-  MPI_Comm comm;
-  MPI_Errhandler handler;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  MPI_Comm_create_errhandler(count_call, &handler);
-  MPI_Comm_set_errhandler(comm, handler);
-  MPI_Errhandler_free(&handler);
+  MPI_Comm comm = handled_comm(count_call);
   if (is_at_fault()) fault = step;
   for (int round = 1; round < 5; ++round) {
     int all = 0;

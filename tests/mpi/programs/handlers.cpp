@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "expect.hpp"
+#include "handled_comm.hpp"
 #include "host_or_gpu.hpp"
 
 namespace {
@@ -19,18 +20,6 @@ constexpr int kMany = 50000;
 int me() { return rank_in(MPI_COMM_WORLD); }
 
 int calls_of_handler = 0;
-
-/// A duplicate of MPI_COMM_WORLD with the handler.
-MPI_Comm handled_comm(MPI_Comm_errhandler_function* function) {
-  MPI_Comm comm;
-  MPI_Errhandler handler;
-  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  MPI_Comm_create_errhandler(function, &handler);
-  MPI_Comm_set_errhandler(comm, handler);
-  MPI_Errhandler_free(&handler);
-  calls_of_handler = 0;
-  return comm;
-}
 
 int class_of(int code) {
   int found = code;
@@ -53,6 +42,7 @@ void throw_error(MPI_Comm*, int* code, ...) {
 void thrown() {
   for (const bool waits : {true, false}) {
     MPI_Comm comm = handled_comm(throw_error);
+    calls_of_handler = 0;
     HostOrGpuVector<int> data(100, 7);
     if (me() == 0) MPI_Send(data.data(), 100, MPI_INT, 1, 0, comm);
     if (me() == 1) {
