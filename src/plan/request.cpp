@@ -50,8 +50,8 @@ constexpr CollectiveRow kCollectives[] = {
 #undef PLAIT_COLLECTIVE
 };
 
-/// Returns the row of an enum's value. Throws Error(invalid_argument) for other values, which a
-/// cast makes.
+/// Returns the row of an enum's value. Throws Error(invalid_argument) for any other value of a
+/// cast.
 template <class Row, std::size_t N, class Enum>
 const Row& row_in(const Row (&rows)[N], Enum value, const char* what) {
   const auto at = static_cast<std::size_t>(value);
@@ -92,16 +92,16 @@ Enum parse(std::string_view name, const Rows& rows, const char* what,
 
 /// Throws Error(invalid_argument) if the sizes of a rank's buffers may overflow.
 void check_amount(const Request& request) {
-  const std::uint64_t limit =
-      static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
-      (row(request.type).bytes * static_cast<std::uint64_t>(std::max(request.ranks, 1)));
-  std::uint64_t largest = request.count;
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::uint64_t each =
+      row(request.type).bytes * static_cast<std::uint64_t>(std::max(request.ranks, 1));
+  std::uint64_t largest = request.count, bytes = 0;
   for (const std::uint64_t count : request.counts) largest = std::max(largest, count);
-  if (largest > limit)
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted at most {} elements of {} on {} ranks, found {} (a negative count "
-                     "reads like this too)",
-                     limit, name_of(request.type), request.ranks, largest));
+  if (!__builtin_mul_overflow(largest, each, &bytes) && bytes <= kMost) return;
+  throw Error(ErrorCode::invalid_argument,
+              text("wanted at most {} elements of {} on {} ranks, found {} (a negative count "
+                   "reads like this too)",
+                   kMost / each, name_of(request.type), request.ranks, largest));
 }
 
 /// Bytes that a rank sends, or (with `gets`) receives, if blocks have a count each.
@@ -269,18 +269,30 @@ std::string amount_of(const Request& request) {
   return listed;
 }
 
-std::uint64_t input_bytes(const Request& request, int rank) {
-  check_buffer_of(request, rank);
+namespace {
+
+/// Sizes of a rank's buffers after check_buffer_of().
+std::uint64_t input_size(const Request& request, int rank) {
   if (!request.counts.empty())
     return uneven_bytes(row(request.collective).input, request, rank, false);
   return extent_bytes(row(request.collective).input, request, rank);
 }
-
-std::uint64_t output_bytes(const Request& request, int rank) {
-  check_buffer_of(request, rank);
+std::uint64_t output_size(const Request& request, int rank) {
   if (!request.counts.empty())
     return uneven_bytes(row(request.collective).output, request, rank, true);
   return extent_bytes(row(request.collective).output, request, rank);
+}
+
+}  // namespace
+
+std::uint64_t input_bytes(const Request& request, int rank) {
+  check_buffer_of(request, rank);
+  return input_size(request, rank);
+}
+
+std::uint64_t output_bytes(const Request& request, int rank) {
+  check_buffer_of(request, rank);
+  return output_size(request, rank);
 }
 
 std::uint64_t message_bytes(const Request& request) {
@@ -288,9 +300,10 @@ std::uint64_t message_bytes(const Request& request) {
   if (!request.counts.empty()) {
     if (request.collective != Collective::all_to_all)
       return sum_of(request.counts) * bytes_of(request.type);
+    check_buffer_of(request, 0);  // once for all ranks: the check reads all counts
     std::uint64_t most = 0;
     for (int rank = 0; rank < request.ranks; ++rank)
-      most = std::max({most, input_bytes(request, rank), output_bytes(request, rank)});
+      most = std::max({most, input_size(request, rank), output_size(request, rank)});
     return most;
   }
   const CollectiveRow& collective = row(request.collective);
