@@ -6,6 +6,8 @@
 #include <deque>
 #include <map>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "plait/plan.hpp"
 #include "plan/blocks.hpp"
@@ -197,12 +199,10 @@ class Chain {
     const Region here = before < 0 ? own : slot(rank, piece);
     if (before >= 0) shooter_.await(rank, before, piece);
     const auto put = [&](const Region& dst) {
-      if (shape_.sums == 0 || before < 0)
-        b_.copy(shooter_.lane(rank), dst, here);
-      else if (rank < before)
-        b_.reduce(shooter_.lane(rank), dst, {own, here}, next < 0);
-      else
-        b_.reduce(shooter_.lane(rank), dst, {here, own}, next < 0);
+      if (shape_.sums == 0 || before < 0) return b_.copy(shooter_.lane(rank), dst, here);
+      std::vector<Region> in_rank_order{here, own};
+      if (rank < before) std::swap(in_rank_order[0], in_rank_order[1]);
+      b_.reduce(shooter_.lane(rank), dst, std::move(in_rank_order), next < 0);
     };
     const bool keep = keeps(shape_, rank);
     if (keep) put(out);
