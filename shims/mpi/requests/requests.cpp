@@ -1,5 +1,5 @@
 // The list of pending requests, and their completion. MPI_Grequest_complete is called in the
-// program's threads alone, by the thread that holds PendingList::polling.
+// program's threads alone, by the owner of PendingList::polling.
 #include "shims/mpi/requests/requests.hpp"
 
 #include <sched.h>
@@ -115,7 +115,7 @@ int cancel(void* extra, int complete) {
 
 namespace {
 
-/// A place in the pending list, so that adding a request needs no memory.
+/// A place in the pending list: adding a request then needs no memory.
 class ReservedPlace {
  public:
   ReservedPlace() {
@@ -272,7 +272,8 @@ namespace {
 
 constexpr std::size_t kSweep = 16;
 
-/// The range [from, to) of the pending list during a sweep. The destructor removes ended requests.
+/// The range [from, to) of the pending list during a sweep. The destructor removes ended requests,
+/// also if the MPI throws an exception of the program.
 class SweepRange {
  public:
   SweepRange(std::size_t from, std::size_t to) : from_(from), to_(to) {}
@@ -328,15 +329,6 @@ class SweepRange {
   std::size_t from_, to_, ended_ = 0;
 };
 
-/// Completes the ended requests of [from, to); returns the index after the remaining ones.
-std::size_t complete_range(std::size_t from, std::size_t to) {
-  return SweepRange(from, to).complete();
-}
-
-}  // namespace
-
-namespace {
-
 std::size_t size_of_list() {
   const std::lock_guard lock(pending_list().mutex);
   return pending_list().all.size();
@@ -359,10 +351,10 @@ void complete_ended(Sweep sweep) {
   std::size_t& next = pending_list().next;
   const std::size_t whole = size_of_list();
   const bool few = sweep == Sweep::all || whole <= 2 * kSweep;
-  if (!few) complete_range(whole - kSweep, whole);
+  if (!few) SweepRange(whole - kSweep, whole).complete();
   const std::size_t others = few ? whole : whole - kSweep;
   if (few || next >= others) next = 0;
-  next = complete_range(next, few ? others : std::min(others, next + kSweep));
+  next = SweepRange(next, few ? others : std::min(others, next + kSweep)).complete();
 }
 
 namespace {
