@@ -7,12 +7,20 @@ from mpi_programs import compiled, environment, launched, moves_messages, rows
 
 
 @pytest.fixture
-def run_requests(mpi, drop_in, folder, emulated_gpu):
-    def run(name: str, on_gpus: bool = False, **settings: str):
-        program = compiled(mpi, folder, "requests", ["requests.cpp"])
+def run_case(mpi, drop_in, folder, emulated_gpu):
+    def run(source: str, name: str, on_gpus: bool, **settings: str):
+        program = compiled(mpi, folder, source, [f"{source}.cpp"])
         gpu = {"TEST_LIBCUDA": emulated_gpu} if on_gpus else {}
         env = environment(drop_in, **gpu, **settings)
         return rows(launched(mpi, 2, [str(program), name], env))
+
+    return run
+
+
+@pytest.fixture
+def run_requests(run_case):
+    def run(name: str, on_gpus: bool = False, **settings: str):
+        return run_case("requests", name, on_gpus, **settings)
 
     return run
 
@@ -25,12 +33,9 @@ def test_a_persistent_send_outlives_its_type_and_communicator(mpi, run_requests,
 
 
 @pytest.fixture
-def run_handlers(mpi, drop_in, folder, emulated_gpu):
+def run_handlers(run_case):
     def run(name: str, on_gpus: bool = False, **settings: str):
-        program = compiled(mpi, folder, "handlers", ["handlers.cpp"])
-        gpu = {"TEST_LIBCUDA": emulated_gpu} if on_gpus else {}
-        env = environment(drop_in, **gpu, **settings)
-        found = rows(launched(mpi, 2, [str(program), name], env))
+        found = run_case("handlers", name, on_gpus, **settings)
         assert [row["wrong"] for row in found] == [0, 0]
 
     return run
