@@ -14,7 +14,7 @@ struct Request;
 /// Broadcast: the message goes from the root to root + 1, root + 2, ...; each rank keeps a copy.
 /// Reduce: each rank adds its input to the partial sum of ranks 0, 1, ...: sums are in rank order.
 /// The last rank is the root, or returns the sum to the root, rank 0. Of two ranks the root is the
-/// last: it has both inputs, and adds them in rank order.
+/// last: the root has both inputs, and adds the inputs in rank order.
 struct ChainShape {
   std::int32_t first, last;
   std::int32_t root;

@@ -245,7 +245,7 @@ void check_path(const Topology& topology, const Path& path) {
       throw Error(
           ErrorCode::invalid_argument,
           text("path {}: wanted a path of topology {}, found a path whose hop {} is no link "
-               "there; take it from paths_between() of this topology",
+               "there; take a path from paths_between() of this topology",
                path.name, topology.name, hop));
   }
 }

@@ -34,7 +34,7 @@ constexpr Result kInvalidValue = 1, kNotFound = 500, kOutOfResources = 701;
 constexpr int kFixedBytes = 1024;  // Static shared memory of any kernel.
 constexpr int kMostRegisters = 1 << 16, kRegisters = 96;
 
-/// Serializes calls of the fake driver, which many threads use. The lock must not order the
+/// Serializes calls of many threads in the fake driver. The lock must not order the
 /// program's own accesses: ThreadSanitizer must see neither the lock nor the emulation under the
 /// lock.
 class OneCall {
@@ -50,8 +50,8 @@ class OneCall {
   OneCall(const OneCall&) = delete;
   OneCall& operator=(const OneCall&) = delete;
 
-  /// Shows kernels on host threads to ThreadSanitizer. The sanitizer sees the kernel's threads, and
-  /// needs to see how the caller starts them and waits for them.
+  /// Shows kernels on host threads to ThreadSanitizer. The sanitizer sees a kernel's threads, and
+  /// needs to see their start and end by the caller.
   class ShownKernel {
    public:
     ShownKernel() { unseen(false); }

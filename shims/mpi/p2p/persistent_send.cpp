@@ -1,11 +1,11 @@
-// Starts persistent sends. message_call.hpp makes them for MPI_Send_init and MPI_Rsend_init.
+// Starts persistent sends, made in message_call.hpp for MPI_Send_init and MPI_Rsend_init.
 #include "shims/mpi/p2p/persistent_send.hpp"
 
 #include "shims/mpi/args/layout.hpp"
 
 namespace plait::mpi {
 
-/// The staging buffer is not pinned: its pages become resident at the first native send.
+/// Pages of the staging buffer are not pinned, and become resident at the first native send.
 PersistentSend::PersistentSend(const P2PArgs& args, int to, int tag, Handle comm)
     : buffer_(args.buffer),
       bytes_(args.count * static_cast<Count>(size_of(args.type).value_or(0))),

@@ -1,5 +1,5 @@
 // A persistent send that may go by rendezvous. The native request retains the datatype and the
-// communicator, which the program may free at once, and sends whatever does not go by rendezvous.
+// communicator, since the program may free both at once, and serves starts without a free slot.
 #pragma once
 #include <memory>
 #include <optional>
