@@ -215,6 +215,34 @@ def test_an_interrupt_ends_launched_ranks(options, handles):
     assert bool(re.search(killed, said)) == handles, said
 
 
+def test_an_interrupt_amid_the_start_leaves_ranks_their_time():
+    """Ranks end by themselves, also if the launcher has not started all ranks yet."""
+    program = "trap 'sleep 1; echo saved; exit' INT; echo up; while :; do sleep 0.05; done"
+    words = [*LAUNCH, "--grace", "30", "-n", "16", "--", "sh", "-c", program]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = subprocess.Popen(words, start_new_session=True, **pipes)
+    lines = [job.stdout.readline()]
+    os.killpg(job.pid, signal.SIGINT)
+    rest, said = job.communicate(timeout=50)
+    lines += rest.splitlines(keepends=True)
+    assert lines.count("saved\n") >= lines.count("up\n") >= 1, lines
+    assert job.returncode == 130 and said.splitlines()[-1] == "plait: interrupted", said
+
+
+def test_sigterm_amid_the_start_is_the_launchers_status():
+    """Ranks that end with 0 are no success of a job that has not started all ranks."""
+    program = "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    words = [*LAUNCH, "-n", "16", "--", "sh", "-c", program]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    job.stdout.readline()
+    job.terminate()
+    out, said = job.communicate(timeout=50)
+    is_part = 1 + out.count("up") < 16
+    assert job.returncode == (143 if is_part else 0), (out, said)
+    if is_part:
+        assert said == "plait: ended by SIGTERM sent to the launcher\n"
+
+
 ONE_OF_FOUR = {
     "raise ValueError('wrong')": "rank 2 ended with 1 by itself, and ranks 0, 1 and 3 lost it",
     "os.kill(os.getpid(), 9)": "rank 2 was killed by SIGKILL, and ranks 0, 1 and 3 lost it",

@@ -122,21 +122,25 @@ def launch(
     job = page.rendezvous
     started: list[subprocess.Popen[bytes]] = []
     leftovers.adopt_orphans()
+    heard: list[signal.Signals] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: heard.append(signal.Signals(number)))
     keeper, tags = Keeper(), Tags()
     output = subprocess.PIPE if tag else None
     try:
         for rank in range(ranks):
+            if heard:
+                break
             env = environment(rank, ranks, job)
             started.append(subprocess.Popen(command, env=env, stdout=output, stderr=output))
             keeper.add(started[-1])
             if tag:
                 tags.add(rank, started[-1])
+            if heard:  # the group's signal may have come before this rank
+                started[-1].send_signal(heard[-1])
     except OSError as error:
         keeper.close()
         cannot_run(command, error)
-    heard: list[signal.Signals] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: heard.append(signal.Signals(number)))
     job_of_ranks = Job(started, keeper, heard, grace, page)
     job_of_ranks.wait()
     keeper.close()
@@ -146,11 +150,12 @@ def launch(
             err.print(f"plait: {_killed_text(job_of_ranks)} (--grace)", markup=False)
         raise KeyboardInterrupt
     failed = job_of_ranks.failed
-    if failed:
+    if failed or len(started) < ranks:
         err.print(f"plait: {_failure_text(job_of_ranks, page.lost_a_peer())}", markup=False)
     if tags.lost:
         err.print(f"plait: --tag: cannot write the ranks' lines: {why(tags.lost)}", markup=False)
-    raise typer.Exit(next(iter(failed.values()), 1 if tags.lost else 0))
+    otherwise = 128 + signal.SIGTERM if len(started) < ranks else 1 if tags.lost else 0
+    raise typer.Exit(next(iter(failed.values()), otherwise))
 
 
 def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
