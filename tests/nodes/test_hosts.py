@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_nodes import MPIEXEC, facts
+from test_nodes import MPIEXEC, facts, is_hydra
 from test_nodes import pytestmark as wants_mpi
 
 HOSTS = Path(__file__).parent / "hosts.sh"
@@ -22,11 +22,6 @@ JOB, FAULTS = Path(__file__).parent / "job.py", Path(__file__).parent / "faults.
 BENCH = (str(Path(__file__).parents[2] / "bench"), "nodes")
 
 pytestmark = [wants_mpi, pytest.mark.alone]
-
-
-def is_hydra() -> bool:
-    said = subprocess.run([str(MPIEXEC), "--version"], capture_output=True, text=True).stdout
-    return "HYDRA" in said
 
 
 def launch(

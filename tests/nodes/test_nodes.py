@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ def run(ranks: int, node_size: int, *words: str, **env: str) -> subprocess.Compl
     return subprocess.run(
         command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300
     )
+
+
+def is_hydra() -> bool:
+    said = subprocess.run([str(MPIEXEC), "--version"], capture_output=True, text=True).stdout
+    return "HYDRA" in said
 
 
 def facts(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
@@ -111,6 +117,45 @@ def test_an_id_without_mpi_over_nodes_says_what_to_install():
     )
     done = run(1, 1, "-c", program)
     assert "pip install mpich mpi4py" in done.stdout and "init_process_group" in done.stdout
+
+
+# MPICH gives the handle of a freed communicator to the next duplicate, which is plait's own.
+TRUNCATED = """
+from mpi4py import MPI
+import numpy as np, os, plait, sys, time
+world = MPI.COMM_WORLD
+freed = world.Dup()
+handle = freed.handle
+freed.Free()
+comm = plait.init(arrive_s=30, deadline_s=30)
+private = MPI.Comm.fromhandle(handle)
+if MPI.Comm.Compare(private, world) != MPI.CONGRUENT:
+    sys.stdout.write("another handle\\n")
+if comm.rank == 2:  # a message longer than rank 0's receive, whatever tag plait uses next
+    long = np.zeros(64, np.uint8)
+    sent = [private.Isend(long, dest=0, tag=tag) for tag in range(0, 32764, 2)]
+    world.Send(long, dest=0)
+if comm.rank == 0:
+    world.Recv(np.zeros(64, np.uint8), source=2)
+try:
+    comm.all_reduce(np.ones(4))
+except plait.Error as error:
+    sys.stdout.write(f"{comm.rank} {type(error).__name__} {error}\\n")
+sys.stdout.flush()
+time.sleep(1)
+os._exit(0)  # MPI_Finalize would wait for the messages
+"""
+
+
+def test_an_error_of_mpi_is_no_end_of_a_message():
+    if not is_hydra():
+        pytest.skip("wants MPICH's handles")
+    began = time.monotonic()
+    done = run(4, 2, "-c", TRUNCATED)
+    assert time.monotonic() - began < 25, (done.stdout, done.stderr)
+    found = {line[:1]: line for line in done.stdout.splitlines()}
+    assert "PeerLostError" in found["0"] and "rank 2" in found["0"], done.stdout
+    assert "MPI_Test returned" in found["0"], done.stdout
 
 
 def test_doctor_says_what_is_between_nodes():

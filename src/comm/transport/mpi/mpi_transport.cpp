@@ -58,8 +58,21 @@ MpiFunctions functions_of(const mpi::LoadedMpi& loaded) {
   return found;
 }
 
-/// Error handler that makes MPI functions return the error code.
-void return_error_code(void*, int*, ...) {}
+/// Code of the handler's last run in this thread; 0 = no run. MPICH 5 returns 0 from a call whose
+/// error went to a handler that is a function.
+constinit thread_local int noted_code = 0;
+
+/// Error handler: notes the error code, and makes MPI functions return.
+void note_code(void*, int* code, ...) { noted_code = *code; }
+
+/// Returns the code of call(), or else the code that the handler noted meanwhile.
+template <class Call>
+int code_of(const Call& call) {
+  const int before = std::exchange(noted_code, 0);  // a call may run the program's callbacks
+  const int code = call();
+  const int noted = std::exchange(noted_code, before);
+  return code != 0 ? code : noted;
+}
 
 class MpiTransport : public Transport {
  public:
@@ -112,7 +125,8 @@ class MpiTransport : public Transport {
     mpi_.Cancel(&request);
     int flag = 0;
     for (int turn = 0; flag == 0 && turn < 100; ++turn)
-      if (mpi_.Test(&request, &flag, loaded_.abi.status_ignore) != 0) return true;
+      if (code_of([&] { return mpi_.Test(&request, &flag, loaded_.abi.status_ignore); }) != 0)
+        return true;
     message = request;
     return flag != 0;
   }
@@ -138,8 +152,10 @@ class MpiTransport : public Transport {
       const int peer = probe(comm_, loaded_.abi.any_source, kFailureTag).peer;
       if (peer < 0) return std::nullopt;
       FailureText bytes{};
-      call(mpi_.Recv(bytes.data(), kMaxFailureBytes, loaded_.abi.byte, peer, kFailureTag, comm_,
-                     loaded_.abi.status_ignore),
+      call(code_of([&] {
+             return mpi_.Recv(bytes.data(), kMaxFailureBytes, loaded_.abi.byte, peer, kFailureTag,
+                              comm_, loaded_.abi.status_ignore);
+           }),
            "MPI_Recv");
       first_failure_ = {peer, bytes.data()};
     }
@@ -153,7 +169,7 @@ class MpiTransport : public Transport {
   /// MPI_ERRORS_RETURN.
   void let_errors_return() {
     Handle handler = 0;
-    call(mpi_.Comm_create_errhandler(return_error_code, &handler), "MPI_Comm_create_errhandler");
+    call(mpi_.Comm_create_errhandler(note_code, &handler), "MPI_Comm_create_errhandler");
     const int code = mpi_.Comm_set_errhandler(comm_, handler);
     mpi_.Errhandler_free(&handler);  // the communicator keeps a reference
     call(code, "MPI_Comm_set_errhandler");
@@ -169,12 +185,13 @@ class MpiTransport : public Transport {
   template <class Begin>
   std::uint64_t start(const Begin& begin) {
     Handle request = 0;
-    call(begin(&request), "a message between nodes");
+    call(code_of([&] { return begin(&request); }), "a message between nodes");
     return request;
   }
   bool test(Handle& request) const {
     int flag = 0;
-    call(mpi_.Test(&request, &flag, loaded_.abi.status_ignore), "MPI_Test");
+    call(code_of([&] { return mpi_.Test(&request, &flag, loaded_.abi.status_ignore); }),
+         "MPI_Test");
     return flag != 0;
   }
   struct Probed {
@@ -187,7 +204,8 @@ class MpiTransport : public Transport {
     Probed found;
     std::array<char, 64> status{};  // MPI_Status has at most 32 bytes
     // A library error is ignored here: the wait for the message reports the error with a name.
-    if (mpi_.Iprobe(source, tag, comm, &flag, status.data()) != 0 || flag == 0) return {};
+    const auto iprobe = [&] { return mpi_.Iprobe(source, tag, comm, &flag, status.data()); };
+    if (code_of(iprobe) != 0 || flag == 0) return {};
     if (mpi_.Get_count(status.data(), loaded_.abi.byte, &found.bytes) != 0) return {};
     std::memcpy(&found.peer, status.data() + loaded_.abi.source_at, sizeof found.peer);
     return found;
