@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+import plait
+
 JOB = Path(__file__).parent / "job.py"
 BESIDE = Path(sys.executable).parent / "mpiexec"
 MPIEXEC = str(BESIDE) if BESIDE.exists() else shutil.which("mpiexec")
@@ -117,6 +119,39 @@ def test_an_id_without_mpi_over_nodes_says_what_to_install():
     )
     done = run(1, 1, "-c", program)
     assert "pip install mpich mpi4py" in done.stdout and "init_process_group" in done.stdout
+
+
+UNLIKE = """
+from mpi4py import MPI
+import plait, sys
+rank, (name, value) = MPI.COMM_WORLD.rank, sys.argv[1:]
+options = {name: value == "True" or value} if rank == 2 else {}
+try:
+    plait.init(arrive_s=20, **options)
+    sys.stdout.write("no error\\n")
+except plait.Error as error:
+    sys.stdout.write(f"{type(error).__name__} {error}\\n")
+"""
+
+
+@pytest.mark.parametrize("node_size", [2, 0])
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        (("bitwise", "True"), "MismatchError"),
+        (("sum_order", "tree"), "MismatchError"),
+        (("sum_order", "none"), "InvalidArgumentError"),
+    ],
+)
+def test_an_order_of_sums_of_one_rank_is_an_error_on_all(node_size, option, error):
+    done = run(3, node_size, "-c", UNLIKE, *option)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert done.stdout.count(error) == 3 and done.stdout.count("rank 2") >= 2, done.stdout
+
+
+def test_nodes_compare_versions_of_plait():
+    done = run(3, 2, "-c", UNLIKE, "bitwise", "True")
+    assert done.stdout.count(f"(plait={plait.__version__} ") == 6, done.stdout
 
 
 # MPICH gives the handle of a freed communicator to the next duplicate, which is plait's own.

@@ -18,6 +18,7 @@
 #include "comm/bootstrap/unique_id.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choose/reach.hpp"
+#include "comm/node/setup.hpp"
 #include "comm/transport/mpi/mpi_transport.hpp"
 #include "plait/error.hpp"
 #include "topo/cluster.hpp"
@@ -107,9 +108,10 @@ Network measure_network(Multinode& multinode, const Deadline& deadline) {
 /// first node alone.
 std::string settings_of(const CommunicatorOptions& options, const Env& env) {
   return text(
-      "PLAIT_BITWISE={} PLAIT_ALGO={} PLAIT_NODE_SIZE={} arrive_s={} deadline_s={} unique_id={} "
-      "node={}",
-      env.bitwise, env.algo, env.node_size, options.arrive_s, options.deadline_s, options.unique_id,
+      "plait={} PLAIT_BITWISE={} PLAIT_SUM_ORDER={} PLAIT_ALGO={} PLAIT_NODE_SIZE={} arrive_s={} "
+      "deadline_s={} unique_id={} node={}",
+      PLAIT_VERSION, is_bitwise(options, env), name_of(order_of(options, env)), env.algo,
+      env.node_size, options.arrive_s, options.deadline_s, options.unique_id,
       options.node.empty() ? "found" : "given");
 }
 
@@ -196,13 +198,15 @@ std::optional<Error> first_error(TransportComm& transport_comm, const std::optio
   return std::nullopt;
 }
 
-/// Exchanges set-up records and fills in the nodes. wrong: this rank's own error, if any.
+/// Exchanges set-up records and fills in the nodes. settings: settings_of(); wrong: this rank's own
+/// error, if any.
 void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, const Env& env,
-                     const std::optional<Error>& wrong, const Deadline& deadline) {
+                     const std::string& settings, const std::optional<Error>& wrong,
+                     const Deadline& deadline) {
   std::vector<std::string> records;
   const bool named = !options.node.empty();
-  const std::string record = pack({named ? options.node : host_name(), settings_of(options, env),
-                                   host_label(), cached_network(), nic_rate()});
+  const std::string record = pack(
+      {named ? options.node : host_name(), settings, host_label(), cached_network(), nic_rate()});
   publish_errors(*multinode.transport_comm,
                  [&] { agree(*multinode.transport_comm, wrong, deadline, record, &records); });
   std::vector<std::string> hosts, names, rates;
@@ -234,7 +238,9 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
 Multinode join_multinode(const CommunicatorOptions& options, const Env& env) {
   const Hosts known = hosts_of(options, env);
   if (known == Hosts::one) return {};
+  std::string settings;
   const std::optional<Error> wrong = attempt([&] {
+    settings = settings_of(options, env);
     if (!options.unique_id.empty()) static_cast<void>(parse_unique_id(options.unique_id));
     if (known == Hosts::several) check_multinode(options, env);
   });
@@ -247,7 +253,7 @@ Multinode join_multinode(const CommunicatorOptions& options, const Env& env) {
   }
   if (multinode.transport_comm == nullptr) return {};
   const Deadline deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  bootstrap_nodes(multinode, options, env, wrong, deadline);
+  bootstrap_nodes(multinode, options, env, settings, wrong, deadline);
   if (multinode.nodes.count() == 1)
     return {};  // the launcher counts hosts otherwise than the system
   if (known == Hosts::unknown)

@@ -31,16 +31,6 @@ std::string comma_list(const std::vector<std::string>& words) {
   return line;
 }
 
-/// Returns the order of sums: the caller's, else PLAIT_SUM_ORDER.
-SumOrder order_of(const CommunicatorOptions& options, const Env& env) {
-  if (!options.sum_order.empty()) return parse_sum_order("sum_order", options.sum_order);
-  return demanded_order(env);
-}
-
-bool is_bitwise(const CommunicatorOptions& options, const Env& env) {
-  return env.bitwise || options.bitwise || !options.sum_order.empty();
-}
-
 /// Settings that must be equal on all ranks, as name, value, name, value, ... The last, the pid,
 /// may differ.
 std::vector<std::string> settings(const CommunicatorOptions& options, const Env& env) {
@@ -190,6 +180,15 @@ void set_log_once(const Env& env) {
 
 }  // namespace
 
+SumOrder order_of(const CommunicatorOptions& options, const Env& env) {
+  if (!options.sum_order.empty()) return parse_sum_order("sum_order", options.sum_order);
+  return demanded_order(env);
+}
+
+bool is_bitwise(const CommunicatorOptions& options, const Env& env) {
+  return env.bitwise || options.bitwise || !options.sum_order.empty();
+}
+
 void require_deadlines(double arrive_s, double deadline_s) {
   for (const double seconds : {arrive_s, deadline_s})
     if (!(seconds > 0.0) || seconds > 1e9)
@@ -279,16 +278,16 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,
                                 deadline, warn_after_s, job_shown(options, env));
   Fd process;
-  std::string topology;
+  std::string topology, record;
   const std::optional<Error> trouble = attempt([&] {
     if (failure) throw Error(failure->code(), reason_of(*failure));
+    record = pack(settings(options, env));
     process = own_pid_descriptor();
     joined.forced = parse_algo("PLAIT_ALGO", env.algo);
   });
   std::vector<int> fds;
   if (process.valid()) fds.push_back(process.get());
-  std::vector<Contribution> hello =
-      vote(*joined.rendezvous, trouble, pack(settings(options, env)), fds, deadline);
+  std::vector<Contribution> hello = vote(*joined.rendezvous, trouble, record, fds, deadline);
   const std::vector<int> pids = compare_settings(hello);
   for (int rank = 0; rank < options.ranks; ++rank) {
     if (hello[rank].fds.size() != 1)

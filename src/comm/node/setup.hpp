@@ -49,6 +49,11 @@ struct PairOf {
   std::string why_no_gpu;          ///< why the pair has no GPU though the larger communicator has
 };
 
+/// Returns the order of sums: the caller's, else PLAIT_SUM_ORDER. Throws Error(invalid_argument).
+SumOrder order_of(const CommunicatorOptions& options, const Env& env);
+/// Returns whether the caller or the environment demands an order of sums.
+bool is_bitwise(const CommunicatorOptions& options, const Env& env);
+
 /// Throws Error(invalid_argument) for deadlines that are no seconds above 0.
 void require_deadlines(double arrive_s, double deadline_s);
 
