@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -75,29 +76,46 @@ def _print(states: list[running.Status], silent: list[int], calls: bool) -> None
             "waited for 1 s in a call, or always if started with PLAIT_WARN_S set",
             markup=False,
         )
-    for state in states:
-        for one in state["communicators"]:
-            _print_communicator(state["pid"], one, calls)
+    for members in _by_communicator(states):
+        _print_communicator(members, calls)
 
 
 # Who serves a communicator's calls, by its entry point.
 _SERVED_BY = {"native": "plait", "nccl": "under NCCL", "mpi": "the MPI"}
 
+# What a rank says of its communicator, with the rank's process.
+_Member = tuple[int, dict[str, Any]]
 
-def _print_communicator(pid: int, one: dict[str, Any], calls: bool) -> None:
-    name, by = one["name"] or one["id"], _SERVED_BY.get(one["door"], one["door"])
-    out.print(
-        f"process {pid}: rank {one['rank']} of {one['ranks']}, communicator {name} "
-        f"({by}), {one['memory']} memory, {one['number']} calls",
-        markup=False,
-    )
-    if one["waits"]:
-        waits = one["waits"]
-        out.print(
-            f"  waits {waits['seconds']:.1f} s in {waits['in']}; {waits['reason']}", markup=False
-        )
+
+def _by_communicator(states: list[running.Status]) -> list[list[_Member]]:
+    """Returns the answers of each communicator's ranks, by rank."""
+    found: dict[tuple[str, str, str], list[_Member]] = {}
+    for state in states:
+        for one in state["communicators"]:
+            key = (one["door"], one["id"], one["memory"])
+            found.setdefault(key, []).append((state["pid"], one))
+    return [sorted(members, key=lambda member: member[1]["rank"]) for members in found.values()]
+
+
+def _print_communicator(members: list[_Member], calls: bool) -> None:
+    """Prints what one rank says, or what all ranks that answer say, in one table."""
+    pid, one = members[0]
+    names = {each["name"] or each["id"] for _, each in members}
+    name = names.pop() if len(names) == 1 else one["id"]
+    by = _SERVED_BY.get(one["door"], one["door"])
+    if len(members) == 1:
+        whose = f"process {pid}: rank {one['rank']} of {one['ranks']}, communicator {name}"
+        memory = f"{one['memory']} memory, {one['number']} calls"
+    else:
+        whose = f"communicator {name}: {len(members)} of {one['ranks']} ranks answer"
+        memory = f"{one['memory']} memory"
+    out.print(f"{whose} ({by}), {memory}", markup=False)
+    _print_of_each(members, _wait_text, "waits ")
+    last_of = {rank["rank"]: rank for _, each in members for rank in each["here"]}
+    for _, each in members:  # a rank knows its own calls best
+        last_of |= {rank["rank"]: rank for rank in each["here"] if rank["rank"] == each["rank"]}
     rows = table(">rank", ">pid", "state", ">call", "last call", ">s ago")
-    for rank in one["here"]:
+    for _, rank in sorted(last_of.items()):
         last = rank["last"]
         rows.add_row(
             str(rank["rank"]),
@@ -108,14 +126,35 @@ def _print_communicator(pid: int, one: dict[str, Any], calls: bool) -> None:
             f"{last['seconds_ago']:.1f}" if last else "-",
         )
     out.print(rows)
-    if one["bytes"]:
-        held = ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in one["bytes"].items())
-        out.print(f"  holds {held}", markup=False)
+    _print_of_each(members, _held_text, "holds ")
     if calls:
-        for call in one["calls"]:
-            number = call["number"] or "-"
-            why = f", by the MPI: {call['why']}" if "why" in call else ""
-            out.print(
-                f"  {number:>8}  {call['seconds_ago']:8.1f} s ago  {call['call']}{why}",
-                markup=False,
-            )
+        _print_of_each(members, _calls_text, "called\n  ")
+
+
+def _print_of_each(
+    members: list[_Member], text_of: Callable[[dict[str, Any]], str], verb: str
+) -> None:
+    """Prints a text about each rank, with the rank before it if several ranks answer."""
+    for _, one in members:
+        rank = f"rank {one['rank']} " if len(members) > 1 else ""
+        if text := text_of(one):
+            out.print(f"  {rank}{verb}{text}", markup=False)
+
+
+def _wait_text(one: dict[str, Any]) -> str:
+    waits = one["waits"]
+    return f"{waits['seconds']:.1f} s in {waits['in']}; {waits['reason']}" if waits else ""
+
+
+def _held_text(one: dict[str, Any]) -> str:
+    return ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in one["bytes"].items())
+
+
+def _calls_text(one: dict[str, Any]) -> str:
+    """Returns lines with the last calls."""
+    lines = []
+    for call in one["calls"]:
+        number = call["number"] or "-"
+        why = f", by the MPI: {call['why']}" if "why" in call else ""
+        lines.append(f"{number:>8}  {call['seconds_ago']:8.1f} s ago  {call['call']}{why}")
+    return "\n  ".join(lines)
