@@ -53,6 +53,20 @@ def test_variables_that_are_none_of_plaits(monkeypatch, variable, value, said):
     assert check.state == "broken" and said in check.found, check
 
 
+def test_all_variables_that_are_wrong_are_named(monkeypatch):
+    monkeypatch.setenv("PLAIT_FOO", "1")
+    monkeypatch.setenv("PLAIT_DEBUG", "foo")
+    monkeypatch.setenv("PLAIT_SM_BUDGET", "abc")
+    check = doctor._variables()
+    assert all(f"PLAIT_{name}" in check.found for name in ("FOO", "DEBUG", "SM_BUDGET")), check
+    assert check.advice == "unset them or correct them, then run this again"
+    assert [os.environ[f"PLAIT_{name}"] for name in ("FOO", "DEBUG", "SM_BUDGET")] == [
+        "1",
+        "foo",
+        "abc",
+    ]
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("PLAIT_ALGO", "copy_ring:blocks=2"), ("PLAIT_ALGO", "ring"), ("PLAIT_OPS", "bcast,copy")],

@@ -70,17 +70,35 @@ def _topology() -> Check:
 
 
 def _variables() -> Check:
-    """Makes a communicator of a single rank to read the variables. Topology and masks are checked
-    by _topology()."""
-    what = VARIABLES
+    """Reads the variables as a communicator of a single rank does, and again without each variable
+    that is wrong, to find all. Topology and masks are checked by _topology()."""
+    what, wrong, hidden = VARIABLES, list[str](), dict[str, str]()
+    try:
+        while text := _first_wrong():
+            wrong.append(text)
+            named = re.search(r"PLAIT_\w+", text)
+            if not named or named[0] not in os.environ:
+                break
+            hidden[named[0]] = os.environ.pop(named[0])
+    finally:
+        os.environ.update(hidden)
+    if wrong:
+        them = "it" if len(wrong) == 1 else "them"
+        advice = f"unset {them} or correct {them}, then run this again"
+        return Check(what, "broken", "; ".join(wrong), advice)
+    given = [f"{name}={value}" for name, value in sorted(os.environ.items()) if value]
+    return Check(what, "ok", ", ".join(one for one in given if one.startswith("PLAIT_")) or "none")
+
+
+def _first_wrong() -> str:
+    """Returns the error of the first variable that is wrong; empty if none is."""
     try:
         settings.check()
         settings.check_algo()
         plait.Communicator(0, 1, topology="local-cpu", masks=["relay:cpu0"])
     except plait.Error as error:
-        return Check(what, "broken", str(error), "unset it or correct it, then run this again")
-    given = [f"{name}={value}" for name, value in sorted(os.environ.items()) if value]
-    return Check(what, "ok", ", ".join(one for one in given if one.startswith("PLAIT_")) or "none")
+        return str(error)
+    return ""
 
 
 def _memory() -> Check:
