@@ -47,13 +47,16 @@ def test_commands_that_read_no_tuning_table_run_without_it(monkeypatch, tmp_path
     assert plait_command(*READ_A_TABLE["launch"]).stdout == "hi\nhi\n"
 
 
-@pytest.mark.parametrize("command", ["plan", "simulate"])
-def test_a_plans_file_goes_without_options_of_requests(command, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "size"),
+    [("plan", "--bytes"), ("simulate", "--bytes"), ("bench", "--min-bytes")],
+)
+def test_a_plans_file_goes_without_options_of_requests(command, size, tmp_path):
     file = tmp_path / "plan.json"
     file.write_text(plait_command("plan", "all_reduce", "-T", "mist", "-b", "4K", "--json").stdout)
-    done = plait_command(command, str(file), "-b", "1M", "-d", "fp32")
+    done = plait_command(command, str(file), "-b", "1M", "-d", "bf16")
     assert (done.returncode, done.stdout) == (2, ""), done
-    assert done.stderr == "plait: a plan's file goes without --bytes, --type\n"
+    assert done.stderr == f"plait: a plan's file goes without {size}, --type\n"
     assert plait_command(command, str(file), "-T", "mist").returncode == 0
 
 

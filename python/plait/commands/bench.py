@@ -128,9 +128,11 @@ def bench(
     }
     if is_plan_file(collective):
         idle = {"gpus": gpus, "against": against, "pair": pair, "strategies": strategies}
-        _refuse("a plan's file goes without", idle | {"ranks": ranks, "csv": csv, "counts": counts})
+        idle |= {"ranks": ranks, "csv": csv, "counts": counts, "sm-budget": sm_budget, "root": root}
+        idle |= {"min-bytes": first != "1K", "max-bytes": last != "64M", "step-bytes": step != "0"}
+        idle |= {"factor": factor != 2, "type": types != "fp32", "op": op != "sum"}
         task |= {"iters": iters or HOST_ITERS, "warmup": warmup}
-        _bench_plan(proved_plan(collective), task, plot, as_json)
+        _bench_plan(collective, idle, task, plot, as_json)
         return
     if pair or shares or interference:
         idle = {"plot": plot, "strategies": strategies, "gpus": gpus, "ranks": ranks, "root": root}
@@ -148,10 +150,9 @@ def bench(
     task |= _requested(collective, types, op, ranks, root, counts)
     task |= {"warmup": warmup, "in_place": True, "strategies": _named(strategies)}
     task["iters"] = iters if on_gpus else iters or HOST_ITERS
-    if on_gpus:
-        _bench_gpus(task | {"sm_budget": sm_budget}, strategies, csv, plot, as_json)
-        return
-    _bench_cpus(task, strategies, plot, as_json)
+    if not on_gpus:
+        return _bench_cpus(task, strategies, plot, as_json)
+    _bench_gpus(task | {"sm_budget": sm_budget}, strategies, csv, plot, as_json)
 
 
 def _is_launched(ranks: int | None, own: dict[str, object]) -> bool:
@@ -172,8 +173,12 @@ def _named(strategies: str) -> list[str]:
     return [name for name in strategies.split(by) if name]
 
 
-def _bench_plan(plan: plait.Plan, task: dict[str, Any], plot: str, as_json: bool) -> None:
-    """Runs a given plan on CPU ranks."""
+def _bench_plan(
+    file: str, idle: dict[str, object], task: dict[str, Any], plot: str, as_json: bool
+) -> None:
+    """Runs the plan of a file on CPU ranks. idle: options that the file states itself."""
+    _refuse("a plan's file goes without", idle)
+    plan = proved_plan(file)
     request = plan.request
     task |= _requested(request.collective, request.type, request.op, request.ranks, request.root)
     task |= {"plan": plan.to_json(), "in_place": True, "strategies": []}
