@@ -370,6 +370,26 @@ def test_a_host_of_several_may_have_a_communicator_of_its_own():
     assert done.stdout == "1\n", done.stderr
 
 
+FEW_DESCRIPTORS = """
+import os, plait, resource, sys
+if os.environ["RANK"] == "0":  # room for the listener and two of three connections
+    most = max(int(one) for one in os.listdir("/proc/self/fd")) + 3
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+try:
+    plait.init(arrive_s=8)
+except plait.Error as error:
+    sys.stdout.write(f"{error}\\n")
+"""
+
+
+def test_ranks_learn_that_rank_0_has_no_descriptor_for_a_connection():
+    command = [sys.executable, "-m", "plait", "launch", "-n", "4"]
+    command += [sys.executable, "-c", FEW_DESCRIPTORS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.count("accept4: Too many open files") == 4, (done.stdout, done.stderr)
+    assert done.stdout.count("rank 0 reports: ") == 3, done.stdout
+
+
 SAID_OF_A_LATE_RANK = {
     "meeting": ["rank 0 waits for rank 1 of 3 to join rendezvous 'fd:"],
     "call": ["rank 0 waits for rank 1 to enter call 1 (barrier): "],

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
@@ -268,10 +269,11 @@ struct Joining {
   std::vector<Fd> links;     // by rank
   std::vector<Fd> unplaced;  // connections without a valid rank
   std::unique_ptr<Error> failure;
+  int told = 0;  // ranks that have got the failure
   int came() const {
     const auto placed =
         std::count_if(links.begin(), links.end(), [](const Fd& fd) { return fd.valid(); });
-    return static_cast<int>(placed) + static_cast<int>(unplaced.size());
+    return static_cast<int>(placed) + static_cast<int>(unplaced.size()) + told;
   }
   /// Returns no rank after a failure, since the failure is known.
   std::vector<int> awaited() const {
@@ -336,6 +338,39 @@ struct Unlink {
   ~Unlink() { unlink(path.c_str()); }
 };
 
+/// Reports the failure to all ranks that have come, and closes their connections.
+void tell_failure(Joining& joining) {
+  joining.told = joining.came();
+  for (int rank = 1; rank < joining.job.ranks; ++rank) {
+    const Fd link = std::move(joining.links[rank]);
+    if (link.valid()) send_failure(link.get(), *joining.failure, rank_name(rank));
+  }
+  for (const Fd& fd : joining.unplaced) send_failure(fd.get(), *joining.failure, "a rank");
+  joining.unplaced.clear();
+}
+
+/// Returns the same deadline with a check of the ranks that have joined. A rank sends nothing until
+/// rank 0 answers, so an event on the connection is the rank's failure or end.
+Deadline while_joined(const Deadline& deadline, const Joining& joining) {
+  return {deadline.at_ns, [check = deadline.check, &joining] {
+            if (check) check();
+            if (joining.failure) return;
+            std::vector<pollfd> entries;
+            for (const Fd& link : joining.links) entries.push_back({link.get(), POLLIN, 0});
+            if (poll(entries.data(), entries.size(), 0) <= 0) return;
+            for (int rank = 1; rank < joining.job.ranks; ++rank) {
+              if (entries[rank].revents == 0) continue;
+              try {
+                receive_good(joining.links[rank].get(), kMostJoinBytes, 0,
+                             {now_ns() + 200'000'000, {}}, rank_name(rank));
+              } catch (const Error& error) {
+                throw Error(error.code(), text("{}; rank {} had not joined yet", reason_of(error),
+                                               joining.missing()));
+              }
+            }
+          }};
+}
+
 /// Rank 0 reports the outcome to every joined rank, and throws if the job failed.
 void pronounce(Joining& joining) {
   if (!joining.failure) {
@@ -351,10 +386,7 @@ void pronounce(Joining& joining) {
     }
     return;
   }
-  for (int rank = 1; rank < joining.job.ranks; ++rank)
-    if (joining.links[rank].valid())
-      send_failure(joining.links[rank].get(), *joining.failure, rank_name(rank));
-  for (const Fd& fd : joining.unplaced) send_failure(fd.get(), *joining.failure, "a rank");
+  tell_failure(joining);
   throw Error(*joining.failure);
 }
 
@@ -373,7 +405,8 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
   const Deadline warned = with_warning(deadline, warning, 0, [&] {
     return sentence_about_wait(rank_name(0), text("rank {}", joining.missing()), ranks, path);
   });
-  Deadline until = while_launched(warned, 0, ranks, [&] { return joining.awaited(); });
+  Deadline until =
+      while_joined(while_launched(warned, 0, ranks, [&] { return joining.awaited(); }), joining);
   while (joining.came() < ranks - 1) {
     // After a failure, ranks that still come are awaited for 2 s, to get the error too.
     if (joining.failure) until.at_ns = std::min(until.at_ns, now_ns() + 2'000'000'000);
@@ -381,10 +414,13 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
     try {
       speaker = next_speaker(listener.get(), silent, until);
     } catch (const Error& error) {
-      // The launcher's page has said so once. The caller's own check says so again and ends the
-      // wait.
-      if (error.code() != ErrorCode::peer_lost || joining.failure) throw;
-      joining.failure = std::make_unique<Error>(error);
+      // The caller's own check says so again, and ends the wait for ranks that still come.
+      const bool is_again = joining.failure != nullptr;
+      if (!is_again) joining.failure = std::make_unique<Error>(error);
+      const bool is_own = !names_reporter(error.what());
+      if (is_again || (is_own && error.code() == ErrorCode::aborted)) break;
+      // Without a descriptor for the next rank: gives back those of the ranks that have come.
+      if (error.code() == ErrorCode::io_error) tell_failure(joining);
       continue;
     }
     if (!speaker.valid()) {
@@ -405,7 +441,13 @@ std::unique_ptr<Rendezvous> join_rank_0(Fd link, int rank, const JobOf& job,
                                         const Deadline& deadline, double warn_after_s) {
   send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, deadline,
              rank_name(0));
-  receive_good(link.get(), 4096, 0, extended(deadline, kGraceNs), rank_name(0));
+  try {
+    receive_good(link.get(), 4096, 0, extended(deadline, kGraceNs), rank_name(0));
+  } catch (const std::exception& caught) {  // rank 0 may wait for other ranks for long
+    const Error error = as_error(caught);
+    if (!names_reporter(error.what())) send_failure(link.get(), error, rank_name(0));
+    throw;
+  }
   std::vector<Fd> links;
   links.push_back(std::move(link));
   return std::make_unique<Star>(rank, job.ranks, std::move(links), warn_after_s);

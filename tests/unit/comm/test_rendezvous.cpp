@@ -174,6 +174,58 @@ TEST_CASE("a rank that does not come is named on the other ranks") {
   CHECK(all_contain(alone, "rank 0 did not come"));
 }
 
+TEST_CASE("a rank that leaves while others have not joined is an error for the rest at once") {
+  TestFolder folder;
+  const std::int64_t began_ns = now_ns();
+  for (const bool says_why : {false, true}) {
+    std::atomic<bool> has_left{false};
+    const auto thrown = as_threads(3, [&](int rank) {
+      const std::string place = "unix:" + folder.socket();
+      if (rank == 2) {  // comes once rank 0 has failed, and gets the failure too
+        while (!has_left) poll(nullptr, 0, 1);
+        poll(nullptr, 0, 300);
+        bootstrap(place, rank, 3, seconds(20));
+      } else if (rank == 1 && !says_why) {  // a process that ends
+        const Fd link = connect_to(folder.socket(), seconds(20));
+        send_frame(link.get(), FrameKind::data, pack({"plait-join-1", PLAIT_VERSION, "1", "3", ""}),
+                   {}, seconds(1), "rank 0");
+        poll(nullptr, 0, 100);
+        has_left = true;
+      } else if (rank == 1) {
+        const std::int64_t leaves_ns = deadline_in(0.2);
+        const Deadline leaves{deadline_in(20), [&] {
+                                if (now_ns() < leaves_ns) return;
+                                has_left = true;
+                                throw Error(ErrorCode::aborted, "Ctrl-C");
+                              }};
+        bootstrap(place, rank, 3, leaves);
+      } else {
+        bootstrap(place, rank, 3, seconds(20));
+      }
+    });
+    const std::string words =
+        says_why ? "aborted: rank 1 reports: Ctrl-C" : "peer lost: rank 1 closed its socket";
+    CHECK(thrown[0] == words + "; rank 2 had not joined yet");
+    CHECK(thrown[1] == (says_why ? "aborted: Ctrl-C" : ""));
+    CHECK(thrown[2].find(says_why ? "Ctrl-C" : "rank 1 closed its socket") != std::string::npos);
+  }
+  CHECK(now_ns() - began_ns < 25'000'000'000);
+}
+
+TEST_CASE("an error of rank 0 while ranks join is an error for the ranks that have joined") {
+  TestFolder folder;
+  const auto thrown = as_threads(2, [&](int rank) {
+    const std::int64_t leaves_ns = deadline_in(0.2);
+    const Deadline leaves{deadline_in(20), [&] {
+                            if (rank == 0 && now_ns() > leaves_ns)
+                              throw Error(ErrorCode::aborted, "Ctrl-C");
+                          }};
+    bootstrap("unix:" + folder.socket(), rank, 3, leaves);
+  });
+  CHECK(thrown[0] == "aborted: Ctrl-C");
+  CHECK(thrown[1] == "aborted: rank 0 reports: Ctrl-C");
+}
+
 TEST_CASE("a rank that leaves between two allgathers is an error for the rest") {
   TestFolder folder;
   const auto thrown = as_threads(3, [&](int rank) {
