@@ -128,7 +128,12 @@ void launch(const std::vector<GroupTask>& tasks) {
 /// Makes communicators concurrently, children of the same parent in sequence; then launches calls.
 Result run(const std::vector<GroupTask>& tasks) {
   std::map<CommTag*, std::vector<GroupTask>> makes, calls;
-  for (const GroupTask& task : tasks) (task.make ? makes : calls)[task.comm.get()].push_back(task);
+  std::vector<CommTag*> order;  // of the communicators' first calls, the same on all ranks
+  for (const GroupTask& task : tasks) {
+    std::vector<GroupTask>& list = (task.make ? makes : calls)[task.comm.get()];
+    if (!task.make && list.empty()) order.push_back(task.comm.get());
+    list.push_back(task);
+  }
   std::vector<std::thread> threads;
   std::atomic<Result> worst{ncclSuccess};
   for (const auto& [comm, list] : makes)
@@ -137,7 +142,7 @@ Result run(const std::vector<GroupTask>& tasks) {
         if (const Result result = task.make(); result != ncclSuccess) worst.store(result);
     });
   for (std::thread& thread : threads) thread.join();
-  for (const auto& [comm, list] : calls) launch(list);
+  for (CommTag* const comm : order) launch(calls[comm]);
   return worst.load();
 }
 
