@@ -381,11 +381,16 @@ void end_late(CallGroup& group) {
 }
 
 /// Waits until NCCL has launched the group of non-blocking communicators, if recorded calls use
-/// NCCL too (between nodes). Returns false without such calls.
+/// NCCL too (between nodes). Returns false without such calls. NCCL may also make children of the
+/// recorded calls' communicators, and refuses calls meanwhile.
 bool await_launched(const CallGroup& group) {
-  if (std::none_of(group.calls.begin(), group.calls.end(),
-                   [](const GroupedCall& one) { return one.state->engine->uses_nccl(); }))
-    return false;
+  bool uses_nccl = false;
+  for (const GroupedCall& one : group.calls) {
+    if (!one.state->engine->uses_nccl()) continue;
+    uses_nccl = true;
+    await_launched(*one.state);
+  }
+  if (!uses_nccl) return false;
   for (const ForwardedStream& one : group.forwarded) await_launched(*one.state);
   return true;
 }

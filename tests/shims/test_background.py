@@ -81,3 +81,11 @@ def test_nodes_have_the_engine_of_all_ranks(run_case, case):
 def test_groups_over_nodes_wait_until_nccl_has_launched(run_case):
     for row in run_case("group_mixed_later", 4, env={**NODES, "PLAIT_OPS": "all_reduce"}):
         assert row["wrong"] == 0 and row["early"] == 0 and row["served"] > 0
+
+
+@pytest.mark.parametrize("env", [{}, NODES])
+def test_a_group_that_makes_a_child_has_calls_too(run_case, env):
+    """Over nodes plait's call goes over NCCL, which refuses calls while it makes the child."""
+    rows = run_case("child_beside_calls", 4, env=env)
+    assert _whole(rows)
+    assert all(row["served"] == 3 and row["passed"] == 0 for row in rows)

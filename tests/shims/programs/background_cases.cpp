@@ -103,6 +103,28 @@ std::string child_later(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
+/// Groups a sum with the making of a child. NCCL's thread makes the child after ncclGroupEnd. Of
+/// an odd count, NCCL sums the last element on the parent itself if there are two ranks a node.
+std::string child_beside_calls(const TestJob& job, int rank) {
+  Result result = ncclSuccess;
+  Comm parent = made(job, rank, result), child = nullptr;
+  MUST(settled(parent));
+  Stream stream = standin_stream_create();
+  constexpr std::size_t odd = kCount - 1;
+  std::vector<std::int32_t> value(odd, 1);
+  MUST(nccl().ncclGroupStart());
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), odd, kInt32, kSum, parent, stream));
+  MUST(nccl().ncclCommSplit(parent, 0, rank, &child, nullptr));
+  begin(nccl().ncclGroupEnd(), parent);
+  MUST(settled(child));
+  standin_stream_synchronize(stream);
+  std::uint64_t wrong = wrong_sums(child, job.ranks) + wrong_sums(parent, job.ranks);
+  for (const std::int32_t one : value) wrong += one != job.ranks;
+  standin_stream_destroy(stream);
+  for (Comm one : {child, parent}) MUST(nccl().ncclCommDestroy(one));
+  return number("wrong", wrong) + ", " + crowded() + ", " + counted("all_reduce");
+}
+
 /// Adds the last rank to a communicator of all earlier ranks.
 std::string grow_later(const TestJob& job, int rank) {
   const TestRank all(job, rank);

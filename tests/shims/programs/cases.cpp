@@ -669,6 +669,7 @@ const Cases kCases = {
     {"destroy_in_group", abort_in_group},
     {"abort_alongside_group", abort_in_group},
     {"abort_attaching", abort_attaching},
+    {"child_beside_calls", child_beside_calls},
 };
 
 }  // namespace

@@ -114,6 +114,7 @@ std::string two_communicators(const TestJob& job, int rank);
 /// Cases of non-blocking communicators (background_cases.cpp).
 std::string nonblocking(const TestJob& job, int rank);
 std::string child_later(const TestJob& job, int rank);
+std::string child_beside_calls(const TestJob& job, int rank);
 std::string grow_later(const TestJob& job, int rank);
 std::string order_later(const TestJob& job, int rank);
 
