@@ -11,6 +11,18 @@ using namespace plait;
 
 namespace {
 
+/// Returns an exception's text without its traceback.
+std::string text_of(const nb::python_error& error) {
+  const std::string said = nb::cast<std::string>(nb::str(error.value()));
+  return said.empty() ? nb::cast<std::string>(nb::str(error.type().attr("__name__"))) : said;
+}
+
+/// Returns the error of a set-up that failed.
+ErrorCode set_up_code(const nb::python_error& error) {
+  if (error.matches(PyExc_TimeoutError)) return ErrorCode::timeout;
+  return error.matches(PyExc_ConnectionError) ? ErrorCode::peer_lost : ErrorCode::mismatch;
+}
+
 /// Runs a Python call; exceptions become peer_lost; the caller adds the rank.
 template <class Call>
 auto in_python(const Call& call) {
@@ -19,7 +31,7 @@ auto in_python(const Call& call) {
     return call();
   } catch (const nb::python_error& error) {
     throw_if_interrupt(error);
-    throw Error(ErrorCode::peer_lost, error.what());
+    throw Error(ErrorCode::peer_lost, text_of(error));
   }
 }
 
@@ -92,9 +104,7 @@ void bind_transport(nb::module_& module) {
                 made = (*factory)(rank, ranks, arrive_s, unique_id);
               } catch (const nb::python_error& error) {
                 throw_if_interrupt(error);
-                throw Error(
-                    error.matches(PyExc_TimeoutError) ? ErrorCode::timeout : ErrorCode::mismatch,
-                    nb::cast<std::string>(nb::str(error.value())));
+                throw Error(set_up_code(error), text_of(error));
               }
               if (made.is_none()) return nullptr;
               return std::make_shared<PythonTransport>(std::move(made));

@@ -14,10 +14,22 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 _ROUND: Counter[str] = Counter()  # last bootstrap round of this process, by unique id
 _LOOK_S = 0.05  # s between polls of the store for a failed rank
+
+
+@contextlib.contextmanager
+def _in_store() -> Iterator[None]:
+    """Names the store in its errors, which the end of the process that holds it causes."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ConnectionError(
+            f"the store of torch.distributed, which its rank 0 usually holds, has failed: {error}"
+        ) from None
 
 
 class _Message:
@@ -80,8 +92,9 @@ class TorchTransport:
         self.name = "gloo, by torch.distributed"
         are_all = ranks == dist.get_world_size()
         name = "" if are_all else unique_id  # the same for all, so that different ids are noticed
-        self._store = self._round(name)
-        self._members = self._bootstrap(arrive_s, unique_id)
+        with _in_store():
+            self._store = self._round(name)
+            self._members = self._bootstrap(arrive_s, unique_id)
         self._group = (
             dist.new_group(backend="gloo")
             if are_all
@@ -140,23 +153,26 @@ class TorchTransport:
                         f"with '{self.ranks} {unique_id}': both must be the same"
                     )
             if self._store.check(["refused"]):
-                raise ValueError(self._store.get("refused").decode())
+                self._raise(self._store.get("refused").decode())
             if time.monotonic() > deadline:
                 why = (
                     "wanted all ranks to make this communicator, with the same unique_id where "
                     f"there is one; after {arrive_s:g} s (arrive_s) there is no rank "
                     f"{', '.join(map(str, sorted(missing)))}"
                 )
-                self._store.set("refused", why)  # later ranks must not wait for this rank
-                raise TimeoutError(why)
+                self._refuse(why, is_late=True)  # later ranks must not wait for this rank
             if missing:
                 time.sleep(0.005)
         return members
 
-    def _refuse(self, why: str) -> NoReturn:
-        """Fails the bootstrap on all ranks."""
-        self._store.set("refused", why)
-        raise ValueError(why)
+    def _refuse(self, why: str, is_late: bool = False) -> NoReturn:
+        """Fails the bootstrap on all ranks with the same error; the first stands."""
+        said = f"{'late' if is_late else 'unfit'} {why}"
+        self._raise(self._store.compare_set("refused", "", said).decode())
+
+    def _raise(self, said: str) -> NoReturn:
+        kind, _, why = said.partition(" ")
+        raise TimeoutError(why) if kind == "late" else ValueError(why)
 
     def _begin(self, call: Any, peer: int, tag: int, address: int, size: int) -> int:
         memory = (ctypes.c_char * size).from_address(address)
@@ -197,14 +213,17 @@ class TorchTransport:
 
     def publish_failure(self, ranks: list[int], failure: str) -> None:
         """Publishes a failure to all ranks; the first failure stands."""
-        self._store.compare_set("failed", "", f"{self.rank} {failure}")
+        with _in_store():
+            self._store.compare_set("failed", "", f"{self.rank} {failure}")
 
     def first_failure(self) -> tuple[int, str] | None:
         now = time.monotonic()
         if self._first_failure is None and now > self._looked + _LOOK_S:
             self._looked = now
-            if self._store.check(["failed"]):
-                rank, _, failure = self._store.get("failed").decode().partition(" ")
+            with _in_store():
+                said = self._store.get("failed").decode() if self._store.check(["failed"]) else ""
+            if said:
+                rank, _, failure = said.partition(" ")
                 if int(rank) != self.rank:
                     self._first_failure = int(rank), failure
         return self._first_failure

@@ -99,3 +99,54 @@ def test_an_interrupt_is_heard_and_is_no_lost_rank(tmp_path):
     said = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
     assert said["0"][0] == "KeyboardInterrupt" and int(said["0"][1]) < 3, (said, done.stderr)
     assert said["1"][0].endswith("Error") and int(said["1"][1]) < 10, said
+
+
+LOST = """
+import datetime, os, plait, signal, sys, time
+import numpy as np, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+def report(call):
+    try:
+        call()
+        said = "no error"
+    except plait.Error as error:
+        said = f"{type(error).__name__} {error}"
+    sys.stdout.write(said.replace("\\n", "; ") + "\\n")
+    sys.stdout.flush()
+time.sleep(4 if rank == 2 else 0)
+report(lambda: plait.init(arrive_s=2))
+dist.barrier()
+comm = plait.init(arrive_s=30, deadline_s=30)
+comm.barrier()
+if rank == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+report(lambda: [comm.all_reduce(np.ones(10)) for _ in range(100000)])
+report(lambda: plait.init(arrive_s=2))
+os._exit(0)
+"""
+
+
+def test_errors_of_late_and_lost_ranks():
+    """Rank 2 is late for the first communicator; rank 0, which holds the store, ends later."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    settings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "3"}
+    env = {**os.environ, **settings, "PLAIT_NODE_SIZE": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", LOST],
+            env={**env, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    said = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    for first, *_ in said:
+        assert "DeadlineError" in first and "no rank 2" in first, said
+    for _, call, again in said[1:]:
+        assert call.startswith("PeerLostError") and "rank 0" in call, said
+        assert again.startswith("PeerLostError") and "store of torch.distributed" in again, said
+        assert "Traceback" not in call + again
