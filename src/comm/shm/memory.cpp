@@ -74,6 +74,22 @@ void check_file_limit(std::uint64_t bytes) {
                    bytes, most.rlim_cur));
 }
 
+/// Commits the file's memory in pieces. On older kernels a signal ends fallocate(), and the kernel
+/// takes back the pages of the call: with a timer (a profiler's) a single large call never ends.
+void commit(const Fd& fd, std::uint64_t bytes, const std::string& whole) {
+  constexpr std::uint64_t kLeast = 64 << 10;
+  std::uint64_t piece = 16 << 20;
+  for (std::uint64_t at = 0; at < bytes;) {
+    const std::uint64_t now = std::min(piece, bytes - at);
+    if (fallocate(fd.get(), 0, static_cast<off_t>(at), static_cast<off_t>(now)) == 0)
+      at += now;
+    else if (errno == EINTR)
+      piece = std::max(piece / 2, kLeast);
+    else
+      throw call_failed(ErrorCode::out_of_memory, "fallocate", errno, whole);
+  }
+}
+
 /// Returns this process's control group, "/" in a separate namespace; empty without a group.
 std::string own_group() {
   std::ifstream file("/proc/self/cgroup");
@@ -125,8 +141,7 @@ Fd make_shared_memory(std::uint64_t bytes, int others) {
   const std::string whole = text("an arena of {} bytes", bytes);
   if (ftruncate(fd.get(), size) != 0)
     throw call_failed(ErrorCode::out_of_memory, "ftruncate", errno, whole);
-  if (fallocate(fd.get(), 0, 0, size) != 0)
-    throw call_failed(ErrorCode::out_of_memory, "fallocate", errno, whole);
+  commit(fd, bytes, whole);
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     throw call_failed(ErrorCode::io_error, "fcntl(F_ADD_SEALS)", errno, whole);
   return fd;
