@@ -1,6 +1,8 @@
 // Checks flags: each has a single writer lane and grows by 1, so a plan's order does not depend on
 // timing. In an engine's plan a flag may jump, and several lanes of the writer may raise the flag
-// in turn: order.cpp checks the order of turns. Source: monotonic epochs instead of reset flags.
+// in turn: order.cpp checks the order of turns. No raise passes the count that the plan states, or
+// a wait of the next call would end before its own signal. Source: monotonic epochs instead of
+// reset flags.
 #include <map>
 #include <set>
 
@@ -36,6 +38,10 @@ std::string flag_fault(const Plan& plan, const Lane& lane, const Op& op) {
         "wanted only a wait for 0 in an engine's plan to look back at earlier calls, found {} "
         "before {} of {}",
         op.before, op.value, flag_name(flag));
+  const auto count = plan.counts.find(flag.index);
+  if (op.kind == OpKind::signal && count != plan.counts.end() && op.value > count->second)
+    return text("wanted {} raised to {} at most, the count of a call, found {}", flag_name(flag),
+                count->second, op.value);
   if (op.kind == OpKind::signal && flag.writer != lane.rank)
     return text("wanted a flag that rank {} may raise, found {}", lane.rank, flag_name(flag));
   if (op.kind == OpKind::wait && flag.owner != lane.rank)
