@@ -104,10 +104,11 @@ class ContractCheck {
                                  const Content& content) {
     std::string fault;
     agreed_.read(origin, origin + bytes, [&](std::uint64_t, std::uint64_t, const Content& other) {
-      if (other.expression >= 0 && other.expression != content.expression)
-        fault = text("found {} where another rank has {}",
-                     values_.expressions().print(content.expression),
-                     values_.expressions().print(other.expression));
+      if (other.expression < 0 || other.expression == content.expression) return;
+      const std::string mine = values_.expressions().print(content.expression);
+      const std::string theirs = values_.expressions().print(other.expression);
+      fault = text("found {} where another rank has {}{}", mine, theirs,
+                   mine == theirs ? " from another library call" : "");
     });
     agreed_.write(origin, origin + bytes, content);
     return fault;

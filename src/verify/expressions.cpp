@@ -2,6 +2,7 @@
 #include "verify/expressions.hpp"
 
 #include <bit>
+#include <limits>
 
 namespace plait {
 namespace {
@@ -22,9 +23,12 @@ Expressions::Expressions(int ranks) {
   }
 }
 
-int Expressions::sum(const std::vector<int>& children, bool finish, bool by_library) {
-  const auto [entry, is_new] =
-      index_of_.try_emplace({children, finish, by_library}, static_cast<int>(nodes_.size()));
+int Expressions::sum(const std::vector<int>& children, bool finish, int call) {
+  constexpr int kAnyCall = std::numeric_limits<int>::max();  // two terms have a single sum
+  const bool by_library = call >= 0;
+  const auto [entry, is_new] = index_of_.try_emplace(
+      {children, finish, by_library && children.size() <= 2 ? kAnyCall : call},
+      static_cast<int>(nodes_.size()));
   if (!is_new) return entry->second;
   SumNode made;
   made.finish = finish;

@@ -28,8 +28,9 @@ class Expressions {
 
   /// Expressions 0..ranks-1 are the ranks' inputs.
   explicit Expressions(int ranks);
-  /// Returns the number of a sum of expressions.
-  int sum(const std::vector<int>& children, bool finish, bool by_library = false);
+  /// Returns the number of a sum of expressions. call: the library call that sums; -1 = an op. Sums
+  /// of more than two terms by different calls are different: a call has an order of its own.
+  int sum(const std::vector<int>& children, bool finish, int call = -1);
   const SumNode& node(int expression) const { return nodes_[static_cast<std::size_t>(expression)]; }
   /// Prints "0+1+2", "((0+1)+2)", or for a library's sum "{0+1, 2+3}"; long sums end in "...".
   std::string print(int expression) const;
@@ -39,7 +40,7 @@ class Expressions {
   void print_into(std::string& out, int expression, int depth) const;
 
   std::vector<SumNode> nodes_;
-  std::map<std::tuple<std::vector<int>, bool, bool>, int> index_of_;
+  std::map<std::tuple<std::vector<int>, bool, int>, int> index_of_;
 };
 
 }  // namespace plait

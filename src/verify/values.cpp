@@ -151,7 +151,8 @@ Content Values::sum_contents(Site here, const Op& op, const std::vector<Content>
     return spoil(here, "wanted inputs scaled before a library sums them, found some as they are");
   if (by_library && op.finish && plan_.request.op == ReduceOp::avg)
     return spoil(here, "wanted an average divided after a library has summed it, found none");
-  return {expressions_.sum(children, op.finish, by_library), operands.front().origin};
+  return {expressions_.sum(children, op.finish, by_library ? op.call : -1),
+          operands.front().origin};
 }
 
 }  // namespace plait

@@ -334,6 +334,42 @@ TEST_CASE("contract: operands from different bytes of the message") {
   expect(plan, "contract", 1, "found bytes 128 and 0 summed");
 }
 
+TEST_CASE("contract: an element's sum by several library calls") {
+  // A call for each rank sums all inputs at that rank: a root's order of summation is the root's.
+  const auto by_calls = [](int ranks) {
+    Plan plan = direct(Collective::all_reduce, ranks, 64);
+    plan.sum_order = SumOrder::algorithm_order;
+    std::vector<int> all;
+    for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
+    plan.calls.clear();
+    plan.lanes.clear();
+    plan.paths.clear();
+    for (int root = 0; root < ranks; ++root)
+      plan.calls.push_back({Library::nccl, Collective::reduce, 64, all, root, 0});
+    plan.scratch_bytes.assign(all.size(), 256);
+    for (const int rank : all) {
+      Lane& lane = plan.lanes.emplace_back(Lane{rank, LaneKind::kernel, "calls", {}});
+      for (int call = 0; call < ranks; ++call) {
+        Op join;
+        join.kind = OpKind::join;
+        join.call = call;
+        join.finish = true;
+        join.srcs = {{Space::input, rank, 0, 256}};
+        join.dst = {Space::scratch, rank, 0, call == rank ? 256ULL : 0ULL};
+        lane.ops.push_back(join);
+      }
+      Op copy;
+      copy.dst = {Space::output, rank, 0, 256};
+      copy.srcs = {{Space::scratch, rank, 0, 256}};
+      lane.ops.push_back(copy);
+    }
+    return plan;
+  };
+  expect(by_calls(3), "contract", 2,
+         "found {0, 1, 2} where another rank has {0, 1, 2} from another library call");
+  CHECK(verify(by_calls(2)).proved());  // two terms have a single sum
+}
+
 TEST_CASE("many findings of one rule are counted, not listed") {
   Plan plan = direct(Collective::all_reduce, 16, 64);
   for (Lane& lane : plan.lanes)
