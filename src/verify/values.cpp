@@ -13,6 +13,7 @@ Values::Values(const Plan& plan, Placement placement, Findings& findings)
       findings_(findings),
       memories_(plan, placement),
       suffix_(placement == Placement::in_place ? " (in place)" : ""),
+      scales_(plan.request.op == ReduceOp::premul_sum && reduces(plan.request.collective)),
       expressions_(plan.request.ranks),
       bytes_(memories_.count()) {
   for (int rank = 0; rank < plan.request.ranks; ++rank) {
@@ -57,9 +58,20 @@ void Values::put(const Region& dst, const std::vector<ContentPiece>& pieces) {
 std::vector<ContentPiece> Values::source(Site here, const Region& src) {
   std::vector<ContentPiece> pieces = contents_of(src);
   for (ContentPiece& piece : pieces) {
+    const Region part{src.space, src.rank, src.offset + piece.lo, piece.hi - piece.lo};
+    // Executors scale what an op reads from an input. In place, an earlier op may have scaled it.
+    if (scales_ && src.space == Space::input && piece.content.expression >= 0 &&
+        piece.content.expression != src.rank) {
+      findings_.of_op(
+          Rule::contract, here.lane, here.op,
+          text("wanted an input that is scaled once, found that {} reads {} after an op "
+               "has written {} there{}",
+               site(plan_, here.lane, here.op), print(part),
+               expressions_.print(piece.content.expression), suffix_));
+      piece.content.expression = kSpoilt;
+    }
     if (piece.content.expression != kUnwritten) continue;
     piece.content.expression = kSpoilt;
-    const Region part{src.space, src.rank, src.offset + piece.lo, piece.hi - piece.lo};
     findings_.of_op(Rule::contract, here.lane, here.op,
                     text("wanted bytes that were written before, found that {} reads {}, which no "
                          "op has written{}",
@@ -144,8 +156,7 @@ Content Values::sum_contents(Site here, const Op& op, const std::vector<Content>
              operands.front().origin, operand.origin));
   }
   const bool by_library = op.kind == OpKind::join;
-  const bool scales = plan_.request.op == ReduceOp::premul_sum;
-  if (by_library && scales && std::any_of(children.begin(), children.end(), [&](int child) {
+  if (by_library && scales_ && std::any_of(children.begin(), children.end(), [&](int child) {
         return expressions_.node(child).leaf >= 0;
       }))
     return spoil(here, "wanted inputs scaled before a library sums them, found some as they are");

@@ -70,6 +70,7 @@ class Values {
   Findings& findings_;
   Memories memories_;
   const char* suffix_;
+  bool scales_;  // each input has a factor (premul_sum)
   Expressions expressions_;
   std::vector<Intervals<Content>> bytes_;
   std::map<int, std::vector<std::vector<ContentPiece>>>

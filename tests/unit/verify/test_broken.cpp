@@ -334,6 +334,17 @@ TEST_CASE("contract: operands from different bytes of the message") {
   expect(plan, "contract", 1, "found bytes 128 and 0 summed");
 }
 
+TEST_CASE("contract: an input that is scaled twice in place") {
+  Plan plan = direct(Collective::all_reduce, 1, 64);
+  plan.request.op = ReduceOp::premul_sum;
+  CHECK(verify(plan).proved());
+  plan.lanes[0].ops.push_back(op(plan, 0, OpKind::reduce));  // harmless out of place
+  op(plan, 0, OpKind::reduce).finish = false;
+  expect(plan, "contract", 1, "scaled once, found that r0.main#1 reads input[0]+0x0:256");
+  plan.request.op = ReduceOp::sum;
+  CHECK(verify(plan).proved());
+}
+
 TEST_CASE("contract: an element's sum by several library calls") {
   // A call for each rank sums all inputs at that rank: a root's order of summation is the root's.
   const auto by_calls = [](int ranks) {
