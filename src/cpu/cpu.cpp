@@ -53,8 +53,9 @@ class RankRun {
   bool is_nested() const {
     if (plan_.sum_order != SumOrder::rank_order) return true;
     const auto goes_on = [&](const Op& op) {
+      const bool takes_all = op.srcs.size() == static_cast<std::size_t>(plan_.request.ranks);
       return op.kind == OpKind::reduce &&
-             op.srcs.size() != static_cast<std::size_t>(plan_.request.ranks);
+             (!takes_all || !op.finish);  // a single rank's partial sum
     };
     return !plan_.calls.empty() ||
            std::any_of(plan_.lanes.begin(), plan_.lanes.end(), [&](const Lane& lane) {

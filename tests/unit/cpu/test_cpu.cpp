@@ -178,6 +178,17 @@ TEST_CASE("run_cpu: premul_sum takes each rank's factor") {
   check_calls(plan, 10, 0);
 }
 
+TEST_CASE("run_cpu: premul_sum scales a partial sum of a single rank once") {
+  Plan plan = by_inbox(machine(1), all_reduce(1, 777, DataType::fp32, ReduceOp::premul_sum));
+  Lane& lane = plan.lanes.back();
+  Op partial = lane.ops.back();
+  CHECK(partial.kind == OpKind::reduce);
+  partial.finish = false;
+  lane.ops.back().srcs = {partial.dst};
+  lane.ops.insert(lane.ops.end() - 1, partial);
+  check_calls(plan, 10, 0);
+}
+
 TEST_CASE("run_cpu: epochs that wrap, and words left behind") {
   const Topology topology = machine(2);
   const Plan plan = by_root(topology, all_reduce(2, 3000, DataType::int32, ReduceOp::sum), 4);
