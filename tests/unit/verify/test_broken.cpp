@@ -334,6 +334,17 @@ TEST_CASE("contract: operands from different bytes of the message") {
   expect(plan, "contract", 1, "found bytes 128 and 0 summed");
 }
 
+TEST_CASE("contract: a copy for the reduction of a single rank") {
+  Plan plan = direct(Collective::all_reduce, 1, 64);
+  op(plan, 0, OpKind::reduce).kind = OpKind::copy;
+  for (const ReduceOp reduction : {ReduceOp::premul_sum, ReduceOp::sum}) {  // a factor; a NaN
+    plan.request.op = reduction;
+    expect(plan, "contract", 1, "found the input as it is, where ");
+  }
+  plan.request.type = DataType::int32;
+  CHECK(verify(plan).proved());
+}
+
 TEST_CASE("contract: an input that is scaled twice in place") {
   Plan plan = direct(Collective::all_reduce, 1, 64);
   plan.request.op = ReduceOp::premul_sum;
