@@ -16,6 +16,7 @@ from torch.distributed import ReduceOp
 import plait
 from plait.torch.compiled import never_compiled
 from plait.torch.memory import cause_of, null_error, place_of, with_memory
+from plait.torch.overloads import listed, options_of
 from plait.torch.sparse import sum_of_sparse
 from plait.torch.types import (
     Reduction,
@@ -50,6 +51,9 @@ class CollectiveCalls:
     NCCL, the result of allgather has all ranks' tensors at [0].
 
     A call may run after its method has returned: each method copies the caller's lists first.
+
+    Methods take the arguments of ProcessGroup's overloads, by position and by name: options, or a
+    root, an operation and a timeout in their place, and then a tensor in place of a list of one.
     """
 
     _rank: int
@@ -241,11 +245,12 @@ class CollectiveCalls:
 
     # Reductions.
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        """Reduces each of `tensors` in place. opts: options, or a ReduceOp (older callers)."""
-        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        redop = opts.reduceOp if hasattr(opts, "reduceOp") else opts
-        redop = ReduceOp.SUM if redop is None else redop
+    def allreduce(
+        self, tensors: Any, opts: Any = None, timeout: Any = None, *, op: Any = None
+    ) -> Any:
+        """Reduces each of `tensors` in place."""
+        tensors, opts = listed(tensors), options_of(opts, timeout, op=op)
+        redop = getattr(opts, "reduceOp", ReduceOp.SUM)
 
         def call(backend: Any) -> None:
             self._check_number(backend, "all_reduce", len(tensors))
@@ -277,9 +282,12 @@ class CollectiveCalls:
                 total.mul_(part)
             copy_back(out, total)
 
-    def reduce(self, tensors: Any, opts: Any) -> Any:
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, *, root: int = 0
+    ) -> Any:
         """Reduces in place on the root; the peers' tensors stay unchanged."""
-        root, redop, tensor = opts.rootRank, opts.reduceOp, tensors[0]
+        opts, tensor = options_of(opts, timeout, root, op), listed(tensors)[0]
+        root, redop = opts.rootRank, opts.reduceOp
         out = tensor if self._rank == root else None
 
         def call(backend: Any) -> None:
@@ -299,9 +307,20 @@ class CollectiveCalls:
 
         return self._do("reduce_scatter", input, call, [output], opts, (output, input))
 
-    def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
+    def reduce_scatter(
+        self,
+        outputs: Any,
+        input_lists: Any,
+        opts: Any = None,
+        timeout: Any = None,
+        *,
+        op: Any = None,
+    ) -> Any:
         """Reduces a list of parts, a part per rank. Parts of different sizes take a reduce each."""
-        output, parts, redop = outputs[0], list(input_lists[0]), opts.reduceOp
+        if isinstance(outputs, Tensor):
+            input_lists = [input_lists]
+        opts = options_of(opts, timeout, op=op)
+        output, parts, redop = listed(outputs)[0], list(input_lists[0]), opts.reduceOp
 
         def call(backend: Any) -> None:
             if all(part.numel() == output.numel() for part in parts):
@@ -316,9 +335,11 @@ class CollectiveCalls:
 
     # Moves.
 
-    def broadcast(self, tensors: Any, opts: Any) -> Any:
+    def broadcast(
+        self, tensors: Any, opts: Any = None, timeout: Any = None, *, root: int = 0
+    ) -> Any:
         """Copies each of the root's `tensors` to all ranks."""
-        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        tensors, opts = listed(tensors), options_of(opts, timeout, root)
         root = opts.rootRank
 
         def call(backend: Any) -> None:
@@ -337,8 +358,11 @@ class CollectiveCalls:
 
         return self._do("all_gather", input, call, [output], opts, (output, input))
 
-    def allgather(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
+    def allgather(
+        self, output_lists: Any, inputs: Any, opts: Any = None, timeout: Any = None
+    ) -> Any:
         """Gathers a tensor per rank; different sizes are allowed."""
+        opts = options_of(opts, timeout)
         if isinstance(inputs, Tensor):
             output_lists, inputs = [output_lists], [inputs]
         outputs, mine = list(output_lists[0]), inputs[0]
@@ -418,8 +442,19 @@ class CollectiveCalls:
 
         return self._do("reduce_scatter", _first(inputs), call, outputs, opts, (outputs, inputs))
 
-    def gather(self, output_lists: Any, inputs: Any, opts: Any) -> Any:
+    def gather(
+        self,
+        output_lists: Any,
+        inputs: Any,
+        opts: Any = None,
+        timeout: Any = None,
+        *,
+        root: int = 0,
+    ) -> Any:
         """Gathers every rank's tensor on the root; all have the same size."""
+        if isinstance(inputs, Tensor):
+            output_lists, inputs = [output_lists], [inputs]
+        opts = options_of(opts, timeout, root)
         mine, root = inputs[0], opts.rootRank
         outputs = list(output_lists[0]) if self._rank == root else None
 
@@ -428,8 +463,19 @@ class CollectiveCalls:
 
         return self._do("gather", mine, call, outputs or [], opts, (outputs, mine))
 
-    def scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
+    def scatter(
+        self,
+        outputs: Any,
+        input_lists: Any,
+        opts: Any = None,
+        timeout: Any = None,
+        *,
+        root: int = 0,
+    ) -> Any:
         """Gives rank r the root's r-th tensor; all have the same size."""
+        if isinstance(outputs, Tensor):
+            outputs, input_lists = [outputs], [input_lists]
+        opts = options_of(opts, timeout, root)
         output, root = outputs[0], opts.rootRank
         parts = list(input_lists[0]) if self._rank == root else None
 
@@ -447,9 +493,11 @@ class CollectiveCalls:
         output_split_sizes: Any = None,
         input_split_sizes: Any = None,
         opts: Any = None,
+        timeout: Any = None,
     ) -> Any:
         """Exchanges parts of two tensors. Split sizes count rows; without split sizes all parts are
         equal."""
+        opts = options_of(opts, timeout)
         takes_rows, gives_rows = list(output_split_sizes or ()), list(input_split_sizes or ())
 
         def even(backend: Any) -> None:

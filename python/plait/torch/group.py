@@ -29,6 +29,7 @@ from plait.torch.gpu import GpuBackend
 from plait.torch.host import HostBackend
 from plait.torch.memory import cause_of, with_memory
 from plait.torch.messages import BARRIER, Mailbox
+from plait.torch.overloads import listed, options_of
 from plait.torch.types import as_contiguous, copy_back
 from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d
 
@@ -262,8 +263,9 @@ class Group(CollectiveCalls):
             self._gpu_backend = GpuBackend(self._store, self._rank, self._ranks, self._timeout_s)
         return self._gpu_backend
 
-    def barrier(self, opts: Any = None) -> Any:
+    def barrier(self, opts: Any = None, *, timeout: Any = None) -> Any:
         """Waits for all ranks, and for calls on the group's GPU if any."""
+        opts = options_of(opts, timeout)
         if self._gpu_backend is not None:
             self._gpu_backend.synchronize()
         return self._do("barrier", _NOWHERE, lambda backend: backend.barrier(), [], opts, None)
@@ -329,11 +331,12 @@ class Group(CollectiveCalls):
     # Point-to-point messages. GPU tensors go through host memory.
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
+        given = listed(tensors)[0]
         try:
-            tensor = as_contiguous(tensors[0])
+            tensor = as_contiguous(given)
             whole = tensor if tensor.is_cpu else tensor.cpu()
         except Exception as error:
-            raise cause_of(error, tensors[0]) from None
+            raise cause_of(error, given) from None
         with _range("send") if torch.autograd._profiler_enabled() else _NO_RANGE:
             try:
                 work = self._mailbox().send(whole, dst, tag, self._timeout_s)
@@ -342,10 +345,10 @@ class Group(CollectiveCalls):
         return self._posted(work)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
-        return self._receive(tensors[0], src, tag)
+        return self._receive(listed(tensors)[0], src, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        return self._receive(tensors[0], None, tag)
+        return self._receive(listed(tensors)[0], None, tag)
 
     def _receive(self, tensor: Tensor, peer: int | None, tag: int) -> Any:
         delivery: GpuDelivery | None = None
