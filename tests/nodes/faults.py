@@ -9,6 +9,7 @@ launcher loses output that ranks print while it ends a job.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import signal
@@ -67,6 +68,21 @@ def late() -> None:
 def refused() -> None:
     """A rank's arguments are wrong before it has connected to a peer."""
     report(lambda: plait.init(topology="mist" if IS_GUILTY else None))
+
+
+def ended_in_set_up() -> None:
+    """A rank ends amid plait.init(): ranks that listen for others of their node wait for the lock
+    of the folder, which the rank holds."""
+    os.environ["XDG_RUNTIME_DIR"] = ""
+    folder = f"/tmp/plait-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    if IS_GUILTY:
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
+        threading.Timer(1.0, os._exit, (0,)).start()
+    MPI.COMM_WORLD.Barrier()
+    report(lambda: plait.init(arrive_s=20.0))
+    leave()
 
 
 def other_rank() -> None:

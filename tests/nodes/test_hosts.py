@@ -154,6 +154,13 @@ def test_a_killed_rank_is_named_on_every_node(tmp_path):
         assert path.read_text() == "[]"
 
 
+def test_a_rank_that_ends_while_a_communicator_is_made_is_named(tmp_path):
+    found = faults(tmp_path, "ended_in_set_up", 3)
+    assert found.keys() == {0, 1, 2}
+    for seconds, said in found.values():
+        assert "PeerLostError" in said and "rank 3" in said and seconds < 10
+
+
 def test_a_host_whose_processes_have_ended_is_named(tmp_path):
     found = faults(tmp_path, "killed", 2, 3, hosts=2)
     assert found.keys() == {0, 1}

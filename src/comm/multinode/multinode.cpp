@@ -205,15 +205,15 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
                      const Deadline& deadline) {
   std::vector<std::string> records;
   const bool named = !options.node.empty();
-  const std::string record = pack(
-      {named ? options.node : host_name(), settings, host_label(), cached_network(), nic_rate()});
+  const std::string record = pack({named ? options.node : host_name(), settings, host_label(),
+                                   cached_network(), nic_rate(), text("{}", ::getpid())});
   publish_errors(*multinode.transport_comm,
                  [&] { agree(*multinode.transport_comm, wrong, deadline, record, &records); });
   std::vector<std::string> hosts, names, rates;
   for (const std::string& shown : records) {
     const std::vector<std::string> parts = unpack(shown);
-    if (parts.size() != 5)
-      throw Error(ErrorCode::parse_error, "set-up record of a rank is malformed: wanted 5 fields");
+    if (parts.size() != 6)
+      throw Error(ErrorCode::parse_error, "set-up record of a rank is malformed: wanted 6 fields");
     if (parts[1] != unpack(records[0])[1])
       throw AgreedError(ErrorCode::mismatch,
                         text("rank {} has other settings ({}) than rank 0 ({})", hosts.size(),
@@ -221,6 +221,9 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
     hosts.push_back(parts[0]);
     names.push_back(parts[2]);
     rates.push_back(parts[4]);
+    const bool is_here = !named && parts[0] == host_name();
+    multinode.processes.push_back(
+        is_here ? static_cast<int>(parse_integer("pid", parts[5], 1, 1 << 30)) : 0);
     if (multinode.network.empty()) multinode.network = parts[3];
   }
   multinode.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);

@@ -20,6 +20,8 @@ struct Multinode {
   std::unique_ptr<TransportComm> transport_comm;
   Nodes nodes;
   std::string network;  ///< latency and rate known from earlier, same on all ranks; empty = unknown
+  /// Each rank's process, if the rank shares this rank's PID namespace; else 0.
+  std::vector<int> processes = {};
 };
 
 /// Finds the nodes by the launcher's variables, PLAIT_NODE_SIZE, or the hosts of ranks with a

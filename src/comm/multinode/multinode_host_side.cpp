@@ -2,7 +2,12 @@
 // over the transport.
 #include "comm/multinode/multinode_host_side.hpp"
 
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/text.hpp"
@@ -24,9 +29,45 @@ CommunicatorOptions without_device(CommunicatorOptions options) {
   return options;
 }
 
+/// Watches the processes of this node until the communicator is made. A rank that has ended may
+/// have ended by an error that is on its way to this rank, so the loss is reported after a while.
+class SetUpWatch {
+ public:
+  explicit SetUpWatch(const Multinode& multinode) : multinode_(multinode) {
+    for (const int rank : multinode.nodes.peers()) {
+      const int process = multinode.processes[static_cast<std::size_t>(rank)];
+      if (process == 0 || process == ::getpid()) continue;
+      Fd file(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+      if (file.valid() || errno == ESRCH) peers_.push_back({rank, process, std::move(file)});
+    }
+  }
+  /// Throws Error(peer_lost).
+  void check() {
+    for (const Peer& peer : peers_) {
+      if (peer.process.valid() && !wait_socket(peer.process.get(), POLLIN, {})) continue;
+      if (ended_ns_ == 0) ended_ns_ = now_ns();
+      if (now_ns() - ended_ns_ < kGraceNs) return;
+      throw Error(ErrorCode::peer_lost,
+                  text("{} (pid {}) ended while the ranks made a communicator",
+                       multinode_.transport_comm->name_of_rank(peer.rank), peer.pid));
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kGraceNs = 500'000'000;
+  const Multinode& multinode_;
+  std::vector<Peer> peers_;
+  std::int64_t ended_ns_ = 0;  ///< when a rank was first seen to have ended
+};
+
 Joined join_nodes(const CommunicatorOptions& options, Multinode& multinode) {
   CommunicatorOptions here = without_device(options_in_node(options, multinode.nodes));
-  const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
+  SetUpWatch watch(multinode);
+  const Deadline arrival_deadline{deadline_in(options.arrive_s),
+                                  [&watch, ask = now_and_then(options.interrupt)] {
+                                    if (ask) ask();
+                                    watch.check();
+                                  }};
   SocketLinks links =
       link_ranks(here.rank, here.ranks, [&](const auto& wrong, const std::string& word) {
         std::vector<std::string> words;
