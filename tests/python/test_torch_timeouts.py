@@ -84,6 +84,27 @@ def own_limit_may_be_longer(rank, ranks):
     dist.group.WORLD.barrier(opts)
 
 
+def waits_without_an_end(rank, ranks):
+    """Makes calls of all kinds in a group that never gives up, and destroys the group."""
+    world = dist.new_group(timeout=timedelta.max)
+    tensor, found = torch.ones(3), torch.zeros(3)
+    dist.all_reduce(tensor, async_op=True).wait(timedelta.max)
+    work = dist.all_reduce(tensor, group=world, async_op=True)
+    work.get_future().then(lambda _: dist.all_reduce(tensor, group=world)).wait()
+    world.monitored_barrier()
+    world.monitored_barrier(timedelta.max)
+    dist.barrier(world, timeout=timedelta.max)
+    dist.isend(tensor, 1 - rank, group=world)
+    dist.irecv(found, 1 - rank, group=world).wait(timedelta.max)
+    world.set_timeout(timedelta.max)
+    dist.destroy_process_group(world)
+    return found.tolist()
+
+
+def test_the_longest_timeout_is_a_wait_without_an_end():
+    assert on_ranks(waits_without_an_end, 2) == [[8.0] * 3] * 2
+
+
 def test_a_longer_timeout_holds_for_later_calls():
     on_ranks(late_rank_is_awaited, timeout_s=1)
 

@@ -31,7 +31,7 @@ from plait.torch.memory import cause_of, with_memory
 from plait.torch.messages import BARRIER, Mailbox
 from plait.torch.overloads import listed, options_of
 from plait.torch.types import as_contiguous, copy_back
-from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d
+from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d, seconds_of
 
 _NO_RANGE = nullcontext()
 
@@ -46,7 +46,7 @@ class Group(CollectiveCalls):
         store = dist.PrefixStore(str(made), store)
         self._store, self._rank, self._ranks = store, rank, ranks
         self._forks = forks_so_far()
-        self._timeout_s = timeout.total_seconds()
+        self._timeout_s = seconds_of(timeout)
         self._requests = {}
         self._sequence = self._barriers = 0  # _barriers: monitored ones
         self._name, self._description = "", ""
@@ -109,7 +109,7 @@ class Group(CollectiveCalls):
 
         Raises UnsupportedError once the group has made calls on a GPU: kernels keep their deadline.
         """
-        seconds = timeout.total_seconds()
+        seconds = seconds_of(timeout)
         if self._gpu_backend is not None:
             self._gpu_backend.set_timeout(seconds)
         self._timeout_s = self._host_backend.timeout_s = seconds
@@ -226,7 +226,7 @@ class Group(CollectiveCalls):
         is_async, seconds = True, 0.0
         if opts is not None and hasattr(opts, "timeout"):
             is_async = getattr(opts, "asyncOp", True)
-            seconds = opts.timeout.total_seconds()
+            seconds = seconds_of(opts.timeout)
         if self._batch is not None:
             is_async = True
         with _range(what) if torch.autograd._profiler_enabled() else _NO_RANGE:
@@ -274,7 +274,7 @@ class Group(CollectiveCalls):
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
         """Barrier whose error on rank 0 names the ranks that did not come."""
-        seconds = timeout.total_seconds() if timeout else self._timeout_s
+        seconds = seconds_of(timeout) or self._timeout_s
         self._sequence += 1
         self._barriers += 1
         if self._mail is None:

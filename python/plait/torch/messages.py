@@ -20,10 +20,16 @@ from plait.torch.bootstrap import host_name, read_store, why_stop
 from plait.torch.callbacks import Callbacks
 from plait.torch.compiled import never_compiled
 from plait.torch.memory import place_of
-from plait.torch.works import CallFuture, CompletedWork, SourceWork, timed_out
+from plait.torch.works import (
+    FOREVER_S,
+    CallFuture,
+    CompletedWork,
+    SourceWork,
+    seconds_of,
+    timed_out,
+)
 
 USER, BARRIER = 0, -1  # contexts: a receive matches the same one only; those below 0 are internal
-_FOREVER_S = 1e9
 
 
 def c10d_error(failure: tuple[int, str, str], seconds: float) -> BaseException:
@@ -115,7 +121,7 @@ class MessageWork(SourceWork):
         timeout: None or zero = the message's own limit.
         """
         if not self._message.is_done:
-            seconds = timeout.total_seconds() if timeout is not None else 0.0
+            seconds = seconds_of(timeout)
             seconds = seconds if seconds > 0 else self._seconds
             self._core.wait(self._message, seconds)
             self._seconds = seconds
@@ -146,7 +152,7 @@ class MessageWork(SourceWork):
         with self._guard:
             is_new = self._future is None
             if is_new:
-                wait = partial(self._core.wait, self._message, _FOREVER_S)
+                wait = partial(self._core.wait, self._message, FOREVER_S)
                 self._future = CallFuture(wait, self._callbacks, self._turn)
             future = self._future
         if is_new:

@@ -19,6 +19,13 @@ from plait.torch.callbacks import Callbacks
 from plait.torch.compiled import never_compiled
 from plait.torch.forks import FORKED, forks_so_far
 
+FOREVER_S = 1e9  # 31 years; Python's waits refuse the seconds of timedelta.max
+
+
+def seconds_of(timeout: timedelta | None) -> float:
+    """Returns the seconds of a wait, at most FOREVER_S. No timeout is 0."""
+    return 0.0 if timeout is None else min(timeout.total_seconds(), FOREVER_S)
+
 
 @contextmanager
 def c10d_errors(what: str, seconds: float) -> Iterator[None]:
@@ -231,7 +238,7 @@ class PendingWork(SourceWork):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits and raises the call's error. timeout: None or zero = the group's."""
-        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        seconds = seconds_of(timeout)
         if not self._end.wait(seconds if seconds > 0 else -1):
             raise timed_out(self._what, seconds)
         if self._error is not None:
@@ -335,7 +342,7 @@ class StreamWork(ResultWork):
         if self._is_group_stream:
             torch.cuda.current_stream(self._stream.device).wait_event(self._event)
             self._keep = None
-        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        seconds = seconds_of(timeout)
         if seconds > 0 and not torch.cuda.is_current_stream_capturing():
             await_event(self._event, self._what, seconds, self._check)
         return True
