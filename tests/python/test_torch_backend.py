@@ -16,6 +16,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
@@ -188,8 +189,9 @@ def uneven_moves(rank, ranks):
     assert all(map(torch.equal, takes, expected))
     flat = torch.empty(sum(map(len, takes)), 2)
     sizes = [len(one) for one in takes], [len(one) for one in gives]
-    dist.all_to_all_single(flat, torch.cat(gives), *sizes)
-    assert torch.equal(flat, torch.cat(expected))
+    for kind in (list, tuple, np.array, torch.tensor):
+        dist.all_to_all_single(flat.zero_(), torch.cat(gives), *map(kind, sizes))
+        assert torch.equal(flat, torch.cat(expected))
 
 
 def sizes_that_disagree(rank, ranks):

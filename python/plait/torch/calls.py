@@ -498,7 +498,8 @@ class CollectiveCalls:
         """Exchanges parts of two tensors. Split sizes count rows; without split sizes all parts are
         equal."""
         opts = options_of(opts, timeout)
-        takes_rows, gives_rows = list(output_split_sizes or ()), list(input_split_sizes or ())
+        takes_rows = [] if output_split_sizes is None else list(output_split_sizes)
+        gives_rows = [] if input_split_sizes is None else list(input_split_sizes)
 
         def even(backend: Any) -> None:
             for tensor in (output, input):
