@@ -156,6 +156,14 @@ void interrupt(Comm comm) {
     pin->cancelled.store(false);
 }
 
+/// Returns false if NCCL refuses to revoke: the communicator's calls go on then. NCCL knows a
+/// single value of the flags, and revokes no communicator that is being finalized.
+bool nccl_would_revoke(Comm comm, int flags) {
+  if (flags != kRevokeDefault) return false;
+  const CommTable::Pin pin = comms().pin(comm);
+  return pin && !pin->finalizing.load();
+}
+
 /// Removes the communicator from the table. Recorded calls of the communicator in a group end with
 /// an error; the last reference tears the state down.
 std::shared_ptr<CommState> remove_from_table(Comm comm) {
@@ -417,7 +425,7 @@ Result ncclCommAbort(Comm comm) {
 
 Result ncclCommRevoke(Comm comm, int flags) {
   if (native().revoke == nullptr) return ncclInvalidUsage;
-  interrupt(comm);
+  if (call_context.in_native == 0 && nccl_would_revoke(comm, flags)) interrupt(comm);
   return forward(native().revoke, comm, flags);
 }
 

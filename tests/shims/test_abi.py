@@ -60,6 +60,7 @@ def test_results(header):
         ("kScalarHost", "ncclScalarHostImmediate"),
         ("kSplitNoColor", "NCCL_SPLIT_NOCOLOR"),
         ("kShrinkAbort", "NCCL_SHRINK_ABORT"),
+        ("kRevokeDefault", "NCCL_REVOKE_DEFAULT"),
         ("kStatPersistent", "ncclStatGpuMemPersist"),
         ("kStatTotal", "ncclStatGpuMemTotal"),
     ],

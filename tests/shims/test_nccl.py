@@ -675,6 +675,14 @@ def test_a_communicator_can_end_while_a_group_of_it_is_open(run_case, case):
         assert row["ended"] == 5 and row["later"] == 1  # ncclInvalidUsage; and memory is freed
 
 
+@pytest.mark.parametrize("case", ["revoke_refused", "revoke_refused_late"])
+def test_calls_go_on_where_nccl_refuses_to_revoke(run_case, case):
+    rows = run_case(case, 3)
+    assert [row["revoked"] for row in rows] == [4, 0, 0]  # ncclInvalidArgument
+    calls = 2 if case == "revoke_refused_late" else 3
+    assert all(row["wrong"] == 0 and row["served"] == calls for row in rows)
+
+
 def test_abort_ends_what_keeps_plait_inside_nccl(run_case):
     """plait attaches inside a first connection that a rank never joins, of pretended nodes."""
     for row in run_case("abort_attaching", 2, env={"PLAIT_NODE_SIZE": "1"}):

@@ -669,6 +669,8 @@ const Cases kCases = {
     {"destroy_in_group", abort_in_group},
     {"abort_alongside_group", abort_in_group},
     {"abort_attaching", abort_attaching},
+    {"revoke_refused", revoke_refused},
+    {"revoke_refused_late", revoke_refused},
     {"child_beside_calls", child_beside_calls},
 };
 

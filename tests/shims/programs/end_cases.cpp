@@ -316,6 +316,38 @@ std::string abort_in_group(const TestJob& job, int rank) {
          number("ended", ended) + ", " + number("later", later);
 }
 
+/// NCCL refuses rank 0 to revoke a communicator, by unknown flags or ("late") while the
+/// communicator is being finalized. A call of the communicator waits for the last rank meanwhile.
+std::string revoke_refused(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  const bool later = job.name == "revoke_refused_late";
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, later ? 0 : 1};
+  Comm child = nullptr;
+  const Result made = nccl().ncclCommSplit(r.comm, 0, rank, &child, &config);
+  if (made != ncclInProgress) MUST(made);
+  const auto settle = [&] {
+    for (Result state = ncclInProgress; state == ncclInProgress; sleep_ms(1))
+      MUST(nccl().ncclCommGetAsyncError(child, &state));
+  };
+  settle();
+  std::uint64_t wrong = wrong_sum(r, child, r.ranks);
+  if (rank == r.ranks - 1) sleep_ms(300);
+  std::vector<std::int32_t> value{1};
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+  Result revoked = ncclSuccess;
+  if (later) {
+    const Result begun = nccl().ncclCommFinalize(child);
+    if (begun != ncclInProgress) MUST(begun);
+  }
+  if (rank == 0) revoked = nccl().ncclCommRevoke(child, later ? 0 : 7);
+  settle();
+  r.wait();
+  wrong += value[0] != r.ranks;
+  if (!later) wrong += wrong_sum(r, child, r.ranks);
+  MUST(nccl().ncclCommDestroy(child));
+  return number("wrong", wrong) + ", " + number("revoked", revoked) + ", " + counted("all_reduce");
+}
+
 /// plait attaches inside NCCL's first connection, which never completes. Reports how long
 /// ncclCommAbort of another thread takes, and the result of making the communicator.
 std::string abort_attaching(const TestJob& job, int rank) {

@@ -36,6 +36,7 @@ using namespace plait::nccl;
   X(ncclCommFinalize, (Comm comm), (comm))                                                         \
   X(ncclCommDestroy, (Comm comm), (comm))                                                          \
   X(ncclCommAbort, (Comm comm), (comm))                                                            \
+  X(ncclCommRevoke, (Comm comm, int flags), (comm, flags))                                         \
   X(ncclCommGetAsyncError, (Comm comm, Result * error), (comm, error))                             \
   X(ncclGroupStart, (), ())                                                                        \
   X(ncclGroupEnd, (), ())                                                                          \

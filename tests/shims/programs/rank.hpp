@@ -173,5 +173,6 @@ std::string abort_frees(const TestJob& job, int rank);
 std::string finalize(const TestJob& job, int rank);
 std::string abort_in_group(const TestJob& job, int rank);
 std::string abort_attaching(const TestJob& job, int rank);
+std::string revoke_refused(const TestJob& job, int rank);
 
 }  // namespace program

@@ -259,6 +259,7 @@ STANDIN_API Result ncclCommMemStats(Comm comm, int stat, std::uint64_t* value) {
 STANDIN_API Result ncclCommFinalize(Comm comm) {
   count("ncclCommFinalize");
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
+  comm->is_finalized = true;
   const Result result = make_now_or_later(comm, [last = comm->last.last] {
     if (last != nullptr) last->wait();
     return ncclSuccess;
@@ -290,7 +291,9 @@ STANDIN_API Result ncclCommAbort(Comm comm) {
   return ncclSuccess;
 }
 
-STANDIN_API Result ncclCommRevoke(Comm comm, int) {
+/// Refuses flags, and a communicator that is being finalized.
+STANDIN_API Result ncclCommRevoke(Comm comm, int flags) {
+  if (flags != 0 || comm->is_finalized) return ncclInvalidArgument;
   comm->aborted.store(true);
   return ncclSuccess;
 }

@@ -33,6 +33,7 @@ struct CommTag {
   standin::SegmentHandle grown_at;  ///< segment of ncclCommGrow; set on the root only
   standin::Segment* segment = nullptr;
   bool is_split = false;
+  bool is_finalized = false;
   bool suspended = false;
   std::atomic<bool> aborted{false};
   std::atomic<Result> error{ncclSuccess};

@@ -40,6 +40,7 @@ inline constexpr int kScalarDevice = 0;
 inline constexpr int kScalarHost = 1;
 inline constexpr int kSplitNoColor = -1;
 inline constexpr int kShrinkAbort = 1;
+inline constexpr int kRevokeDefault = 0;
 /// A flag of ncclCommSuspend: free GPU memory.
 inline constexpr int kSuspendMemory = 1;
 /// ncclCommMemStat_t: memory that ncclCommSuspend frees, that it leaves, and all memory.
