@@ -56,7 +56,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
 template <class Function>
 int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& function) {
   try {
-    RendezvousRecv recv(to);
+    RendezvousRecv recv(to, comm);
     const Statuses filled(status, 1, true);
     const int code = function(recv.posted(), filled.at(0));
     if (error_class(code) == native().abi.err_truncate) recv.on_truncated(filled.at(0));
@@ -72,7 +72,7 @@ template <class Function, class Taken>
 int start_recv_as(Handle comm, const P2PArgs& to, void* request, const Function& function,
                   const Taken& make_result) {
   try {
-    auto recv = std::make_unique<RendezvousRecv>(to);
+    auto recv = std::make_unique<RendezvousRecv>(to, comm);
     NativeHandle made;
     const int code = function(recv->posted(), made.stored());
     if (made.is_refused(code)) return refuse_request(code, request);

@@ -370,8 +370,11 @@ class RecvBuffers {
 
 }  // namespace
 
-RendezvousRecv::RendezvousRecv(const P2PArgs& to)
-    : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
+RendezvousRecv::RendezvousRecv(const P2PArgs& to, Handle comm)
+    : buffer_(const_cast<void*>(to.buffer)),
+      count_(to.count),
+      layout_(layout_of(to.type)),
+      staging_(comm) {
   const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
   if (job_uses_gpus()) {
     gpu_ = gpu_of(buffer_);
@@ -548,7 +551,7 @@ int check_truncation(Handle comm, const P2PArgs& to, const void* status, int cod
                                   received_bytes(status) <= bytes_of(to.count, to.type));
   if (fits || (code != 0 && error_class(code) != native().abi.err_truncate)) return code;
   try {
-    RendezvousRecv(to).on_truncated(status);
+    RendezvousRecv(to, comm).on_truncated(status);
   } catch (const std::exception&) {  // no memory to inspect the received bytes
   }
   return code != 0 ? code : call_errhandler(comm, native().abi.err_truncate);

@@ -30,8 +30,9 @@ struct RecvBuffer;
 /// copies staged data to the GPU.
 class RendezvousRecv {
  public:
-  /// Throws out_of_memory, driver_error.
-  explicit RendezvousRecv(const P2PArgs& to);
+  /// comm: the communicator whose error handler gets the receive's errors. Throws out_of_memory,
+  /// driver_error.
+  RendezvousRecv(const P2PArgs& to, Handle comm);
   ~RendezvousRecv();
   RendezvousRecv(const RendezvousRecv&) = delete;
   RendezvousRecv& operator=(const RendezvousRecv&) = delete;

@@ -350,6 +350,12 @@ void hidden_errors() {
   MPI_Ibcast(out.device_ptr(), 3000, MPI_INT, 7, comm, &request);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   expect(out.holds(-1), "the output of a failed non-blocking broadcast");
+  MPI_Status status;  // of an earlier receive
+  std::vector<int> host(3000), received(3000);
+  MPI_Sendrecv(host.data(), 3000, MPI_INT, rank, 0, received.data(), 3000, MPI_INT, rank, 0, comm,
+               &status);
+  MPI_Recv(out.device_ptr(), 3000, MPI_INT, 7, 0, comm, &status);
+  expect(out.holds(-1), "the output of a failed receive");
   MPI_Errhandler_free(&handler);
   MPI_Comm_free(&comm);
 }
