@@ -46,4 +46,4 @@ if [ "${2:-}" != drop-in ]; then
   exit 0
 fi
 # Not the test of a call's nanoseconds: those are the sanitizer's.
-SHIM_TESTS="$PWD/$build/tests_shims" python3 -m pytest -q -p no:cacheprovider tests/shims/test_nccl.py -k "not 200_ns"
+SHIM_TESTS="$PWD/$build/tests_shims" python3 -m pytest -q -p no:cacheprovider tests/shims/test_nccl.py tests/shims/test_nccl_ends.py -k "not 200_ns"

@@ -95,7 +95,7 @@ class CallRecord {
     std::vector<RecordedInGroup>& all = open_group().recorded;
     for (const RecordedInGroup& one : all)
       if (one.state.get() == &*pin) return;
-    all.push_back({pin.shared(), ring_->written()});
+    all.push_back({pin.shared(), ring_->place()});
   }
 
   FlightRing* const ring_;

@@ -68,7 +68,7 @@ struct GroupStreams {
 /// A communicator with calls of the group in its flight recorder.
 struct RecordedInGroup {
   std::shared_ptr<CommState> state;
-  std::uint64_t before;  ///< last record before the group's
+  FlightRing::Place before;  ///< of the group's records
 };
 
 /// A CommEngine::reserve() for a call of the group.

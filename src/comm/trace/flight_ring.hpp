@@ -3,6 +3,7 @@
 #pragma once
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -54,7 +55,7 @@ struct FlightCall {
 /// Zeroed shared memory is an empty ring. One thread writes at a time.
 class FlightRing {
  public:
-  static constexpr std::size_t kCalls = 64;
+  static constexpr std::uint64_t kCalls = 64;
 
   /// Records a call that the rank enters. Numbers a collective; a message has no number.
   void enter(const FlightCall& call) {
@@ -81,17 +82,19 @@ class FlightRing {
   }
   /// States that the calls entered so far are on their streams.
   void enqueued_all() { enqueued_.store(written(), std::memory_order_release); }
-  /// Removes the records after `index`, of calls that the rank did not make. Later calls get the
-  /// same numbers.
-  void withdraw_after(std::uint64_t index) {
+  /// The last record and the last number at a moment.
+  struct Place {
+    std::uint64_t written = 0, numbered = 0;
+  };
+  Place place() const { return {written(), numbered()}; }
+  /// Removes the records after `place`, of calls that the rank did not make. Later calls get the
+  /// same numbers, however many records the ring has lost since.
+  void withdraw_after(const Place& place) {
     const std::uint64_t last = written();
-    std::uint64_t numbers = 0;
-    for (std::uint64_t at = last > kCalls + index ? last - kCalls + 1 : index + 1; at <= last; ++at)
-      if (const std::optional<FlightCall> call = read(at)) {
-        if (call->number != 0) ++numbers;
-        calls_[at % kCalls][0].store(0, std::memory_order_release);
-      }
-    numbered_.store(numbered() - numbers, std::memory_order_release);
+    for (std::uint64_t at = std::max(place.written, last - std::min(last, kCalls)) + 1; at <= last;
+         ++at)
+      calls_[at % kCalls][0].store(0, std::memory_order_release);
+    numbered_.store(place.numbered, std::memory_order_release);
   }
   /// States that all calls up to the record have ended on this rank.
   void end(std::uint64_t index) { ended_.store(index, std::memory_order_release); }
@@ -170,7 +173,7 @@ class RecordedCall {
  public:
   /// ring: null = no recorder.
   RecordedCall(FlightRing* ring, const FlightCall& call)
-      : ring_(ring), before_(ring == nullptr ? 0 : ring->written()) {
+      : ring_(ring), before_(ring == nullptr ? FlightRing::Place() : ring->place()) {
     if (ring != nullptr) ring->enter(call);
   }
   /// States that the calls so far are on their streams.
@@ -186,7 +189,7 @@ class RecordedCall {
 
  private:
   FlightRing* ring_;
-  std::uint64_t before_;
+  FlightRing::Place before_;
 };
 
 }  // namespace plait

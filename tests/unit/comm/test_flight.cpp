@@ -262,7 +262,7 @@ TEST_CASE("a refused call gives its number back") {
   CHECK(ring.numbered() == 1);
   CHECK(ring.enqueued() == ring.written());
   REQUIRE(ring.calls().size() == 1);
-  const std::uint64_t before = ring.written();
+  const FlightRing::Place before = ring.place();
   ring.enter(sum_of(3));
   ring.enter({.kind = FlightKind::send, .root = 3, .count = 8});
   ring.enter(sum_of(4));
@@ -273,9 +273,11 @@ TEST_CASE("a refused call gives its number back") {
   REQUIRE(ring.calls().size() == 2);
   CHECK(ring.calls().back().number == 2);
   CHECK(ring.calls().back().count == 5);
-  for (std::uint64_t i = 0; i < 100; ++i) ring.enter(sum_of(i));
-  ring.withdraw_after(ring.written() - 100);
+  const FlightRing::Place before_many = ring.place();
+  for (std::uint64_t i = 0; i < 100; ++i) ring.enter(sum_of(i));  // more than the ring holds
+  ring.withdraw_after(before_many);
   CHECK(ring.calls().empty());
+  CHECK(ring.numbered() == 2);
 }
 
 TEST_CASE("only calls that were enqueued before the question end by its answer") {
