@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import plait
 from plait import launch
 
 PROGRAM = str(Path(__file__).parent / "launched_rank.py")
@@ -388,6 +389,37 @@ def test_ranks_learn_that_rank_0_has_no_descriptor_for_a_connection():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("accept4: Too many open files") == 4, (done.stdout, done.stderr)
     assert done.stdout.count("rank 0 reports: ") == 3, done.stdout
+
+
+RETRYING = """
+import plait, sys, time
+rank = int(sys.argv[1])
+time.sleep(2.5 * rank)
+for attempt in range(8):
+    try:
+        plait.init(arrive_s=1, rank=rank, ranks=2, unique_id=sys.argv[2] or None)
+        sys.stdout.write("met")
+        break
+    except plait.DeadlineError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("by", ["name", "id"])
+def test_ranks_that_try_again_meet_a_late_rank(by):
+    """The late rank has made fewer attempts."""
+    env = {**os.environ, "PLAIT_RANKS": "2", "PLAIT_RENDEZVOUS": f"again-{os.getpid()}"}
+    word = plait.unique_id() if by == "id" else ""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RETRYING, str(rank), word],
+            env={**env, "PLAIT_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=60)[0] for rank in ranks] == ["met", "met"]
 
 
 SAID_OF_A_LATE_RANK = {

@@ -437,12 +437,26 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
   return std::make_unique<Star>(0, ranks, std::move(joining.links), warn_after_s);
 }
 
+/// Returns whether the other end was closed before rank 0 had read the join frame.
+bool is_closed_unread(int socket, const Deadline& deadline) {
+  if (!wait_socket(socket, POLLIN, deadline)) return false;
+  char first = 0;
+  return recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == ECONNRESET;
+}
+
+/// Returns null if rank 0 has closed its end without reading the join frame.
 std::unique_ptr<Rendezvous> join_rank_0(Fd link, int rank, const JobOf& job,
                                         const Deadline& deadline, double warn_after_s) {
-  send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, deadline,
-             rank_name(0));
+  const Deadline until = extended(deadline, kGraceNs);
+  const std::optional<Error> unsent = attempt([&] {
+    send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, deadline,
+               rank_name(0));
+  });
+  if (unsent && unsent->code() == ErrorCode::peer_lost) return nullptr;
+  if (unsent) throw Error(*unsent);
   try {
-    receive_good(link.get(), 4096, 0, extended(deadline, kGraceNs), rank_name(0));
+    if (is_closed_unread(link.get(), until)) return nullptr;
+    receive_good(link.get(), 4096, 0, until, rank_name(0));
   } catch (const std::exception& caught) {  // rank 0 may wait for other ranks for long
     const Error error = as_error(caught);
     if (!names_reporter(error.what())) send_failure(link.get(), error, rank_name(0));
@@ -469,7 +483,11 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   });
   const Deadline until =
       while_launched(warned, rank, job.ranks, [] { return std::vector<int>{0}; });
-  return join_rank_0(connect_to(path, until), rank, job, deadline, warn_after_s);
+  for (;;) {
+    auto joined = join_rank_0(connect_to(path, until), rank, job, deadline, warn_after_s);
+    if (joined != nullptr) return joined;
+    poll(nullptr, 0, 2);  // the socket was of an earlier attempt that failed
+  }
 }
 
 /// Duplicates the inherited sockets, so that a later communicator can use them again.
@@ -495,7 +513,11 @@ std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int 
     throw Error(ErrorCode::invalid_argument,
                 text("rendezvous fd:{}: wanted {} sockets for rank {} of {}, found {}", list,
                      wanted, rank, ranks, sockets.size()));
-  if (rank != 0) return join_rank_0(std::move(sockets[0]), rank, job, deadline, warn_after_s);
+  if (rank != 0) {
+    auto joined = join_rank_0(std::move(sockets[0]), rank, job, deadline, warn_after_s);
+    if (joined == nullptr) throw Error(ErrorCode::peer_lost, "rank 0 closed its socket");
+    return joined;
+  }
   WaitWarning warning(warn_after_s);
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   for (int peer = 1; peer < ranks; ++peer) {

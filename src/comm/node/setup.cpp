@@ -115,25 +115,48 @@ void check_options(const CommunicatorOptions& options) {
 }
 
 /// Numbers this process's communicators of a rank and id (or of the job, without an id) in the
-/// order of creation, the same on all ranks.
-int times_made(const CommunicatorOptions& options) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, int> made_as;
-  const std::lock_guard lock(mutex);
-  return made_as[{options.unique_id, options.rank}]++;
-}
+/// order of creation, the same on all ranks. An attempt without all ranks gives its number back: a
+/// late rank has made fewer attempts than the ranks that waited.
+class CommunicatorNumber {
+ public:
+  explicit CommunicatorNumber(const CommunicatorOptions& options)
+      : key_(options.unique_id, options.rank) {}
+  int take() {
+    const std::lock_guard lock(guard());
+    taken_ = counts()[key_]++;
+    return taken_;
+  }
+  void give_back() {
+    const std::lock_guard lock(guard());
+    if (taken_ >= 0 && counts()[key_] == taken_ + 1) --counts()[key_];
+  }
+
+ private:
+  using Key = std::pair<std::string, int>;
+  static std::mutex& guard() {
+    static auto* const one = new std::mutex;
+    return *one;
+  }
+  static std::map<Key, int>& counts() {
+    static auto* const one = new std::map<Key, int>;
+    return *one;
+  }
+  const Key key_;
+  int taken_ = -1;  ///< -1 = none
+};
 
 /// Returns the rendezvous address if the caller gives none.
-std::string rendezvous_address(const CommunicatorOptions& options, const Env& env) {
+std::string rendezvous_address(const CommunicatorOptions& options, const Env& env,
+                               CommunicatorNumber& number) {
   if (!options.rendezvous.empty() || options.ranks == 1) return options.rendezvous;
   if (!options.unique_id.empty())
     return text("unix:{}/id-{}-{}", rendezvous_folder(), parse_unique_id(options.unique_id).word,
-                times_made(options));
+                number.take());
   const bool place = env.rendezvous.rfind("unix:", 0) == 0 || env.rendezvous.rfind("fd:", 0) == 0;
   if (place) return env.rendezvous;
   if (const std::string why = why_not_one_host(env, options.ranks); !why.empty())
     throw Error(ErrorCode::unsupported, why);
-  return derived_rendezvous(env, times_made(options));
+  return derived_rendezvous(env, number.take());
 }
 
 /// Returns the launcher's job. Ranks compare jobs at a rendezvous named by the environment, to
@@ -275,8 +298,14 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   // those numbers.
   const double warn_after_s =
       pair == nullptr ? wait_warning_s() : std::numeric_limits<double>::infinity();
-  joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,
-                                deadline, warn_after_s, job_shown(options, env));
+  CommunicatorNumber number(options);
+  try {
+    joined.rendezvous = bootstrap(rendezvous_address(options, env, number), options.rank,
+                                  options.ranks, deadline, warn_after_s, job_shown(options, env));
+  } catch (...) {
+    number.give_back();
+    throw;
+  }
   Fd process;
   std::string topology, record;
   const std::optional<Error> trouble = attempt([&] {

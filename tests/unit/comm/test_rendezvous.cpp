@@ -212,6 +212,21 @@ TEST_CASE("a rank that leaves while others have not joined is an error for the r
   CHECK(now_ns() - began_ns < 25'000'000'000);
 }
 
+TEST_CASE("a rank that reached the socket of an earlier attempt joins the next attempt") {
+  TestFolder folder;
+  std::optional<Fd> earlier(listen_at(folder.socket(), 4));
+  const auto thrown = as_threads(2, [&](int rank) {
+    if (rank == 0) {
+      poll(nullptr, 0, 200);  // rank 1 has connected
+      ::unlink(folder.socket().c_str());
+      earlier.reset();
+    }
+    const auto rendezvous = bootstrap("unix:" + folder.socket(), rank, 2, seconds(10));
+    allgather_twice(*rendezvous, rank, 2);
+  });
+  for (const std::string& one : thrown) CHECK(one == "");
+}
+
 TEST_CASE("an error of rank 0 while ranks join is an error for the ranks that have joined") {
   TestFolder folder;
   const auto thrown = as_threads(2, [&](int rank) {
