@@ -168,6 +168,19 @@ std::string job_shown(const CommunicatorOptions& options, const Env& env) {
   return is_named || !options.unique_id.empty() || env.ranks >= 0 ? std::string() : launcher_job();
 }
 
+/// Joins the peers at rendezvous_address().
+std::unique_ptr<Rendezvous> bootstrap_numbered(const CommunicatorOptions& options, const Env& env,
+                                               const Deadline& deadline, double warn_after_s) {
+  CommunicatorNumber number(options);
+  try {
+    return bootstrap(rendezvous_address(options, env, number), options.rank, options.ranks,
+                     deadline, warn_after_s, job_shown(options, env));
+  } catch (...) {
+    number.give_back();
+    throw;
+  }
+}
+
 /// True if the communicator has a GPU: masks then apply to links between GPUs (GpuSide).
 bool has_gpu(const CommunicatorOptions& options) {
   return options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
@@ -298,14 +311,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   // those numbers.
   const double warn_after_s =
       pair == nullptr ? wait_warning_s() : std::numeric_limits<double>::infinity();
-  CommunicatorNumber number(options);
-  try {
-    joined.rendezvous = bootstrap(rendezvous_address(options, env, number), options.rank,
-                                  options.ranks, deadline, warn_after_s, job_shown(options, env));
-  } catch (...) {
-    number.give_back();
-    throw;
-  }
+  joined.rendezvous = bootstrap_numbered(options, env, deadline, warn_after_s);
   Fd process;
   std::string topology, record;
   const std::optional<Error> trouble = attempt([&] {
