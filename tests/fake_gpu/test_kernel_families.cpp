@@ -221,6 +221,20 @@ TEST_CASE("few multiprocessors: no launch has more blocks than run at once") {
   }
 }
 
+TEST_CASE("plans of two communicators have room for the blocks of both") {
+  for (const FakeGpu& gpu : {kA100, kSlice, kH200}) {
+    const ProbedRank rank(gpu, 3);
+    const Topology topology = load_topology("hgx-h200");
+    const Request request = checked(request_of(Collective::all_reduce, 8 * kMib, 3), topology);
+    const auto bound = rank.cuda->bind(propose_one(topology, request, "direct"));
+    rank.cuda->run(*bound, nullptr, nullptr, ProbedRank::stream());
+    unsigned most = 0;
+    for (const FakeLaunch& launch : ProbedRank::launches()) most = std::max(most, launch.blocks);
+    CHECK(2 * static_cast<int>(most) <= gpu.multiprocessors);
+    CHECK(3 * static_cast<int>(most) > gpu.multiprocessors);
+  }
+}
+
 TEST_CASE("the SMs that GPUs report bound tiled calls, and the flags and slots of their blocks") {
   for (const auto& [gpu, blocks] : {std::pair{kH200, 100u}, {kB200, 116u}}) {
     const ProbedRank rank(gpu);

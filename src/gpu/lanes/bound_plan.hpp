@@ -34,9 +34,10 @@ struct BoundLane {
 struct LaneLaunchConfig {
   unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
   unsigned copy_blocks = 16;
-  unsigned ring_blocks = 4;   ///< PCIe is slow: more would only take SMs away
-  unsigned most_blocks = 64;  ///< blocks of a call, an SM each: all must run at once, beside the
-                              ///< blocks of another call
+  unsigned ring_blocks = 4;  ///< PCIe is slow: more would only take SMs away
+  /// Blocks of a call, an SM each. All blocks of a call must run at once, also beside a call of
+  /// another communicator: without a budget of SMs at most half of the blocks that fit at once.
+  unsigned most_blocks = 64;
 };
 
 /// Tables of a plan that the lane kernel reads, in memory that the kernel reaches.

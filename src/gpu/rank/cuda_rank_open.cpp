@@ -73,8 +73,11 @@ void CudaRank::agree_on_group() {
   lay_out_arena(full_group_, options_.memory);
   find_steps();
   LaneLaunchConfig& config = options_.config;
-  if (full_group_.runs(kLaneKernels))
-    config.most_blocks = std::min(config.most_blocks, families_->blocks_at_once(kLaneKernels));
+  if (full_group_.runs(kLaneKernels)) {
+    const unsigned at_once = families_->blocks_at_once(kLaneKernels);
+    const unsigned most = options_.most_blocks == 0 ? std::max(1u, at_once / 2) : at_once;
+    config.most_blocks = std::min(config.most_blocks, most);
+  }
 }
 
 /// Returns whether all ranks have proved the paths, and may open later.
