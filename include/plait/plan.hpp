@@ -49,6 +49,8 @@ std::uint64_t bytes_of(DataType type);
 bool is_float(DataType type);
 /// True for 8- and 16-bit floats: sums accumulate in fp32, and a region cannot hold a partial sum.
 bool is_widened(DataType type);
+/// False for bitwise reductions of floats, and for premul_sum of integers.
+bool has_reduction(DataType type, ReduceOp op);
 /// True if the reduction gives the same bits in any order and grouping: integers wrap; min and max
 /// of floats order -0 below +0 and return the type's canonical NaN.
 bool has_no_order(DataType type, ReduceOp op);

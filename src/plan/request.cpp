@@ -219,6 +219,10 @@ Collective parse_collective(std::string_view name) {
   return parse<Collective>(name, kCollectives, "collective", {{"bcast", "broadcast"}});
 }
 
+bool has_reduction(DataType type, ReduceOp op) {
+  return is_float(type) ? row(op).on_floats : row(op).on_integers;
+}
+
 bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
          collective == Collective::reduce;
@@ -234,10 +238,9 @@ Request checked(Request request, const Topology& topology) {
   if (const std::string fault = counts_fault(request); !fault.empty())
     throw Error(ErrorCode::invalid_argument, fault);
   check_amount(request);
-  const ReduceRow& op = row(request.op);
-  if (reduces(request.collective) && !(is_float(request.type) ? op.on_floats : op.on_integers))
-    throw Error(ErrorCode::unsupported,
-                text("reduction {} is not defined on {}", op.name, name_of(request.type)));
+  if (reduces(request.collective) && !has_reduction(request.type, request.op))
+    throw Error(ErrorCode::unsupported, text("reduction {} is not defined on {}",
+                                             name_of(request.op), name_of(request.type)));
   check_devices(request, topology);
   return request;
 }

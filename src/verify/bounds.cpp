@@ -26,6 +26,9 @@ bool check_request(const Request& request, Findings& findings) {
   if (!is_within(request.collective, Collective::copy) ||
       !is_within(request.type, DataType::fp8e5m2) || !is_within(request.op, ReduceOp::bit_xor))
     return wrong("wanted a known collective, type and reduction, found a number that names none");
+  if (reduces(request.collective) && !has_reduction(request.type, request.op))
+    return wrong(text("wanted a reduction that {} has, found {}", name_of(request.type),
+                      name_of(request.op)));
   if (request.ranks < 1 || request.ranks > kMaxRanks)
     return wrong(text("wanted 1..{} ranks, found {}", kMaxRanks, request.ranks));
   for (const auto& [what, rank] : {std::pair("root", request.root), {"peer", request.peer}})

@@ -32,6 +32,17 @@ TEST_CASE("plan: requests that cannot be meant") {
   plan = three();
   plan.request.type = static_cast<DataType>(99);
   expect(plan, "plan", 1, "a number that names none");
+  for (const auto& [type, reduction] : {std::pair(DataType::fp32, ReduceOp::bit_xor),
+                                        std::pair(DataType::int32, ReduceOp::premul_sum)}) {
+    plan = three();
+    plan.request.type = type;
+    plan.request.op = reduction;
+    expect(plan, "plan", 1, "wanted a reduction that ");
+    plan = direct(Collective::all_gather, 3, 64);  // op is not used
+    plan.request.type = type;
+    plan.request.op = reduction;
+    CHECK(verify(plan).proved());
+  }
   plan = three();
   plan.inbox_bytes.pop_back();
   expect(plan, "plan", 1, "wanted 3 inbox sizes (one a rank), found 2");
