@@ -12,7 +12,7 @@ constexpr int kMostDepth = 100;
 
 }  // namespace
 
-Expressions::Expressions(int ranks) {
+Expressions::Expressions(int ranks, bool rounds_factors) : rounds_factors_(rounds_factors) {
   for (int rank = 0; rank < ranks; ++rank) {
     SumNode& leaf = nodes_.emplace_back();
     leaf.leaf = rank;
@@ -54,6 +54,7 @@ int Expressions::sum(const std::vector<int>& children, bool finish, int call) {
 void Expressions::set_tree(SumNode& made) const {
   const auto count = static_cast<unsigned>(made.children.size());
   const SumNode& first = node(made.children.front());
+  if (rounds_factors_ && count == 1 && first.leaf >= 0 && !made.finish) return;
   const int ranks = first.tree_ranks * static_cast<int>(count);
   if (ranks == 0 || !std::has_single_bit(count) || (made.by_library && count > 2) ||
       first.tree_first % ranks != 0)

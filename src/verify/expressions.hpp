@@ -26,8 +26,9 @@ class Expressions {
     std::vector<int> children;
   };
 
-  /// Expressions 0..ranks-1 are the ranks' inputs.
-  explicit Expressions(int ranks);
+  /// Expressions 0..ranks-1 are the ranks' inputs. rounds_factors: a sum of a single input scales
+  /// and rounds it, hence is no part of a tree.
+  explicit Expressions(int ranks, bool rounds_factors = false);
   /// Returns the number of a sum of expressions. call: the library call that sums; -1 = an op. Sums
   /// of more than two terms by different calls are different: a call has an order of its own.
   int sum(const std::vector<int>& children, bool finish, int call = -1);
@@ -39,6 +40,7 @@ class Expressions {
   void set_tree(SumNode& made) const;
   void print_into(std::string& out, int expression, int depth) const;
 
+  bool rounds_factors_;
   std::vector<SumNode> nodes_;
   std::map<std::tuple<std::vector<int>, bool, int>, int> index_of_;
 };

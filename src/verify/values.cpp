@@ -14,7 +14,7 @@ Values::Values(const Plan& plan, Placement placement, Findings& findings)
       memories_(plan, placement),
       suffix_(placement == Placement::in_place ? " (in place)" : ""),
       scales_(plan.request.op == ReduceOp::premul_sum && reduces(plan.request.collective)),
-      expressions_(plan.request.ranks),
+      expressions_(plan.request.ranks, scales_ && is_widened(plan.request.type)),
       bytes_(memories_.count()) {
   for (int rank = 0; rank < plan.request.ranks; ++rank) {
     const std::uint64_t bytes = input_bytes(plan.request, rank);

@@ -356,6 +356,27 @@ TEST_CASE("contract: a copy for the reduction of a single rank") {
   CHECK(verify(plan).proved());
 }
 
+TEST_CASE("contract: inputs that are scaled and rounded before a tree sums them") {
+  Plan plan = direct(Collective::all_reduce, 4, 64);
+  plan.request.op = ReduceOp::premul_sum;
+  plan.sum_order = SumOrder::tree_rounded;
+  for (const int lane : {0, 1, 2, 3}) {  // each rank pushes the scaled input, and sums it
+    Lane& main = plan.lanes[static_cast<std::size_t>(lane)];
+    Op scale = op(plan, lane, OpKind::reduce);
+    scale.finish = false;
+    scale.srcs = {{Space::input, main.rank, 0, 256}};
+    scale.dst = {Space::output, main.rank, 0, 256};
+    for (Op& each : main.ops)
+      for (Region& src : each.srcs)
+        if (src.space == Space::input) src.space = Space::output;
+    main.ops.insert(main.ops.begin(), scale);
+  }
+  CHECK(verify(plan).proved());  // fp32 holds the same factor times input
+  plan.request.type = DataType::bf16;
+  plan.request.count = 128;
+  expect(plan, "contract", 4, "where the order tree_rounded is ((0+1)+(2+3))+...");
+}
+
 TEST_CASE("contract: an input that is scaled twice in place") {
   Plan plan = direct(Collective::all_reduce, 1, 64);
   plan.request.op = ReduceOp::premul_sum;
