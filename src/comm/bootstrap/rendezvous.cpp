@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -444,6 +445,21 @@ bool is_closed_unread(int socket, const Deadline& deadline) {
   return recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == ECONNRESET;
 }
 
+/// Returns the process that listens behind a connection; 0 = a process of another namespace.
+int listener_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
+/// Returns whether a process has ended. A process that ends closes its sockets first.
+bool has_ended(int process) {
+  if (process <= 0) return false;
+  const Fd file(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+  if (!file.valid()) return errno == ESRCH;
+  return wait_socket(file.get(), POLLIN, {now_ns() + 100'000'000, {}});
+}
+
 /// Returns null if rank 0 has closed its end without reading the join frame.
 std::unique_ptr<Rendezvous> join_rank_0(Fd link, int rank, const JobOf& job,
                                         const Deadline& deadline, double warn_after_s) {
@@ -484,8 +500,11 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   const Deadline until =
       while_launched(warned, rank, job.ranks, [] { return std::vector<int>{0}; });
   for (;;) {
-    auto joined = join_rank_0(connect_to(path, until), rank, job, deadline, warn_after_s);
+    Fd link = connect_to(path, until);
+    const int listener = listener_of(link.get());
+    auto joined = join_rank_0(std::move(link), rank, job, deadline, warn_after_s);
     if (joined != nullptr) return joined;
+    if (has_ended(listener)) throw Error(ErrorCode::peer_lost, "rank 0 closed its socket");
     poll(nullptr, 0, 2);  // the socket was of an earlier attempt that failed
   }
 }

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -225,6 +226,23 @@ TEST_CASE("a rank that reached the socket of an earlier attempt joins the next a
     allgather_twice(*rendezvous, rank, 2);
   });
   for (const std::string& one : thrown) CHECK(one == "");
+}
+
+TEST_CASE("the end of a rank 0 that has not read is no earlier attempt") {
+  TestFolder folder;
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const Fd listener = listen_at(folder.socket(), 4);
+    poll(nullptr, 0, 500);
+    _exit(0);
+  }
+  const std::int64_t began_ns = now_ns();
+  const auto thrown =
+      as_threads(1, [&](int) { bootstrap("unix:" + folder.socket(), 1, 2, seconds(10)); });
+  CHECK(thrown[0] == "peer lost: rank 0 closed its socket");
+  CHECK(now_ns() - began_ns < 8'000'000'000);
+  REQUIRE(waitpid(child, nullptr, 0) == child);
 }
 
 TEST_CASE("an error of rank 0 while ranks join is an error for the ranks that have joined") {
