@@ -378,6 +378,21 @@ def test_values_and_layouts(program, ranks):
     on_ranks(program, ranks)
 
 
+def bits_of_floats(rank, ranks):
+    """An operation without a meaning is an error in a group of one rank too."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2):
+        for op, name in ((Op.BAND, "bit_and"), (Op.BOR, "bit_or"), (Op.BXOR, "bit_xor")):
+            mine = torch.ones(4).to(dtype)
+            with pytest.raises(plait.UnsupportedError, match=f"has {name}, found {dtype}"):
+                dist.all_reduce(mine, op=op)
+    return True
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_bits_of_floats_are_an_error(ranks):
+    assert on_ranks(bits_of_floats, ranks) == [True] * ranks
+
+
 # Waits.
 
 

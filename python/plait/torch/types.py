@@ -83,7 +83,8 @@ def _made(op: str, redop: Any, dtype: Any) -> Reduction:
         return Reduction(_OPS_OF_BOOL[op], "uint8", 1, scalar)
     if dtype in _COMPLEX and op in ("sum", "avg", "premul_sum"):
         return Reduction(op, _COMPLEX[dtype], 2, scalar)
-    if dtype not in _TYPES:
+    has_bits = not (op.startswith("bit_") and dtype.is_floating_point)
+    if dtype not in _TYPES or not has_bits:
         raise plait.UnsupportedError(f"wanted a type that has {op}, found {dtype}")
     return Reduction(op, _TYPES[dtype], 1, scalar)
 
