@@ -165,7 +165,27 @@ def test_names_of_models_find_their_rows():
             "\tGPU0\tGPU1\nGPU0\t X \tNODE\nGPU1\tSYS\t X \n",
             "wanted the same cell for GPU0 to GPU1 and back, found NODE and SYS",
         ),
+        (
+            f"\tGPU0\tGPU1\nGPU0\t X \tNV{'9' * 5000}\nGPU1\tNV4\t X \n",
+            "for GPU0 to GPU1, found NV999999999999999999",
+        ),
+        (
+            "\tGPU0\tGPU1\nGPU0\tSYS\tSYS\nGPU1\tSYS\t X \n",
+            "line 2: wanted X for GPU0 to itself alone, found SYS for GPU0",
+        ),
+        (
+            "\tGPU0\tGPU1\nGPU0\t X \t X \nGPU1\t X \t X \n",
+            "line 2: wanted X for GPU0 to itself alone, found X for GPU1",
+        ),
+        (
+            "\tGPU0\tGPU0\nGPU0\t X \tNV4\n",
+            "line 1: wanted each name once, found GPU0 2 times",
+        ),
         ("<system version='1'>", "wanted XML of NCCL, found"),
+        (
+            f"<system>{'<cpu>' * 2000}{'</cpu>' * 2000}</system>",
+            "wanted XML of NCCL with at most 100 elements inside each other, found more",
+        ),
         ("<system version='1'></system>", "wanted a GPU or more, found none"),
         (
             "<system><cpu numaid='x'></cpu></system>",
@@ -175,6 +195,10 @@ def test_names_of_models_find_their_rows():
         (
             "<topology version='2.0'><object type='Machine'/></topology>",
             "wanted PCI devices of GPUs, found none; write the file with",
+        ),
+        (
+            f"<topology version='2.0'>{'<object>' * 2000}{'</object>' * 2000}</topology>",
+            "wanted XML of hwloc with at most 100 elements inside each other, found more",
         ),
     ],
 )
@@ -243,6 +267,43 @@ def test_a_link_speed_of_hwloc_that_is_none_is_named(speed, tmp_path):
     said = f"<topology version='2.0'><object {gpu} pci_link_speed='{speed}'/></topology>"
     words = f'found pci_link_speed {speed} of <object type="PCIDev" pci_busid="0000:17:00.0">'
     test_broken_files_are_refused_in_words(said, words, tmp_path)
+
+
+def hwloc_gpus(values: str, bus: str = "0000:65:00.0") -> str:
+    """XML of hwloc with GPUs 0000:17:00.0 and `bus`, and a matrix of NVLinks."""
+    kind = "type='PCIDev' pci_type='0302 [10de:2330] [10de:16c1] a1'"
+    gpus = (("1", "0000:17:00.0"), ("2", bus))
+    objects = "".join(f"<object {kind} gp_index='{at}' pci_busid='{bus}'/>" for at, bus in gpus)
+    matrix = f"<indexes>1 2</indexes><u64values>{values}</u64values>"
+    return (
+        f"<topology version='2.0'>{objects}"
+        f"<distances2 name='NVLinkBandwidth'>{matrix}</distances2></topology>"
+    )
+
+
+@pytest.mark.parametrize("speed", ["9" * 400, "9" * 5000, "-26562", "1e3"])
+def test_a_speed_of_nvlinks_of_hwloc_that_is_none_is_named(speed, tmp_path):
+    words = f"found {speed[:30]} among the speeds of NVLinks"
+    said = hwloc_gpus(f"0 {speed} {speed} 0")
+    test_broken_files_are_refused_in_words(said, words, tmp_path)
+
+
+def test_gpus_of_hwloc_at_one_address_are_refused(tmp_path):
+    file = tmp_path / "machine.xml"
+    file.write_text(hwloc_gpus("0 26562 26562 0"))
+    assert machines.read(str(file)).nvlinks == {(0, 1): 1}
+    said = hwloc_gpus("0 26562 26562 0", bus="0000:17:00.0")
+    words = 'wanted one GPU with pci_busid="0000:17:00.0", found 2'
+    test_broken_files_are_refused_in_words(said, words, tmp_path)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "x"])
+def test_numbers_around_a_matrix_that_name_nothing_are_passed_over(number, tmp_path):
+    file = tmp_path / "machine.txt"
+    rows = f"GPU0\t X \tNV4\t0-3\t{number}\nGPU1\tNV4\t X \t4-7\t{number}\n"
+    head = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n"
+    file.write_text(f"GPU {number}: NVIDIA H200 (UUID: GPU-1)\n{head}{rows}")
+    assert [gpu.numa for gpu in machines.read(str(file)).gpus] == [0, 1]
 
 
 def test_a_file_without_an_end_is_refused():

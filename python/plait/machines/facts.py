@@ -11,6 +11,7 @@ import importlib.resources
 import json
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 import plait
 
@@ -21,6 +22,7 @@ GENERATION_OF_GT = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 NET_SHARE = 0.96
 NVLINK_NS, PCIE_NS, BUS_NS, NET_NS = 700, 1500, 500, 2500
 MOST_GPUS = 64
+MOST_DEPTH = 100  # of elements inside elements; files of NCCL and hwloc have about 20
 
 
 @dataclasses.dataclass
@@ -76,6 +78,24 @@ class Machine:
             gpu.switches = tuple(names[name] for name in gpu.switches if name in names)
         speeds = self.switch_gb_per_s
         self.switch_gb_per_s = {names[name]: speeds[name] for name in names if name in speeds}
+
+
+def xml_of(said: str, tool: str, file: str) -> ElementTree.Element:
+    """Returns the root element of a tool's XML. Raises ParseError for XML that is broken, or too
+    deep for readers that call themselves for each element."""
+    try:
+        root = ElementTree.fromstring(said)
+    except ElementTree.ParseError as error:
+        raise plait.ParseError(f"--from {file}: wanted XML of {tool}, found {error}") from error
+    level, depth = list(root), 1
+    while level:
+        level, depth = [child for element in level for child in element], depth + 1
+        if depth > MOST_DEPTH:
+            raise plait.ParseError(
+                f"--from {file}: wanted XML of {tool} with at most {MOST_DEPTH} elements inside "
+                "each other, found more"
+            )
+    return root
 
 
 def _gpu_models() -> dict[str, Any]:

@@ -4,10 +4,11 @@ GPUs, NICs, and the NVLinks that hwloc's NVML backend found."""
 from __future__ import annotations
 
 import math
+import re
 from xml.etree import ElementTree
 
 import plait
-from plait.machines.facts import Gpu, Machine, Nic, model_of, model_of_device
+from plait.machines.facts import Gpu, Machine, Nic, model_of, model_of_device, xml_of
 
 NVIDIA, AMD = "10de", "1002"
 GPU_CLASSES = ("0300", "0302", "0380", "1200")
@@ -19,10 +20,7 @@ PCIE_SHARE = 0.878  # of the link speed that hwloc states: 55.3 of 63.0 GB/s on 
 def read(said: str, file: str) -> Machine:
     """Returns the facts of the topology. Raises ParseError if the XML is broken or has no PCI
     devices."""
-    try:
-        root = ElementTree.fromstring(said[said.find("<topology") :])
-    except ElementTree.ParseError as error:
-        raise plait.ParseError(f"--from {file}: wanted XML of hwloc, found {error}") from error
+    root = xml_of(said[said.find("<topology") :], "hwloc", file)
     if not root.get("version", "").startswith(("2", "3")):
         raise plait.ParseError(
             f"--from {file}: wanted XML of hwloc 2 or later, found version "
@@ -43,6 +41,13 @@ def read(said: str, file: str) -> Machine:
             f"--from {file}: wanted PCI devices of GPUs, found none; write the file with "
             "`lstopo --of xml --whole-io`"
         )
+    addresses = [gpu.address for gpu in reader.machine.gpus if gpu.address]
+    for address in addresses:
+        if addresses.count(address) > 1:
+            raise plait.ParseError(
+                f'--from {file}: wanted one GPU with pci_busid="{address}", found '
+                f"{addresses.count(address)}"
+            )
     reader.machine.share_switches()
     return reader.machine.check(file)
 
@@ -78,6 +83,13 @@ def _link_speed(element: ElementTree.Element) -> float:
         device = f'<object type="{element.get("type")}" pci_busid="{element.get("pci_busid", "")}">'
         raise ValueError(f"pci_link_speed {stated} of {device}")
     return speed
+
+
+def _whole(word: str) -> int:
+    """Returns a value of a matrix. Raises ValueError."""
+    if not re.fullmatch("[0-9]{1,20}", word):
+        raise ValueError(f"{word[:30]} among the speeds of NVLinks")
+    return int(word)
 
 
 class _Reader:
@@ -144,7 +156,7 @@ class _Reader:
             return " ".join(one.text or "" for one in matrix.findall(tag)).split()
 
         ends = [int(word.split(":")[-1]) for word in words("indexes")]
-        values = [int(word) for word in words("u64values")]
+        values = [_whole(word) for word in words("u64values")]
         for row, end in enumerate(ends):
             src = self.gpu_of.get(end, -1)
             if src < 0:

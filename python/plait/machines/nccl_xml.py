@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import plait
-from plait.machines.facts import Gpu, Machine, Nic, model_of_device, pcie_of_speed
+from plait.machines.facts import Gpu, Machine, Nic, model_of_device, pcie_of_speed, xml_of
 
 SWITCH_CLASS = "0x068000"  # PCI class of an NVSwitch, in the attribute tclass of an NVLink
 CPU_CLASS = "0x068001"  # of the CPU's end of an NVLink (POWER9)
@@ -23,10 +23,7 @@ def read(said: str, file: str) -> Machine:
             f"--from {file}: wanted one <system>, the XML of one machine, found {systems}"
         )
     begin, end = said.find("<system"), said.find("</system>")
-    try:
-        system = ElementTree.fromstring(said[begin : end + len("</system>")])
-    except ElementTree.ParseError as error:
-        raise plait.ParseError(f"--from {file}: wanted XML of NCCL, found {error}") from error
+    system = xml_of(said[begin : end + len("</system>")], "NCCL", file)
     reader = _Reader(file)
     for cpu in system.iter("cpu"):
         numa = _number(cpu, "numaid", -1, file)

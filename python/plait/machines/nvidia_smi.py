@@ -24,9 +24,11 @@ LEGEND = {
 SAME = {"SOC": "SYS", "PSB": "PIX"}  # older names
 MOST_NVLINKS = 18  # of a GPU of unknown model
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
-LISTED = re.compile(r"^\s*GPU (\d+): (.+?)(?: \(UUID: .*)?$")  # nvidia-smi -L
-TABLED = re.compile(r"^\|\s+(\d+)\s+((?:NVIDIA|Tesla|Quadro|GeForce)\b.*?)\s+(?:On|Off|N/A)\s+\|")
-RANGE = re.compile(r"^\d+(-\d+)?(,\d+(-\d+)?)*$")
+LISTED = re.compile(r"^\s*GPU ([0-9]{1,3}): (.+?)(?: \(UUID: .*)?$")  # nvidia-smi -L
+TABLED = re.compile(
+    r"^\|\s+([0-9]{1,3})\s+((?:NVIDIA|Tesla|Quadro|GeForce)\b.*?)\s+(?:On|Off|N/A)\s+\|"
+)
+RANGE = re.compile("^N(-N)?(,N(-N)?)*$".replace("N", "[0-9]{1,9}"))
 
 
 def read(said: str, file: str, model: str = "") -> Machine:
@@ -42,6 +44,11 @@ def read(said: str, file: str, model: str = "") -> Machine:
             "begins with GPU0), or an XML file of NCCL or hwloc, found neither"
         )
     names = re.findall(r"\b(?:GPU\d+|NIC\d+|mlx\d+_\w+|[a-z][a-z0-9_]*\d+)\b", lines[head])
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise plait.ParseError(
+            f"--from {file}: line {head + 1}: wanted each name once, found {twice[0]} "
+            f"{names.count(twice[0])} times"
+        )
     columns = lines[head][lines[head].rfind(names[-1]) + len(names[-1]) :]
     rows = {}
     for number, line in enumerate(lines[head + 1 :], head + 2):
@@ -71,7 +78,7 @@ def _is_row(line: str) -> bool:
 
 
 def _nvlinks(cell: str) -> int:
-    match = re.fullmatch(r"NV(\d+)", cell)
+    match = re.fullmatch("NV([1-9][0-9]{0,3})", cell)
     return int(match.group(1)) if match else 0
 
 
@@ -83,7 +90,12 @@ def _row(words: list[str], names: list[str], where: str) -> tuple[dict[str, str]
     for name, cell in zip(names, cells, strict=True):
         if cell not in LEGEND and not _nvlinks(cell):
             raise plait.ParseError(
-                f"{where}: wanted one of {', '.join(LEGEND)} for {words[0]} to {name}, found {cell}"
+                f"{where}: wanted one of {', '.join(LEGEND)} for {words[0]} to {name}, found "
+                f"{cell[:20]}"
+            )
+        if words[0].startswith("GPU") and (cell == "X") != (words[0] == name):
+            raise plait.ParseError(
+                f"{where}: wanted X for {words[0]} to itself alone, found {cell} for {name}"
             )
     return dict(zip(names, cells, strict=True)), words[len(names) + 1 :]
 
