@@ -300,7 +300,10 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
                       nullptr,
                       {}});
     const Result result = forward(native().init_all, comms, count, devices);
-    return result == ncclSuccess ? attach_new(made, result) : result;
+    if (result != ncclSuccess && result != ncclInProgress) return result;
+    if (call_context.depth == 0) return attach_new(made, result);
+    for (NewComm& one : made) open_group().new_comms.push_back(std::move(one));
+    return result;
   } catch (const std::exception& error) {
     return result_of(error);
   }

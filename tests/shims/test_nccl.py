@@ -243,9 +243,17 @@ def test_communicators_side_by_side(run_case, mode):
         assert row["wrong"] == 0 and row["passed"] == 0
 
 
-@pytest.mark.parametrize("case", ["init_all", "init_in_group"])
-def test_one_thread_for_all_ranks(run_case, case):
-    rows = run_case(case, 4, "processes")
+@pytest.mark.parametrize(
+    ("case", "env"),
+    [
+        ("init_all", {}),
+        ("init_in_group", {}),
+        ("init_all_in_group", {}),
+        ("init_all", {"NCCL_COMM_BLOCKING": "0"}),
+    ],
+)
+def test_one_thread_for_all_ranks(run_case, case, env):
+    rows = run_case(case, 4, "processes", env=env)
     assert rows[0]["wrong"] == 0 and rows[0]["served"] == 4 and rows[0]["passed"] == 0
 
 

@@ -383,7 +383,15 @@ std::string init_all(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
   std::vector<Comm> comms(n);
-  MUST(nccl().ncclCommInitAll(comms.data(), job.ranks, nullptr));
+  const bool is_grouped = job.name == "init_all_in_group";
+  if (is_grouped) MUST(nccl().ncclGroupStart());
+  const Result made = nccl().ncclCommInitAll(comms.data(), job.ranks, nullptr);
+  if (made != ncclInProgress) MUST(made);
+  const Result ended = is_grouped ? nccl().ncclGroupEnd() : ncclSuccess;
+  if (ended != ncclInProgress) MUST(ended);
+  for (Comm comm : comms)
+    for (Result state = ncclInProgress; state == ncclInProgress; ::usleep(100))
+      MUST(nccl().ncclCommGetAsyncError(comm, &state));
   std::vector<Stream> streams(n);
   std::vector<std::vector<float>> values;
   MUST(nccl().ncclGroupStart());
@@ -641,6 +649,7 @@ const Cases kCases = {
     {"leave_new", leave_new},
     {"many_threads", many_threads},
     {"init_all", init_all},
+    {"init_all_in_group", init_all},
     {"init_in_group", init_in_group},
     {"several_each", several_each},
     {"one_forbids", one_forbids},

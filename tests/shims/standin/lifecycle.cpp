@@ -26,6 +26,7 @@ Result join(CommTag* comm, const SegmentHandle& where) {
     comm->segment = map_segment(where);
     barrier(comm->segment->making, comm->rank, comm->ranks,
             [comm] { return comm->aborted.load(); });
+    comm->is_made.store(true);
     return ncclSuccess;
   } catch (const std::exception&) {
     return ncclSystemError;
@@ -303,10 +304,11 @@ STANDIN_API Result ncclCommGetAsyncError(Comm comm, Result* error) {
   return ncclSuccess;
 }
 
-/// Refuses queries of a communicator in progress.
+/// Refuses queries of a communicator in progress. Answers 0 before a group has made the
+/// communicator, as NCCL does.
 STANDIN_API Result ncclCommCount(Comm comm, int* ranks) {
   if (state_of(comm) == ncclInProgress) return ncclInvalidArgument;
-  *ranks = comm->ranks;
+  *ranks = comm->is_made.load() ? comm->ranks : 0;
   return ncclSuccess;
 }
 

@@ -34,6 +34,7 @@ struct CommTag {
   standin::Segment* segment = nullptr;
   bool is_split = false;
   bool is_finalized = false;
+  std::atomic<bool> is_made{false};
   bool suspended = false;
   std::atomic<bool> aborted{false};
   std::atomic<Result> error{ncclSuccess};
