@@ -336,6 +336,11 @@ def test_nothing_is_left_by_many_communicators(run_case):
         assert abs(row["files"]) < 10  # 50 rounds: a leak would be 50; some are open for a moment
 
 
+def test_communicators_share_the_descriptors_of_their_processes(run_case):
+    for row in run_case("many_at_once", 3):
+        assert row["wrong"] == 0 and row["files"] == 2  # one a peer
+
+
 @pytest.mark.parametrize(
     ("env", "reason"),
     [

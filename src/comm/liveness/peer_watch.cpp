@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <list>
+#include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/liveness_futex.hpp"
 #include "base/log.hpp"
@@ -36,13 +38,34 @@ void PeerObserver::fail_streams_in(double seconds) {
   fails_ns_.compare_exchange_strong(none, deadline_in(seconds));
 }
 
-bool WatchedPeers::WatchedPeer::has_exited() const {
+namespace {
+
+bool has_exited(const Fd& process) {
   pollfd file{process.get(), POLLIN, 0};
   return process.valid() && ::poll(&file, 1, 0) > 0;
 }
 
-void WatchedPeers::add(int rank, std::optional<PeerLiveness> liveness, Fd process) {
-  if (liveness && (process.valid() || liveness->process() == ::getpid()))
+/// Returns the descriptor of a process, which all communicators of the process's ranks share.
+std::shared_ptr<const Fd> descriptor_of(int process) {
+  static std::mutex guard;
+  static auto* const known = new std::map<int, std::weak_ptr<const Fd>>;
+  const std::lock_guard<std::mutex> hold(guard);
+  std::erase_if(*known, [](const auto& row) { return row.second.expired(); });
+  std::weak_ptr<const Fd>& shared = (*known)[process];
+  if (std::shared_ptr<const Fd> found = shared.lock(); found != nullptr && !has_exited(*found))
+    return found;
+  auto opened = std::make_shared<const Fd>(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  if (opened->valid()) shared = opened;
+  return opened;
+}
+
+}  // namespace
+
+bool WatchedPeers::WatchedPeer::has_exited() const { return plait::has_exited(*process); }
+
+void WatchedPeers::add(int rank, std::optional<PeerLiveness> liveness,
+                       std::shared_ptr<const Fd> process) {
+  if (liveness && (process->valid() || liveness->process() == ::getpid()))
     list_.push_back({rank, std::move(*liveness), std::move(process)});
   else
     has_unopened_page_ = true;
@@ -51,19 +74,19 @@ void WatchedPeers::add(int rank, std::optional<PeerLiveness> liveness, Fd proces
 bool WatchedPeers::peers_reached(DetachStage left, bool elsewhere) const {
   return !has_unopened_page_ &&
          std::all_of(list_.begin(), list_.end(), [&](const WatchedPeer& peer) {
-           if (elsewhere && !peer.process.valid()) return true;
+           if (elsewhere && !peer.process->valid()) return true;
            return peer.liveness.has_reached(left) || peer.has_exited();
          });
 }
 
 bool WatchedPeers::has_died(int rank) const {
   return std::any_of(list_.begin(), list_.end(), [&](const WatchedPeer& peer) {
-    return peer.rank == rank && peer.process.valid() && peer.liveness.has_died();
+    return peer.rank == rank && peer.process->valid() && peer.liveness.has_died();
   });
 }
 
 bool WatchedPeers::WatchedPeer::has_ended() const {
-  return process.valid() && (liveness.has_died() || has_exited());
+  return process->valid() && (liveness.has_died() || has_exited());
 }
 
 bool WatchedPeers::has_ended(int rank) const {
@@ -167,7 +190,7 @@ class PeerWatch {
           timeout_ms = kLookMs;
           // The pidfd of an exited process stays readable, so it is polled only until the exit
           // is seen.
-          if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
+          if (peer.ended_s == 0) files.push_back({peer.process->get(), POLLIN, 0});
         }
       }
     }
@@ -284,9 +307,8 @@ std::shared_ptr<WatchedPeers> open_peer_pages(
     const std::optional<std::string>& shown = published[static_cast<std::size_t>(rank)];
     if (rank == mine || !shown) continue;
     std::optional<PeerLiveness> liveness = PeerLiveness::open(*shown);
-    Fd process;
-    if (liveness && liveness->process() != ::getpid())
-      process = Fd(static_cast<int>(::syscall(SYS_pidfd_open, liveness->process(), 0)));
+    const bool is_elsewhere = liveness && liveness->process() != ::getpid();
+    auto process = is_elsewhere ? descriptor_of(liveness->process()) : std::make_shared<const Fd>();
     opened->add(rank, std::move(liveness), std::move(process));
   }
   return opened;

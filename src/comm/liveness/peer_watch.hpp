@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/liveness/liveness_page.hpp"
@@ -29,7 +30,11 @@ void publish_failed(int slot) noexcept;
 class WatchedPeers {
  public:
   /// Adds a rank's slot and process; an invalid Fd = this process. Not allowed once watched.
-  void add(int rank, std::optional<PeerLiveness> liveness, Fd process);
+  void add(int rank, std::optional<PeerLiveness> liveness, Fd process) {
+    add(rank, std::move(liveness), std::make_shared<const Fd>(std::move(process)));
+  }
+  /// The same with a descriptor that other communicators may watch too.
+  void add(int rank, std::optional<PeerLiveness> liveness, std::shared_ptr<const Fd> process);
   /// False if the page of a rank could not be opened: its process has ended, say.
   bool has_all_pages() const { return !has_unopened_page_; }
   /// True once every peer has reached the stage, or has exited with all its GPU memory. elsewhere:
@@ -47,12 +52,12 @@ class WatchedPeers {
   struct WatchedPeer {
     int rank = 0;
     PeerLiveness liveness;
-    Fd process;            ///< invalid = this process
-    double ended_s = 0;    ///< when the end was first seen
-    bool handled = false;  ///< the end has been reported
+    std::shared_ptr<const Fd> process;  ///< invalid = this process
+    double ended_s = 0;                 ///< when the end was first seen
+    bool handled = false;               ///< the end has been reported
     bool has_exited() const;
     bool has_ended() const;
-    bool is_open() const { return process.valid() && !handled; }
+    bool is_open() const { return process->valid() && !handled; }
   };
   std::vector<WatchedPeer> list_;
   bool has_unopened_page_ = false;  ///< a rank's page could not be opened

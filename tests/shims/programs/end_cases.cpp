@@ -316,6 +316,25 @@ std::string abort_in_group(const TestJob& job, int rank) {
          number("ended", ended) + ", " + number("later", later);
 }
 
+/// Keeps ten communicators at once, and counts this process's descriptors of other processes.
+std::string many_at_once(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  std::vector<Comm> all(10);
+  std::uint64_t wrong = 0, files = 0;
+  for (Comm& one : all) {
+    MUST(nccl().ncclCommSplit(r.comm, 0, rank, &one, nullptr));
+    wrong += wrong_sum(r, one, r.ranks);
+  }
+  for (int file = 0; file < 1024; ++file) {
+    char name[64] = {};
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    if (::readlink(link.c_str(), name, sizeof name - 1) > 0)
+      files += std::string(name).find("pidfd") != std::string::npos;
+  }
+  for (Comm one : all) MUST(nccl().ncclCommDestroy(one));
+  return number("wrong", wrong) + ", " + number("files", files);
+}
+
 /// NCCL refuses rank 0 to revoke a communicator, by unknown flags or ("late") while the
 /// communicator is being finalized. A call of the communicator waits for the last rank meanwhile.
 std::string revoke_refused(const TestJob& job, int rank) {
