@@ -77,6 +77,12 @@ SpareStagings& spare_stagings() {
   return *only;
 }
 
+/// Keeps a staging that no exchange has used.
+void spare_staging(CommState& state) {
+  if (state.staging != nullptr)
+    spare_stagings().keep(state.device, state.staging_ranks, std::move(state.staging));
+}
+
 /// A rank's first set-up record.
 struct RankRecord {
   std::string host, device, settings;
@@ -300,8 +306,7 @@ void agree(CommState& state) {
   const Allgather carry = [&](const std::string& mine) { return setup.allgather(mine); };
   const std::vector<RankRecord> all = exchange_records(state, carry);
   const RankRecord& mine = all[static_cast<std::size_t>(state.rank)];
-  if (!setup.word_of_all().empty() && state.staging != nullptr)
-    spare_stagings().keep(state.device, state.staging_ranks, std::move(state.staging));
+  if (!setup.word_of_all().empty()) spare_staging(state);
   if (setup.word_of_all().empty()) state.children.set_parent(all[0].host + ' ' + all[0].word);
   setup.synchronize_process(
       all[0].word, static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
@@ -346,6 +351,7 @@ void attach(CommState* state, bool ready) noexcept {
       wait_ready(*state);
       if (!identify(*state)) {
         state->meeting.reset();
+        spare_staging(*state);
         return state->phase.store(AttachPhase::on_nccl);
       }
     }
@@ -447,7 +453,7 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
 }
 
 CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept {
-  CommSetup prepared{configured, nullptr, nullptr, ranks};
+  CommSetup prepared{configured, nullptr, nullptr, ranks, 0};
   if (ranks < 2 || native().handle == nullptr) return prepared;
   try {
     const int node_size = settings().env.node_size;  // pretended nodes meet as real ones
@@ -461,6 +467,7 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingNa
   }
   try {
     if (device < 0) device = platform().current_device();
+    prepared.staging_device = device;
     if (device >= 0) prepared.staging = spare_stagings().take(device, ranks);
     if (device >= 0 && prepared.staging == nullptr)
       prepared.staging = platform().staging(device, ranks, kSetupBytes);
@@ -481,9 +488,13 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   state->meeting = std::move(prepared.meeting);
   state->staging = std::move(prepared.staging);
   state->staging_ranks = prepared.staging_ranks;
+  state->device = prepared.staging_device;  // until identify()
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
-  if (ready && !identify(*state)) return nullptr;
+  if (ready && !identify(*state)) {
+    spare_staging(*state);
+    return nullptr;
+  }
   // A state is left over if plait did not see the call by which the program destroyed the
   // communicator.
   if (const std::shared_ptr<CommState> left_over = comms().remove(comm, 0)) {

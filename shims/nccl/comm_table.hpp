@@ -47,6 +47,7 @@ struct CommSetup {
   std::unique_ptr<Meeting> meeting;          ///< null = the name is unknown
   std::unique_ptr<ExchangeStaging> staging;  ///< for an exchange over NCCL; null = made if needed
   int staging_ranks = 0;                     ///< that fit into `staging`
+  int staging_device = 0;
 };
 
 /// Work to do after NCCL's thread has enqueued calls of a non-blocking communicator, which happens

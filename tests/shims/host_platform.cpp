@@ -548,7 +548,10 @@ class HostEngine : public CommEngine {
 class HostStaging : public ExchangeStaging {
  public:
   HostStaging() : stream_(standin_stream_create()) {}
-  ~HostStaging() override { standin_stream_destroy(stream_); }
+  ~HostStaging() override {
+    standin_count("staging freed");
+    standin_stream_destroy(stream_);
+  }
   bool is_alive() const noexcept override { return resets_ == standin_calls("device reset"); }
   std::string swap(const std::string& mine, int ranks, const Gather& gather,
                    const GiveUp& give_up) override {

@@ -70,6 +70,10 @@ def test_ranks_of_one_host_meet_without_nccl(run_case, folder, case, mode):
     assert not _entries(folder)
 
 
+def test_a_communicator_of_a_single_rank_frees_no_staging(run_case):
+    assert all(row["freed"] == 0 for row in run_case("split_alone", 3))
+
+
 def test_a_staging_from_before_a_reset_of_the_device_is_not_taken(run_case):
     for row in run_case("meet_reset", 2):
         assert row["wrong"] == 0 and row["first"] == row["again"] == 0 and row["behind"] == 1

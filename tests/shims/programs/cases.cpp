@@ -679,6 +679,7 @@ const Cases kCases = {
     {"abort_alongside_group", abort_in_group},
     {"abort_attaching", abort_attaching},
     {"revoke_refused", revoke_refused},
+    {"split_alone", split_alone},
     {"many_at_once", many_at_once},
     {"revoke_refused_late", revoke_refused},
     {"child_beside_calls", child_beside_calls},

@@ -316,6 +316,18 @@ std::string abort_in_group(const TestJob& job, int rank) {
          number("ended", ended) + ", " + number("later", later);
 }
 
+/// Splits off communicators of a single rank. Counts the stagings of set-up exchanges that were
+/// freed, since freeing waits for kernels.
+std::string split_alone(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  for (int round = 0; round < 3; ++round) {
+    Comm alone = nullptr;
+    MUST(nccl().ncclCommSplit(r.comm, rank, 0, &alone, nullptr));
+    MUST(nccl().ncclCommDestroy(alone));
+  }
+  return number("freed", standin_calls("staging freed"));
+}
+
 /// Keeps ten communicators at once, and counts this process's descriptors of other processes.
 std::string many_at_once(const TestJob& job, int rank) {
   const TestRank r(job, rank);
