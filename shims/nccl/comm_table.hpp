@@ -88,6 +88,7 @@ struct CommState : PeerObserver {
   }
 
   Comm comm = nullptr;
+  const std::uint64_t number;  ///< of no other communicator of the process; NCCL reuses handles
   std::atomic<AttachPhase> phase{
       AttachPhase::attaching};  // from here on: fields that every call reads
   std::atomic<int> making{0};   ///< children that plait's thread still waits for

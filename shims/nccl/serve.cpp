@@ -39,7 +39,7 @@ std::string why_not(const CommState& state, const CollectiveCall& call, bool lac
 
 /// Logs a line for each distinct call of a communicator.
 void explain(const CommState& state, const std::string& what) {
-  if (first_time(text("{}{}", state.comm, what)))
+  if (first_time(text("{} {}", state.number, what)))
     log(LogLevel::explain, state.rank, text("communicator {}: {}", state.comm, what));
 }
 

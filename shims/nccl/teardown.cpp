@@ -49,7 +49,11 @@ DeferredTeardown teardown_of(const std::shared_ptr<CommState>& state) {
 
 }  // namespace
 
-CommState::CommState() : PeerObserver(kGraceSeconds) {}
+CommState::CommState()
+    : PeerObserver(kGraceSeconds), number([] {
+        static std::atomic<std::uint64_t> made{0};
+        return ++made;
+      }()) {}
 
 CallsEnded CommState::calls_ended() {
   if (!order.knows_end()) return CallsEnded::unknown;

@@ -506,6 +506,12 @@ def test_explain_says_who_serves_each_call(run_case):
     assert re.search(r"PLAIT EXPLAIN .*reduce 1000 fp32 sum .*NCCL \(not in PLAIT_OPS\)", said)
 
 
+def test_explain_tells_communicators_apart_that_nccl_gives_one_handle(run_case):
+    run_case("churn", 2, env={"PLAIT_DEBUG": "EXPLAIN"})
+    said = run_case.stderr.count("[0] PLAIT EXPLAIN communicator")
+    assert said == 60  # a line a communicator
+
+
 @pytest.mark.alone
 def test_a_call_that_passes_through_costs_under_200_ns(run_case):
     differences = []
