@@ -169,6 +169,13 @@ def plan(
     if not library.exists():
         built_by = "" if drop_in else " (`make install` or `pip install .` builds it)"
         return RunPlan("", env, f"no drop-in at {library}{built_by}: running without it")
+    if " " in str(library) or ":" in str(library):  # the loader would take it for two paths
+        return RunPlan(
+            "",
+            env,
+            "LD_PRELOAD wants a path without spaces and colons, and the drop-in is at "
+            f"'{library}'; install plait in another folder: running without it",
+        )
     if via == "mpi":
         env["LD_PRELOAD"] = _behind_tools(library, env.get("LD_PRELOAD"))
         return RunPlan(via, env, f"via {via} ({why}), {mpi_programs.describe(env)}")

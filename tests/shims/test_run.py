@@ -70,6 +70,17 @@ def test_a_drop_in_without_device_code_says_so(built):
     assert not plait_run.has_kernels(library.parent / "no_such.so")
 
 
+@pytest.mark.parametrize("folder", ["two words", "a:b"])
+@pytest.mark.parametrize("via", ["preload", "audit", "mpi"])
+def test_a_drop_in_that_the_loader_cannot_name_is_left_out(tmp_path, folder, via):
+    library = tmp_path / folder / "libplait_nccl.so"
+    library.parent.mkdir()
+    library.touch()
+    done = _plait("run", "--via", via, "--drop-in", str(library), "--", "env")
+    assert done.returncode == 0 and "LD_PRELOAD=" not in done.stdout
+    assert f"the drop-in is at '{library}'; install plait in another folder" in done.stderr
+
+
 def test_an_unknown_nccl_is_left_alone(built):
     command = [str(built / "nccl_linked"), "all_reduce", "2", "processes"]
     drop_in = str(built / "libplait_nccl.so")
