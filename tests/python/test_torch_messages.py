@@ -239,6 +239,29 @@ def both_leave(rank, ranks):
     return time.monotonic() - began < 10
 
 
+def kept_after_its_end(rank, ranks):
+    """A destroyed group that the program keeps has no descriptors, and refuses messages."""
+    before = len(os.listdir("/proc/self/fd"))
+    group, tensor, peer = dist.new_group(), torch.ones(3), 1 - rank
+    for _ in range(2):
+        gone = dist.isend(tensor, peer, group=group)
+        dist.recv(torch.empty(3), peer, group=group)
+        gone.wait()
+    dist.all_reduce(tensor, group=group)
+    del gone
+    dist.destroy_process_group(group)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for call in (
+        lambda: group.send([tensor], peer, 0),
+        lambda: group.recv([tensor], peer, 0),
+        lambda: group.recv_anysource([tensor], 0),
+        group.monitored_barrier,
+    ):
+        with pytest.raises(dist.DistBackendError, match="it was destroyed"):
+            call()
+    return True
+
+
 def aborted_with_a_message(rank, ranks):
     if rank == 1:
         time.sleep(2)
@@ -278,3 +301,7 @@ def test_groups_that_are_destroyed_together_do_not_wait_for_each_other():
 
 def test_an_abort_does_not_wait_for_receivers():
     assert all(on_ranks(aborted_with_a_message, timeout_s=60))
+
+
+def test_a_destroyed_group_keeps_no_descriptor():
+    assert on_ranks(kept_after_its_end, 2) == [True, True]

@@ -52,8 +52,8 @@ class CollectiveCalls:
 
     A call may run after its method has returned: each method copies the caller's lists first.
 
-    Methods take the arguments of ProcessGroup's overloads, by position and by name: options, or a
-    root, an operation and a timeout in their place, and then a tensor in place of a list of one.
+    Methods take the arguments of ProcessGroup's overloads: options, or a root, an operation and a
+    timeout in their place (root, op, timeout), and then a tensor in place of a list of one.
     """
 
     _rank: int

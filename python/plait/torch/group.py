@@ -34,6 +34,7 @@ from plait.torch.types import as_contiguous, copy_back
 from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d, seconds_of
 
 _NO_RANGE = nullcontext()
+_DESTROYED = "wanted an open process group: it was destroyed"
 
 
 @never_compiled
@@ -51,7 +52,7 @@ class Group(CollectiveCalls):
         self._sequence = self._barriers = 0  # _barriers: monitored ones
         self._name, self._description = "", ""
         self._batch: list[Any] | None = None  # works of an open coalescing
-        self._is_suspended = False
+        self._is_suspended = self._is_shut = False
         self._callbacks = Callbacks()
         self._teller: threading.Thread | None = None  # tells the store of an abort
         self._host_backend = HostBackend(store, rank, ranks, self._timeout_s, self._callbacks)
@@ -161,8 +162,8 @@ class Group(CollectiveCalls):
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
                 backend.abort()
-        if self._mail is not None:
-            self._mail.close("it was aborted")
+        if (mail := self._mail) is not None:
+            mail.close("it was aborted")
         self._await_teller()
 
     def _is_of_parent(self) -> bool:
@@ -187,6 +188,8 @@ class Group(CollectiveCalls):
             if self._mail is not None:
                 self._mail.shut_down("it was destroyed", self._timeout_s)
         finally:
+            self._is_shut = True
+            self._mail = None  # frees sockets and memory of a group that the program keeps
             self._callbacks.close(self._timeout_s)
 
     def eager_connect_single_device(self, device: torch.device) -> None:
@@ -277,7 +280,7 @@ class Group(CollectiveCalls):
         seconds = seconds_of(timeout) or self._timeout_s
         self._sequence += 1
         self._barriers += 1
-        if self._mail is None:
+        if self._ranks == 1:
             return
         with _range("monitored_barrier"):
             if self._rank == 0:
@@ -323,8 +326,10 @@ class Group(CollectiveCalls):
     def _barrier_message(self, peer: int, is_send: bool, seconds: float) -> Any:
         """Posts a message of this barrier. The tag is the barrier's number: a rank that came too
         late to an earlier barrier has sent a message there that nobody has received."""
-        assert self._mail is not None
-        post = self._mail.send if is_send else self._mail.receive
+        mail = self._mail
+        if mail is None:
+            raise dist.DistBackendError(f"[plait] monitored_barrier: {_DESTROYED}")
+        post = mail.send if is_send else mail.receive
         whole = torch.zeros(1, dtype=torch.uint8, device="cpu")
         return post(whole, peer, self._barriers, seconds, BARRIER)
 
@@ -379,6 +384,8 @@ class Group(CollectiveCalls):
         if self._mail is None:
             if self._is_of_parent():
                 raise plait.AbortedError(FORKED)
+            if self._is_shut:
+                raise plait.AbortedError(_DESTROYED)
             self._mail = Mailbox(self._store, self._rank, self._ranks, self._callbacks)
         return self._mail
 
