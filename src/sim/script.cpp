@@ -221,7 +221,7 @@ class Compiler {
     }
     const int link = hop_link(op);
     const Link& hop = topology().links[at(link)];
-    const double weight = link_weight(hop);
+    const double weight = link_weight(link);
     for (const int resource : machine_.link_resources(link))
       script_.uses.push_back({resource, weight});
     // A stream's copy reads a ring of another NUMA node over the bus. Plans by lanes keep the
@@ -260,8 +260,10 @@ class Compiler {
   }
 
   // A kernel's loads and stores fill a GPU's links less than copy engines do, as if each byte were
-  // larger by this factor.
-  double link_weight(const Link& hop) const {
+  // larger by this factor: the speed that copy engines reach, of the link or its slowest port, over
+  // the kernel's speed.
+  double link_weight(int link) const {
+    const Link& hop = topology().links[at(link)];
     const auto kind = [&](int device) { return topology().devices[at(device)].kind; };
     if (is_stream() || lane_->kind != LaneKind::kernel || kind(hop.src) != DeviceKind::gpu ||
         kind(hop.dst) != DeviceKind::gpu)
@@ -269,7 +271,10 @@ class Compiler {
     const bool is_load = hop.dst == devices_[at(lane_->rank)];
     const double reached =
         is_load ? machine_.costs().sm_pull_gb_per_s : machine_.costs().sm_push_gb_per_s;
-    return std::max(1.0, hop.gb_per_s / reached);
+    double by_engine = hop.gb_per_s;
+    for (const int resource : machine_.link_resources(link))
+      by_engine = std::min(by_engine, machine_.capacities()[at(resource)]);
+    return std::max(1.0, by_engine / reached);
   }
 
   int hop_link(const Op& op) const {
@@ -369,7 +374,7 @@ class Compiler {
         is_written ? machine_.link_between(worker, device) : machine_.link_between(device, worker);
     if (link < 0) return;
     const Link& hop = topology().links[at(link)];
-    const double weight = link_weight(hop);
+    const double weight = link_weight(link);
     for (const int resource : machine_.link_resources(link))
       if (resource != machine_.memory(device)) draw(step, resource, weight);
     step.limit = std::min(step.limit, hop.gb_per_s / weight);

@@ -134,6 +134,18 @@ TEST_CASE("a kernel's loads from a peer take the latency twice, its stores once"
   CHECK(total_ns(plan, topology) == doctest::Approx(700 + 10000));
 }
 
+TEST_CASE("a kernel's stores keep their speed on a link faster than its ports") {
+  for (const double link : {100.0, 300.0}) {
+    Topology topology = switched(2, 100, link);
+    topology.parameters["sm_push_gb_per_s"] = {50, "test"};
+    Plan plan = empty_plan(all_reduce(2, kMega));
+    plan.lanes.push_back(lane_of(0, LaneKind::kernel, "push", {push(plan, topology, 0, 1, kMega)}));
+    CHECK(total_ns(plan, topology) == doctest::Approx(1e6 / 50));
+    topology.resources[0].gb_per_s = 25;  // a port slower than the stores
+    CHECK(total_ns(plan, topology) == doctest::Approx(1e6 / 25));
+  }
+}
+
 TEST_CASE("a kernel's copies inside its GPU have their own speed") {
   Topology topology = switched(2, 100, 100);
   Plan plan = empty_plan(all_reduce(2, kMega));
