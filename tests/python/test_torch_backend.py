@@ -112,6 +112,16 @@ def sparse_sums(rank, ranks):
     assert torch.equal(mine.to_dense(), dense[:, None].expand(-1, 3))
 
 
+def sparse_sums_of_inference(rank, ranks):
+    """A tensor of torch.inference_mode() is summed in the caller's thread and in the group's."""
+    for is_async in (False, True):
+        with torch.inference_mode():
+            mine = torch.sparse_coo_tensor([[rank, ranks]], [1.0, 2.0], (ranks + 1,))
+            if work := dist.all_reduce(mine, async_op=is_async):
+                work.wait()
+        assert mine.to_dense().tolist() == [1.0] * ranks + [2.0 * ranks]
+
+
 def sparse_sums_in_order(rank, ranks):
     """In the first row all ranks add 1, 2^24, 1, ...: each order of fp32 has another sum."""
     values = torch.full((2, 4), 2.0**24 if rank == 1 else 1.0)
@@ -139,7 +149,9 @@ def test_sparse_sums_take_the_order_of_other_sums(order, monkeypatch):
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("program", [reductions, uneven_reduce_scatter, sparse_sums])
+@pytest.mark.parametrize(
+    "program", [reductions, uneven_reduce_scatter, sparse_sums, sparse_sums_of_inference]
+)
 def test_reductions(program, ranks):
     on_ranks(program, ranks)
 

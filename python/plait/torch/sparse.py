@@ -23,6 +23,11 @@ import plait
 
 def sum_of_sparse(calls: Any, backend: Any, tensor: Tensor, redop: Any) -> None:
     """Replaces `tensor` by the sum over all ranks; absent entries count as 0."""
+    with torch.inference_mode(tensor.is_inference()):  # of a thread of the group too
+        _sum(calls, backend, tensor, redop)
+
+
+def _sum(calls: Any, backend: Any, tensor: Tensor, redop: Any) -> None:
     with _failing_all(calls, backend):
         if tensor.layout is not torch.sparse_coo or getattr(redop, "op", redop) != ReduceOp.SUM:
             raise plait.UnsupportedError(
