@@ -63,6 +63,26 @@ std::string signal_fault(const Plan& plan, Site site_of, const Op& op,
   return "";
 }
 
+/// Checks waits that look back past the call before. Two calls in a row do not reach such a wait.
+void check_long_looks(const Plan& plan, Findings& findings) {
+  std::set<Flag> raised;
+  for (const Lane& lane : plan.lanes)
+    for (const Op& op : lane.ops)
+      if (op.kind == OpKind::signal) raised.insert(op.flag);
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i)
+    for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
+      const Op& op = plan.lanes[i].ops[k];
+      const auto count = plan.counts.find(op.flag.index);
+      if (op.kind != OpKind::wait || op.before == 0 || count == plan.counts.end() ||
+          count->second == 0 || raised.contains(op.flag))
+        continue;
+      findings.of_op(Rule::deadlock, static_cast<int>(i), static_cast<int>(k),
+                     text("wanted a signal of {} in each call, since a later call waits for the "
+                          "call's count of {}, found none",
+                          flag_name(op.flag), count->second));
+    }
+}
+
 }  // namespace
 
 // No value is raised twice. OpOrder checks that raises happen in the order of values.
@@ -91,6 +111,7 @@ void check_flags(const Plan& plan, Findings& findings) {
         fault = signal_fault(plan, here, op, raised);
       if (!fault.empty()) findings.of_op(Rule::flag, here.lane, here.op, fault);
     }
+  if (findings.none()) check_long_looks(plan, findings);
 }
 
 }  // namespace plait

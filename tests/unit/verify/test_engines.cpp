@@ -182,6 +182,20 @@ TEST_CASE("deadlock: in one hardware queue, but not with a queue for each stream
   CHECK(verify(plan).proved());
 }
 
+TEST_CASE("deadlock: a wait for the call before the last, whose flag no call raises") {
+  Plan plan = gather();
+  Op& look = op(plan, 1, OpKind::wait, 1);
+  look.flag.index = kTaken + 1;
+  look.before = 1;
+  plan.lanes[1].ops.insert(plan.lanes[1].ops.begin() + 1, await(0, 1, kTaken, 0));
+  plan.enqueued[0].insert(plan.enqueued[0].begin() + 1, 1);
+  CHECK(verify(plan).proved());  // no call counts the flag
+  plan.counts[kTaken + 1] = 1;
+  expect(plan, "deadlock", 1, "wanted a signal of flag 2 of rank 0 by rank 1 in each call");
+  CHECK(verify_in_a_row({&plan, &plan}).proved());  // the third call waits for ever
+  CHECK(rules(verify_in_a_row({&plan, &plan, &plan})) == std::vector<std::string>{"deadlock"});
+}
+
 TEST_CASE("deadlock: in a graph that lays streams in one branch") {
   Plan plan = gather();
   for (const int home : {0, 2})  // waits for the peer, then for the rank's own push
