@@ -52,7 +52,14 @@ void ChildNames::set_parent(const std::string& name) {
 std::string ChildNames::next(const std::string& kind, const std::string& detail) {
   const std::lock_guard<std::mutex> hold(guard_);
   const unsigned count = made_[kind]++;
+  last_ = kind;
   return parent_.empty() ? std::string() : text("{} {} {} {}", parent_, kind, count, detail);
+}
+
+void ChildNames::answered(bool is_refused) noexcept {
+  const std::lock_guard<std::mutex> hold(guard_);
+  if (const auto found = made_.find(last_); is_refused && found != made_.end()) --found->second;
+  last_.clear();
 }
 
 std::string ChildNames::split(int color) noexcept {

@@ -35,6 +35,9 @@ class ChildNames {
   /// parent's.
   std::string shrink(const int* excluded, int count, int ranks) noexcept;
   std::string grow() noexcept;
+  /// Called after NCCL's answer to the call that took the last name. The next child of the kind
+  /// gets the name of a refused call, since the other ranks have counted no child.
+  void answered(bool is_refused) noexcept;
   /// Shows the next grow()'s name to ranks that have the id alone. After a failure set-up records
   /// go over NCCL.
   void show_grow(const UniqueId& id) noexcept;
@@ -46,6 +49,7 @@ class ChildNames {
   std::mutex guard_;
   std::string parent_;
   std::map<std::string, unsigned> made_;  ///< children by kind
+  std::string last_;                      ///< kind of the last name; empty = NCCL has answered
   std::unique_ptr<MeetingAlias> shown_;
 };
 

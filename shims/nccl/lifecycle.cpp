@@ -71,6 +71,13 @@ void log_unknown_parent(Comm parent) {
         text("a child of communicator {}, which plait does not know, stays on NCCL", parent));
 }
 
+/// Notes NCCL's answer to a call that makes a child. Errors other than these come after the other
+/// ranks have counted the child.
+void note_answer(CommState* parent, Result result) {
+  if (parent == nullptr) return;
+  parent->children.answered(result == ncclInvalidArgument || result == ncclInvalidUsage);
+}
+
 /// Makes a child. NCCL may store the handle later: `call` passes NCCL the address.
 template <class NcclCall>
 Result make_child(Comm comm, NewCommInfo info, Comm* child, const NcclCall& call) {
@@ -94,6 +101,7 @@ Result make_child(Comm comm, NewCommInfo info, Comm* child, const NcclCall& call
     result = call(one.handle.place());
   }
   if (result != ncclSuccess && result != ncclInProgress) one.handle.stored();
+  note_answer(one.parent.get(), result);
   return attach(std::move(one), result);
 }
 
@@ -311,6 +319,7 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
   if (native().split == nullptr) return ncclInvalidUsage;
+  if (child == nullptr) return ncclInvalidArgument;  // before the child counts
   NewCommInfo info =
       info_of_child(comm, config, [&](CommState& parent) { return parent.children.split(color); });
   if (color == kSplitNoColor) info.ranks = 0;  // no child
@@ -320,6 +329,7 @@ Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
   if (native().shrink == nullptr) return ncclInvalidUsage;
+  if (child == nullptr) return ncclInvalidArgument;
   if ((flags & kShrinkAbort) != 0) interrupt(comm);
   NewCommInfo info = info_of_child(comm, config, [&](CommState& parent) {
     return parent.children.shrink(excluded, count, parent.ranks);
@@ -337,7 +347,11 @@ Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* ch
     grown.configured = parse_config(config);
     if (id != nullptr && call_context.in_native == 0) grown.name = name_of_joining(*id, rank);
   }
-  return make(std::move(grown), child, native().grow, comm, ranks, id, rank, child, config);
+  const Result result =
+      make(std::move(grown), child, native().grow, comm, ranks, id, rank, child, config);
+  if (call_context.in_native == 0)
+    if (const CommTable::Pin pin = comms().pin(comm)) note_answer(&*pin, result);
+  return result;
 }
 
 Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {

@@ -70,6 +70,13 @@ def test_ranks_of_one_host_meet_without_nccl(run_case, folder, case, mode):
     assert not _entries(folder)
 
 
+def test_children_meet_though_nccl_has_refused_a_rank_one(run_case):
+    rows = run_case("split_refused", 3)
+    assert [row["refused"] for row in rows] == [2, 0, 0]
+    assert all(row["wrong"] == 0 and row["served"] == 1 for row in rows)
+    assert _gathered(rows) == [0, 0, 0]
+
+
 def test_a_communicator_of_a_single_rank_frees_no_staging(run_case):
     assert all(row["freed"] == 0 for row in run_case("split_alone", 3))
 

@@ -681,6 +681,7 @@ const Cases kCases = {
     {"revoke_refused", revoke_refused},
     {"split_alone", split_alone},
     {"many_at_once", many_at_once},
+    {"split_refused", split_refused},
     {"revoke_refused_late", revoke_refused},
     {"child_beside_calls", child_beside_calls},
 };

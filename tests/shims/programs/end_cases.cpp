@@ -328,6 +328,22 @@ std::string split_alone(const TestJob& job, int rank) {
   return number("freed", standin_calls("staging freed"));
 }
 
+/// NCCL refuses a split of rank 0 alone: there is no such colour, or no place for the handle. All
+/// ranks split then.
+std::string split_refused(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
+  Comm child = nullptr;
+  std::uint64_t refused = 0;
+  if (rank == 0) {
+    refused += nccl().ncclCommSplit(r.comm, -7, rank, &child, nullptr) == ncclInvalidArgument;
+    refused += nccl().ncclCommSplit(r.comm, 0, rank, nullptr, nullptr) == ncclInvalidArgument;
+  }
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+  const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
+  MUST(nccl().ncclCommDestroy(child));
+  return number("wrong", wrong) + ", " + number("refused", refused) + ", " + counted("all_reduce");
+}
+
 /// Keeps ten communicators at once, and counts this process's descriptors of other processes.
 std::string many_at_once(const TestJob& job, int rank) {
   const TestRank r(job, rank);

@@ -176,5 +176,6 @@ std::string abort_attaching(const TestJob& job, int rank);
 std::string revoke_refused(const TestJob& job, int rank);
 std::string split_alone(const TestJob& job, int rank);
 std::string many_at_once(const TestJob& job, int rank);
+std::string split_refused(const TestJob& job, int rank);
 
 }  // namespace program

@@ -157,7 +157,7 @@ STANDIN_API Result ncclCommInitAll(Comm* comms, int count_, const int* devices) 
 
 STANDIN_API Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
   count("ncclCommSplit");
-  if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
+  if (state_of(comm) != ncclSuccess || color < kSplitNoColor) return ncclInvalidArgument;
   CommTag* made =
       color == kSplitNoColor ? nullptr : fresh(1, 0, comm->device, blocks(config, comm));
   if (made != nullptr) made->is_split = true;
