@@ -85,6 +85,11 @@ def ended_in_set_up() -> None:
     leave()
 
 
+def made() -> None:
+    report(plait.init)
+    leave()
+
+
 def other_rank() -> None:
     """Two ranks give the same rank number."""
     os.environ["PLAIT_RANK"] = "0" if IS_GUILTY else str(RANK)

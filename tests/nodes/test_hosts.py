@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,32 @@ def test_a_killed_rank_is_named_on_every_node(tmp_path):
 def test_a_rank_that_ends_while_a_communicator_is_made_is_named(tmp_path):
     found = faults(tmp_path, "ended_in_set_up", 3)
     assert found.keys() == {0, 1, 2}
+    for seconds, said in found.values():
+        assert "PeerLostError" in said and "rank 3" in said and seconds < 10
+
+
+ENDS_RANK_3 = """
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void end(void) {
+  const char* rank = getenv("PMI_RANK");
+  if (rank != NULL && *rank == '3') _exit(0);
+}
+"""
+
+
+def test_a_rank_that_ends_while_gpus_are_set_up_is_named(tmp_path):
+    """A stand-in for the CUDA driver ends the rank that opens the driver."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("wants a C compiler")
+    (tmp_path / "driver.c").write_text(ENDS_RANK_3)
+    output = ["-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "driver.c")]
+    subprocess.run([compiler, "-shared", "-fPIC", *output], check=True)
+    words = [str(FAULTS), str(tmp_path), "made"]
+    done = launch(tmp_path, 0, 4, words, LD_LIBRARY_PATH=str(tmp_path), PLAIT_ARRIVE_S="20")
+    found = reports(tmp_path)
+    assert found.keys() == {0, 1, 2}, (done.stdout, done.stderr)
     for seconds, said in found.values():
         assert "PeerLostError" in said and "rank 3" in said and seconds < 10
 

@@ -4,7 +4,6 @@
 #include "base/error_reason.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/bootstrap/interrupt.hpp"
 
 namespace plait {
 namespace {
@@ -23,7 +22,7 @@ std::unique_ptr<GpuSide> node_gpus(const CommunicatorOptions& options, Multinode
   const std::optional<Error> error = attempt([&] {
     made = GpuSide::create(options_in_node(options, host.nodes()), host, nullptr, why_not);
   });
-  const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
+  const Deadline arrival_deadline = host.deadline_after(options.arrive_s);
   agree(host.transport_comm(), error, arrival_deadline);
   const std::string word = made != nullptr   ? ""
                            : why_not.empty() ? "it was asked for none"
