@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <set>
 #include <thread>
 
 #include "tests/shims/programs/rank.hpp"
@@ -167,7 +168,7 @@ std::string unseen(const TestJob& job, int rank) {
   const auto destroy = reinterpret_cast<Result (*)(Comm)>(::dlsym(library, "ncclCommDestroy"));
   if (destroy == nullptr) throw std::runtime_error("no libnccl.so.2 behind the drop-in");
   std::uint64_t wrong = 0, reused = 0;
-  Comm last = nullptr;
+  std::set<Comm> handles;
   for (int round = 0; round < 20; ++round) {
     ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
     Comm child = nullptr;
@@ -180,8 +181,7 @@ std::string unseen(const TestJob& job, int rank) {
         MUST(nccl().ncclCommGetAsyncError(*asked, &state));
       MUST(state);
     }
-    reused += child == last;
-    last = child;
+    reused += !handles.insert(child).second;
     wrong += wrong_sum(r, child, r.ranks);
     wrong += wrong_sum(r, r.comm, r.ranks);  // no rank destroys before all have the sum
     MUST(destroy(child));
