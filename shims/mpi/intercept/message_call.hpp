@@ -56,8 +56,9 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
 template <class Function>
 int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& function) {
   try {
-    RendezvousRecv recv(to, comm);
+    RendezvousRecv recv(to);
     const Statuses filled(status, 1, true);
+    recv.clear_status(filled.at(0));
     const int code = function(recv.posted(), filled.at(0));
     if (error_class(code) == native().abi.err_truncate) recv.on_truncated(filled.at(0));
     return code != 0 ? code : call_errhandler(comm, recv.end(filled.at(0)));
@@ -72,7 +73,7 @@ template <class Function, class Taken>
 int start_recv_as(Handle comm, const P2PArgs& to, void* request, const Function& function,
                   const Taken& make_result) {
   try {
-    auto recv = std::make_unique<RendezvousRecv>(to, comm);
+    auto recv = std::make_unique<RendezvousRecv>(to);
     NativeHandle made;
     const int code = function(recv->posted(), made.stored());
     if (made.is_refused(code)) return refuse_request(code, request);

@@ -255,6 +255,7 @@ struct PersistentRecv final : RecvRequest, TokenRequest {
 
   void started() override {
     received = 0;
+    recv->clear_status(status.data());
     start(*this, [&] {
       code = native().Start(&native_request);
       is_reported = is_refused = code != 0;
@@ -370,11 +371,8 @@ class RecvBuffers {
 
 }  // namespace
 
-RendezvousRecv::RendezvousRecv(const P2PArgs& to, Handle comm)
-    : buffer_(const_cast<void*>(to.buffer)),
-      count_(to.count),
-      layout_(layout_of(to.type)),
-      staging_(comm) {
+RendezvousRecv::RendezvousRecv(const P2PArgs& to)
+    : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
   const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
   if (job_uses_gpus()) {
     gpu_ = gpu_of(buffer_);
@@ -551,7 +549,7 @@ int check_truncation(Handle comm, const P2PArgs& to, const void* status, int cod
                                   received_bytes(status) <= bytes_of(to.count, to.type));
   if (fits || (code != 0 && error_class(code) != native().abi.err_truncate)) return code;
   try {
-    RendezvousRecv(to, comm).on_truncated(status);
+    RendezvousRecv(to).on_truncated(status);
   } catch (const std::exception&) {  // no memory to inspect the received bytes
   }
   return code != 0 ? code : call_errhandler(comm, native().abi.err_truncate);

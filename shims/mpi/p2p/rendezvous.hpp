@@ -30,14 +30,18 @@ struct RecvBuffer;
 /// copies staged data to the GPU.
 class RendezvousRecv {
  public:
-  /// comm: the communicator whose error handler gets the receive's errors. Throws out_of_memory,
-  /// driver_error.
-  RendezvousRecv(const P2PArgs& to, Handle comm);
+  /// Throws out_of_memory, driver_error.
+  explicit RendezvousRecv(const P2PArgs& to);
   ~RendezvousRecv();
   RendezvousRecv(const RendezvousRecv&) = delete;
   RendezvousRecv& operator=(const RendezvousRecv&) = delete;
   /// Returns the buffer for the native receive.
   void* posted() const { return posted_; }
+  /// Called before the native receive. MPICH 5 returns 0 from a failed receive after an error
+  /// handler that is a function, and leaves the status: a count of 0 then puts nothing back.
+  void clear_status(void* status) const {
+    if (gpu_ >= 0) set_received_bytes(status, 0);
+  }
   /// Called after the native receive has ended with `status`. Returns true once the message has
   /// arrived; stores the size in the status, or the error in `code`.
   bool has_arrived(void* status, int& code);

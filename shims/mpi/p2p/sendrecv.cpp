@@ -90,7 +90,7 @@ std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows
 template <class N>
 std::unique_ptr<PendingRequest> start_recv(void* buffer, N count, Handle type, int from, int tag,
                                            Handle comm, Refusal& refusal) {
-  auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type}, comm);
+  auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type});
   NativeHandle made;
   const int code =
       native_irecv<N>(comm)(recv->posted(), count, type, from, tag, comm, made.stored());

@@ -151,10 +151,9 @@ void CallStaging::add_output(void* buffer, Handle type, Count count, bool whole)
 }
 
 void CallStaging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
-  const DataLocation where = data_location(buffer, type, count);
   StagedArgument* const one = stage_argument(
-      where, buffer, span_of(type, count), false, reads_output(where, true),
-      [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); }, is_pinned);
+      data_location(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
+      is_pinned);
   if (one != nullptr) one->received.emplace(Received{RetainedLayout(layout_of(type)), count});
 }
 
