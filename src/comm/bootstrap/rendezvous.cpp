@@ -445,20 +445,26 @@ bool is_closed_unread(int socket, const Deadline& deadline) {
   return recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == ECONNRESET;
 }
 
-/// Returns the process that listens behind a connection; 0 = a process of another namespace.
-int listener_of(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
-}
+/// The process that listens behind a connection; none if another PID namespace has the process.
+class Listener {
+ public:
+  Listener() = default;
+  explicit Listener(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
+    process_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+    is_gone_ = !process_.valid() && errno == ESRCH;
+  }
+  bool has_ended() const {
+    pollfd entry{process_.get(), POLLIN, 0};
+    return is_gone_ || (process_.valid() && poll(&entry, 1, 0) > 0);
+  }
 
-/// Returns whether a process has ended. A process that ends closes its sockets first.
-bool has_ended(int process) {
-  if (process <= 0) return false;
-  const Fd file(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
-  if (!file.valid()) return errno == ESRCH;
-  return wait_socket(file.get(), POLLIN, {now_ns() + 100'000'000, {}});
-}
+ private:
+  Fd process_;
+  bool is_gone_ = false;
+};
 
 /// Returns null if rank 0 has closed its end without reading the join frame.
 std::unique_ptr<Rendezvous> join_rank_0(Fd link, int rank, const JobOf& job,
@@ -487,25 +493,30 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
                                               const Deadline& deadline, double warn_after_s) {
   // On every rank: for a wrong folder rank 0 has no socket to tell the peers of the error.
   check_folder_of(path, {std::min(deadline.at_ns, now_ns() + kFolderNs), deadline.check});
-  if (rank == 0) {
-    Fd listener = listen_at(path, job.ranks + 16);
-    if (listener.valid()) return host_at(path, std::move(listener), job, deadline, warn_after_s);
-    // Another process is rank 0 at this path already: join as a member and be refused, so that
-    // all get the error.
-  }
   WaitWarning warning(warn_after_s);
   const Deadline warned = with_warning(deadline, warning, rank, [&] {
     return sentence_about_wait(rank_name(rank), rank_name(0), job.ranks, path);
   });
-  const Deadline until =
+  const Deadline launched =
       while_launched(warned, rank, job.ranks, [] { return std::vector<int>{0}; });
-  for (;;) {
+  Listener closed;  // has closed a socket of this rank unread; may make another attempt
+  const Deadline until{launched.at_ns, [&] {
+                         if (launched.check) launched.check();
+                         if (closed.has_ended())
+                           throw Error(ErrorCode::peer_lost, "rank 0 closed its socket");
+                       }};
+  for (;; poll(nullptr, 0, 2)) {
+    if (rank == 0) {
+      Fd listener = listen_at(path, job.ranks + 16);
+      if (listener.valid()) return host_at(path, std::move(listener), job, deadline, warn_after_s);
+      // Another process is rank 0 at this path already: join as a member and be refused, so that
+      // all get the error.
+    }
     Fd link = connect_to(path, until);
-    const int listener = listener_of(link.get());
+    Listener listener(link.get());
     auto joined = join_rank_0(std::move(link), rank, job, deadline, warn_after_s);
     if (joined != nullptr) return joined;
-    if (has_ended(listener)) throw Error(ErrorCode::peer_lost, "rank 0 closed its socket");
-    poll(nullptr, 0, 2);  // the socket was of an earlier attempt that failed
+    closed = std::move(listener);
   }
 }
 

@@ -170,11 +170,26 @@ std::string job_shown(const CommunicatorOptions& options, const Env& env) {
 
 /// Joins the peers at rendezvous_address().
 std::unique_ptr<Rendezvous> bootstrap_numbered(const CommunicatorOptions& options, const Env& env,
-                                               const Deadline& deadline, double warn_after_s) {
-  CommunicatorNumber number(options);
+                                               CommunicatorNumber& number, const Deadline& deadline,
+                                               double warn_after_s) {
   try {
     return bootstrap(rendezvous_address(options, env, number), options.rank, options.ranks,
                      deadline, warn_after_s, job_shown(options, env));
+  } catch (...) {
+    number.give_back();
+    throw;
+  }
+}
+
+/// Returns the ranks' first records. A rank that ends amid the vote may have given its number back
+/// while it joined: so do the others then.
+std::vector<Contribution> first_vote(Rendezvous& rendezvous, CommunicatorNumber& number,
+                                     const std::optional<Error>& trouble, const std::string& record,
+                                     const std::vector<int>& fds, const Deadline& deadline) {
+  try {
+    return vote(rendezvous, trouble, record, fds, deadline);
+  } catch (const AgreedError&) {
+    throw;
   } catch (...) {
     number.give_back();
     throw;
@@ -311,7 +326,8 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   // those numbers.
   const double warn_after_s =
       pair == nullptr ? wait_warning_s() : std::numeric_limits<double>::infinity();
-  joined.rendezvous = bootstrap_numbered(options, env, deadline, warn_after_s);
+  CommunicatorNumber number(options);
+  joined.rendezvous = bootstrap_numbered(options, env, number, deadline, warn_after_s);
   Fd process;
   std::string topology, record;
   const std::optional<Error> trouble = attempt([&] {
@@ -322,7 +338,8 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   });
   std::vector<int> fds;
   if (process.valid()) fds.push_back(process.get());
-  std::vector<Contribution> hello = vote(*joined.rendezvous, trouble, record, fds, deadline);
+  std::vector<Contribution> hello =
+      first_vote(*joined.rendezvous, number, trouble, record, fds, deadline);
   const std::vector<int> pids = compare_settings(hello);
   for (int rank = 0; rank < options.ranks; ++rank) {
     if (hello[rank].fds.size() != 1)

@@ -175,6 +175,12 @@ TEST_CASE("a rank that does not come is named on the other ranks") {
   CHECK(all_contain(alone, "rank 0 did not come"));
 }
 
+/// Waits until a rank has connected.
+static void await_connection(const Fd& listener) {
+  pollfd entry{listener.get(), POLLIN, 0};
+  poll(&entry, 1, 10'000);
+}
+
 TEST_CASE("a rank that leaves while others have not joined is an error for the rest at once") {
   TestFolder folder;
   const std::int64_t began_ns = now_ns();
@@ -193,7 +199,7 @@ TEST_CASE("a rank that leaves while others have not joined is an error for the r
         poll(nullptr, 0, 100);
         has_left = true;
       } else if (rank == 1) {
-        const std::int64_t leaves_ns = deadline_in(0.2);
+        const std::int64_t leaves_ns = deadline_in(1);  // rank 0 listens by then
         const Deadline leaves{deadline_in(20), [&] {
                                 if (now_ns() < leaves_ns) return;
                                 has_left = true;
@@ -218,7 +224,7 @@ TEST_CASE("a rank that reached the socket of an earlier attempt joins the next a
   std::optional<Fd> earlier(listen_at(folder.socket(), 4));
   const auto thrown = as_threads(2, [&](int rank) {
     if (rank == 0) {
-      poll(nullptr, 0, 200);  // rank 1 has connected
+      await_connection(*earlier);
       ::unlink(folder.socket().c_str());
       earlier.reset();
     }
@@ -234,7 +240,8 @@ TEST_CASE("the end of a rank 0 that has not read is no earlier attempt") {
   REQUIRE(child >= 0);
   if (child == 0) {
     const Fd listener = listen_at(folder.socket(), 4);
-    poll(nullptr, 0, 500);
+    await_connection(listener);
+    poll(nullptr, 0, 200);  // the rank waits for an answer
     _exit(0);
   }
   const std::int64_t began_ns = now_ns();
@@ -248,7 +255,7 @@ TEST_CASE("the end of a rank 0 that has not read is no earlier attempt") {
 TEST_CASE("an error of rank 0 while ranks join is an error for the ranks that have joined") {
   TestFolder folder;
   const auto thrown = as_threads(2, [&](int rank) {
-    const std::int64_t leaves_ns = deadline_in(0.2);
+    const std::int64_t leaves_ns = deadline_in(1);  // rank 1 has joined by then
     const Deadline leaves{deadline_in(20), [&] {
                             if (rank == 0 && now_ns() > leaves_ns)
                               throw Error(ErrorCode::aborted, "Ctrl-C");
