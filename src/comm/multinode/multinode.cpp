@@ -212,12 +212,13 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
   std::vector<std::string> hosts, names, rates;
   for (const std::string& shown : records) {
     const std::vector<std::string> parts = unpack(shown);
-    if (parts.size() != 6)
-      throw Error(ErrorCode::parse_error, "set-up record of a rank is malformed: wanted 6 fields");
+    constexpr const char* kMalformed = "set-up record of a rank is malformed: wanted 6 fields";
+    if (parts.size() < 2) throw Error(ErrorCode::parse_error, kMalformed);
     if (parts[1] != unpack(records[0])[1])
       throw AgreedError(ErrorCode::mismatch,
                         text("rank {} has other settings ({}) than rank 0 ({})", hosts.size(),
                              parts[1], unpack(records[0])[1]));
+    if (parts.size() != 6) throw Error(ErrorCode::parse_error, kMalformed);
     hosts.push_back(parts[0]);
     names.push_back(parts[2]);
     rates.push_back(parts[4]);
