@@ -452,8 +452,16 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
   }
 }
 
+CommSetup::~CommSetup() {
+  if (staging == nullptr) return;
+  static_cast<void>(
+      attempt([&] { spare_stagings().keep(staging_device, staging_ranks, std::move(staging)); }));
+}
+
 CommSetup prepare(int ranks, int device, const CommConfig& configured, MeetingName name) noexcept {
-  CommSetup prepared{configured, nullptr, nullptr, ranks, 0};
+  CommSetup prepared;
+  prepared.configured = configured;
+  prepared.staging_ranks = ranks;
   if (ranks < 2 || native().handle == nullptr) return prepared;
   try {
     const int node_size = settings().env.node_size;  // pretended nodes meet as real ones

@@ -43,6 +43,12 @@ struct CommConfig {
 
 /// What a rank has of a communicator before NCCL makes it.
 struct CommSetup {
+  CommSetup() = default;
+  CommSetup(CommSetup&&) noexcept = default;
+  CommSetup& operator=(CommSetup&&) noexcept = default;
+  /// Keeps the staging memory for a later communicator, since to free the memory waits for kernels.
+  ~CommSetup();
+
   CommConfig configured;
   std::unique_ptr<Meeting> meeting;          ///< null = the name is unknown
   std::unique_ptr<ExchangeStaging> staging;  ///< for an exchange over NCCL; null = made if needed

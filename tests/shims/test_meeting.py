@@ -73,6 +73,7 @@ def test_ranks_of_one_host_meet_without_nccl(run_case, folder, case, mode):
 def test_children_meet_though_nccl_has_refused_a_rank_one(run_case):
     rows = run_case("split_refused", 3)
     assert [row["refused"] for row in rows] == [2, 0, 0]
+    assert [row["freed"] for row in rows] == [0, 0, 0]  # waits for no kernel
     assert all(row["wrong"] == 0 and row["served"] == 1 for row in rows)
     assert _gathered(rows) == [0, 0, 0]
 

@@ -341,7 +341,8 @@ std::string split_refused(const TestJob& job, int rank) {
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
   const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
   MUST(nccl().ncclCommDestroy(child));
-  return number("wrong", wrong) + ", " + number("refused", refused) + ", " + counted("all_reduce");
+  return number("wrong", wrong) + ", " + number("refused", refused) + ", " +
+         number("freed", standin_calls("staging freed")) + ", " + counted("all_reduce");
 }
 
 /// Keeps ten communicators at once, and counts this process's descriptors of other processes.
