@@ -126,8 +126,8 @@ class CudaEngine : public CommEngine {
   bool is_suspended() const noexcept override { return rank().is_suspended(); }
   void resume(const std::function<void()>& give_up) override { alone()->resume(give_up); }
   void check() const override { rank().check(); }
-  void break_off(Stream stream, const std::exception& error) noexcept override {
-    rank().break_off(stream, error);
+  void break_off(Stream stream, const std::exception& error, bool was_eager) noexcept override {
+    rank().break_off(stream, error, was_eager);
   }
   bool has_broken_off() const noexcept override { return rank().has_broken_off(); }
   void abort() noexcept override { rank().abort(); }

@@ -27,7 +27,7 @@ using cuda::MessageEnd;  ///< a send or a receive
 /// What CommEngine::reserve() has reserved.
 struct ArenaReservation {
   bool is_granted = true;
-  bool is_first = false;  ///< the first arena was asked for
+  bool is_first = false;     ///< the first arena was asked for
   unsigned large_steps = 0;  ///< steps of the large arena that were asked for
 };
 
@@ -109,8 +109,9 @@ class CommEngine {
   virtual void check() const = 0;
   /// Ends the engine after a call that failed before its last launch was enqueued, since the peers
   /// count the call. From then on check() throws, and waiting kernels fail their stream. Does
-  /// nothing in a capture, since a captured call has not run.
-  virtual void break_off(Stream stream, const std::exception& error) noexcept = 0;
+  /// nothing in a capture, since a captured call has not run. was_eager: whether the call began on
+  /// a stream that did not capture.
+  virtual void break_off(Stream stream, const std::exception& error, bool was_eager) noexcept = 0;
   virtual bool has_broken_off() const noexcept = 0;
   /// Returns whether enqueue() calls NCCL itself and hence must not run inside an NCCL group.
   virtual bool uses_nccl() const { return false; }

@@ -77,8 +77,8 @@ class NodeEngine : public CommEngine {
     return {inside.staying + inside.suspendable, 0};
   }
   void check() const override { inside_->check(); }
-  void break_off(Stream stream, const std::exception& error) noexcept override {
-    inside_->break_off(stream, error);
+  void break_off(Stream stream, const std::exception& error, bool was_eager) noexcept override {
+    inside_->break_off(stream, error, was_eager);
   }
   bool has_broken_off() const noexcept override { return inside_->has_broken_off(); }
   void fail() noexcept override {

@@ -85,9 +85,9 @@ bool is_refusal(const std::exception& error) {
 /// Returns the result of a call that may be partly enqueued. The peers count the call and are told,
 /// unless the call was refused, or the communicator had ended.
 Result broke_off(const CommState& state, const char* what, Stream stream,
-                 const std::exception& error) {
+                 const std::exception& error, bool was_eager) {
   const bool is_over = state.phase.load() == AttachPhase::aborted || state.killed.load();
-  if (!is_refusal(error) && !is_over) state.engine->break_off(stream, error);
+  if (!is_refusal(error) && !is_over) state.engine->break_off(stream, error, was_eager);
   if (state.engine->has_broken_off() && !is_over) publish_failed(state.liveness_index);
   return failed(state, what, error);
 }
@@ -126,12 +126,12 @@ Result result_of(const std::exception& error) {
 
 bool takes(CommState& state, const CollectiveCall& call) {
   const LimitedRequest& request = call.request;
-  const bool wanted =
-      state.phase.load(std::memory_order_acquire) == AttachPhase::attached && request.count != 0 &&
-      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
-      message_bytes(request) >= state.min_bytes &&
-      (call.factor ? state.engine->why_not_scaled(request) == nullptr
-                   : state.engine->takes(request));
+  const bool wanted = state.phase.load(std::memory_order_acquire) == AttachPhase::attached &&
+                      request.count != 0 &&
+                      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
+                      message_bytes(request) >= state.min_bytes &&
+                      (call.factor ? state.engine->why_not_scaled(request) == nullptr
+                                   : state.engine->takes(request));
   const bool taken = wanted && reserve_arena(state, call);
   if (log_enabled(LogLevel::explain)) explain(state, call, taken, wanted && !taken);
   return taken;
@@ -167,7 +167,8 @@ void cancel_call(CommState& state, const std::optional<StreamOrder::Position>& p
 
 namespace {
 
-/// Runs `work` to enqueue a call on `stream`, if the communicator is alive.
+/// Runs `work` to enqueue a call on `stream`, if the communicator is alive. work(is_eager) sets
+/// is_eager once the call has begun on a stream that does not capture.
 template <class Work>
 Result put(CommState& state, const char* what, Stream stream, const Work& work) {
   try {
@@ -175,11 +176,12 @@ Result put(CommState& state, const char* what, Stream stream, const Work& work) 
   } catch (const std::exception& error) {
     return failed(state, what, error);
   }
+  bool is_eager = false;
   try {
-    work();
+    work(is_eager);
     return ncclSuccess;
   } catch (const std::exception& error) {
-    return broke_off(state, what, stream, error);
+    return broke_off(state, what, stream, error, is_eager);
   }
 }
 
@@ -187,8 +189,9 @@ Result put(CommState& state, const char* what, Stream stream, const Work& work) 
 /// the communicator goes on, and part of the call may be on the stream.
 template <class Work>
 Result put_in_order(CommState& state, const char* what, Stream stream, const Work& work) {
-  return put(state, what, stream, [&] {
+  return put(state, what, stream, [&](bool& is_eager) {
     const StreamOrder::Position position = begin_served(state, stream);
+    is_eager = position.capture == 0;
     try {
       work();
     } catch (const std::exception& error) {
@@ -223,7 +226,7 @@ constexpr const char* kGroupsStreams = "the streams of a group";
 }  // namespace
 
 Result join(const GroupStreams& streams) {
-  return put(*streams.state, kGroupsStreams, streams.main, [&] {
+  return put(*streams.state, kGroupsStreams, streams.main, [&](bool&) {
     Marker& marker = *streams.state->joint;
     for (Stream other : streams.others) {
       marker.record(other);
@@ -233,7 +236,7 @@ Result join(const GroupStreams& streams) {
 }
 
 Result release(const GroupStreams& streams) {
-  return put(*streams.state, kGroupsStreams, streams.main, [&] {
+  return put(*streams.state, kGroupsStreams, streams.main, [&](bool&) {
     Marker& marker = *streams.state->joint;
     marker.record(streams.main);
     for (Stream other : streams.others) marker.wait(other);

@@ -403,6 +403,13 @@ void emulate_progress(Api& api) {
   api.stream_is_capturing = [](Stream, int* status) {
     return *status = fake_cuda().is_capturing ? 1 : kCaptureNone, kSuccess;
   };
+  // plait's own streams do not capture while the program's default stream does.
+  api.stream_capture_info = [](Stream stream, int* status, std::uint64_t* id, Graph*,
+                               const GraphNode**, std::size_t*) {
+    const bool captures = fake_cuda().is_capturing && stream == nullptr;
+    *id = captures ? 1 : 0;
+    return *status = captures ? 1 : kCaptureNone, kSuccess;
+  };
   api.stream_query = [](Stream) {
     note_unsafe("stream_query");
     ++fake_cuda().looks;

@@ -232,6 +232,25 @@ TEST_CASE("a call that fails in a capture has run nothing: later calls work") {
   }
 }
 
+TEST_CASE("a capture that another thread begins amid a call hides no half-enqueued call") {
+  for (const CallVariant& variant : call_variants()) {
+    CAPTURE(variant.name);
+    OneRank one(variant.ranks, variant.most_blocks);
+    const std::function<void()> call = variant.prepare(*one.rank);
+    fake_cuda().on_launch = [](const std::string&, unsigned, unsigned, const void*) {
+      fake_cuda().is_capturing = true;
+      fake_cuda().refuses.of("event_record", 1, cuda::kCaptureImplicit);
+    };
+    const std::string refused = thrown_by(call);
+    fake_cuda().on_launch = nullptr;
+    fake_cuda().is_capturing = false;
+    fake_cuda().refuses.none();
+    CHECK(refused.find("event_record") != std::string::npos);
+    CHECK(thrown_by([&] { one.rank->check(); }) != "");
+    CHECK(one.stop() == cuda::kFaultLost);
+  }
+}
+
 TEST_CASE("missing streams of a plan fail that call alone, which may be repeated") {
   OneRank one(2);
   const std::function<void()> call = by_plan("", cuda::CopiedBy::copy_engines).prepare(*one.rank);

@@ -292,8 +292,8 @@ class HostEngine : public CommEngine {
       move_all(*shared, messages, stopped);
     });
   }
-  void break_off(Stream stream, const std::exception&) noexcept override {
-    if (standin::stream_state(stream).capture != 0) return;
+  void break_off(Stream stream, const std::exception&, bool was_eager) noexcept override {
+    if (!was_eager && standin::stream_state(stream).capture != 0) return;
     has_broken_off_ = true;
     fail();
   }

@@ -314,12 +314,13 @@ void GpuMultinode::put(cuda::Stream stream, int peer, bool polls,
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   inside_with_.store(peer);
+  bool is_eager = false;
   try {
-    put_in_order(stream, peer, work);
+    put_in_order(stream, peer, is_eager, work);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::unsupported) throw;  // on all ranks alike
     if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) {
-      side_.calls->rank().break_off(stream, error);
+      side_.calls->rank().break_off(stream, error, is_eager);
       throw;
     }
     abort_nccl(error.code() == ErrorCode::aborted
@@ -330,9 +331,12 @@ void GpuMultinode::put(cuda::Stream stream, int peer, bool polls,
   }
 }
 
-void GpuMultinode::put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work) {
+/// is_eager: set once the call has begun on a stream that does not capture.
+void GpuMultinode::put_in_order(cuda::Stream stream, int peer, bool& is_eager,
+                                const std::function<void()>& work) {
   const cuda::StreamPlace place = order_.before(marker_, stream);
-  CrossNodeCall* const cross_call = place.capture == 0 ? free_cross_call() : nullptr;
+  is_eager = place.capture == 0;
+  CrossNodeCall* const cross_call = is_eager ? free_cross_call() : nullptr;
   const cuda::Stream side = side_stream_->stream();
   if (cross_call != nullptr) {
     side_stream_->fork(stream);

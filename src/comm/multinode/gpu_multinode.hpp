@@ -84,7 +84,8 @@ class GpuMultinode : private PeerObserver {
   CrossNodeCall* free_cross_call();
   void require_order(const Request& request, const NodeProgram& program) const;
   void put(cuda::Stream stream, int peer, bool polls, const std::function<void()>& work);
-  void put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work);
+  void put_in_order(cuda::Stream stream, int peer, bool& is_eager,
+                    const std::function<void()>& work);
   void count(const std::string& as, std::uint64_t bytes);
   void lost(int, int, Loss) override {}  // the node side handles lost ranks
   void fail_streams() noexcept override {}

@@ -418,8 +418,8 @@ void CudaRank::fail() noexcept {
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);
 }
 
-void CudaRank::break_off(Stream stream, const std::exception& error) noexcept {
-  if (has_broken_off() || is_captured(stream)) return;
+void CudaRank::break_off(Stream stream, const std::exception& error, bool was_eager) noexcept {
+  if (has_broken_off() || (!was_eager && is_captured(stream))) return;
   try {
     const auto* const known = dynamic_cast<const Error*>(&error);
     if (known != nullptr) broken_code_ = known->code();

@@ -254,8 +254,9 @@ class CudaRank : public EngineRank {
   /// Marks the rank as broken: a call on `stream` threw `error` before all its work was enqueued.
   /// Peers count the call, so call numbers no longer match. Waiting kernels fail their stream, as
   /// after fail(), and check() and later calls throw. Does nothing while `stream` captures, since
-  /// no work has run.
-  void break_off(Stream stream, const std::exception& error) noexcept;
+  /// no work has run. was_eager: whether the call began on a stream that did not capture; another
+  /// thread may have begun a capture since, which forbids a query of the legacy stream.
+  void break_off(Stream stream, const std::exception& error, bool was_eager = false) noexcept;
   /// True once a call has broken off.
   bool has_broken_off() const { return has_broken_off_.load(std::memory_order_acquire); }
   /// Makes present and future waiting kernels fail their stream within milliseconds: a rank is
@@ -327,13 +328,15 @@ class CudaRank : public EngineRank {
   void in_order(Stream stream, const Work& work) {
     if (has_broken_off()) throw_broken_off();
     require_resumed();
+    bool is_eager = false;
     try {
       if (!options_.orders_calls) return work();
       const StreamPlace place = order_.before(marker_, stream);
+      is_eager = place.capture == 0;
       work();
       order_.after(marker_, stream, place);
     } catch (const std::exception& error) {
-      break_off(stream, error);
+      break_off(stream, error, is_eager);
       throw;
     }
   }
