@@ -250,7 +250,8 @@ def kept_after_its_end(rank, ranks):
     dist.all_reduce(tensor, group=group)
     del gone
     dist.destroy_process_group(group)
-    assert len(os.listdir("/proc/self/fd")) == before
+    # A rank that has waited for a second also listens for `plait status`.
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
     for call in (
         lambda: group.send([tensor], peer, 0),
         lambda: group.recv([tensor], peer, 0),
