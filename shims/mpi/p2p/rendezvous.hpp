@@ -37,10 +37,11 @@ class RendezvousRecv {
   RendezvousRecv& operator=(const RendezvousRecv&) = delete;
   /// Returns the buffer for the native receive.
   void* posted() const { return posted_; }
-  /// Called before the native receive. MPICH 5 returns 0 from a failed receive after an error
-  /// handler that is a function, and leaves the status: a count of 0 then puts nothing back.
+  /// Stores a count of 0, before the native receive into another buffer than the program's. MPICH 5
+  /// returns 0 from a failed receive after an error handler that is a function, and leaves the
+  /// status: a count of 0 then puts nothing back.
   void clear_status(void* status) const {
-    if (gpu_ >= 0) set_received_bytes(status, 0);
+    if (posted_ != buffer_) set_received_bytes(status, 0);
   }
   /// Called after the native receive has ended with `status`. Returns true once the message has
   /// arrived; stores the size in the status, or the error in `code`.

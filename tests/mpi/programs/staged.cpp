@@ -350,12 +350,26 @@ void hidden_errors() {
   MPI_Ibcast(out.device_ptr(), 3000, MPI_INT, 7, comm, &request);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   expect(out.holds(-1), "the output of a failed non-blocking broadcast");
-  MPI_Status status;  // of an earlier receive
   std::vector<int> host(3000), received(3000);
-  MPI_Sendrecv(host.data(), 3000, MPI_INT, rank, 0, received.data(), 3000, MPI_INT, rank, 0, comm,
-               &status);
+  const auto earlier_status = [&] {
+    MPI_Status status;
+    MPI_Sendrecv(host.data(), 3000, MPI_INT, rank, 0, received.data(), 3000, MPI_INT, rank, 0, comm,
+                 &status);
+    return status;
+  };
+  MPI_Status status = earlier_status();
   MPI_Recv(out.device_ptr(), 3000, MPI_INT, 7, 0, comm, &status);
   expect(out.holds(-1), "the output of a failed receive");
+  MPI_Aint address = 0;
+  int count = 3000;
+  MPI_Datatype absolute;
+  MPI_Get_address(out.device_ptr(), &address);
+  MPI_Type_create_hindexed(1, &count, &address, MPI_INT, &absolute);
+  MPI_Type_commit(&absolute);
+  status = earlier_status();
+  MPI_Recv(MPI_BOTTOM, 1, absolute, 7, 0, comm, &status);
+  expect(out.holds(-1), "the output of a failed receive at an absolute address");
+  MPI_Type_free(&absolute);
   MPI_Errhandler_free(&handler);
   MPI_Comm_free(&comm);
 }
