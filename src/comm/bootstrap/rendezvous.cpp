@@ -446,10 +446,10 @@ bool is_closed_unread(int socket, const Deadline& deadline) {
 }
 
 /// The process that listens behind a connection; none if another PID namespace has the process.
-class Listener {
+class ListeningProcess {
  public:
-  Listener() = default;
-  explicit Listener(int socket) {
+  ListeningProcess() = default;
+  explicit ListeningProcess(int socket) {
     ucred peer{};
     socklen_t size = sizeof(peer);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
@@ -499,12 +499,17 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   });
   const Deadline launched =
       while_launched(warned, rank, job.ranks, [] { return std::vector<int>{0}; });
-  Listener closed;  // has closed a socket of this rank unread; may make another attempt
+  ListeningProcess closed;  // has closed this rank's last connection unread; may listen again
   const Deadline until{launched.at_ns, [&] {
                          if (launched.check) launched.check();
                          if (closed.has_ended())
                            throw Error(ErrorCode::peer_lost, "rank 0 closed its socket");
                        }};
+  // A second rank 0 listens itself once the first has closed its socket.
+  const auto until_listening = [&] {
+    return Deadline{rank == 0 ? std::min(until.at_ns, now_ns() + 20'000'000) : until.at_ns,
+                    until.check};
+  };
   for (;; poll(nullptr, 0, 2)) {
     if (rank == 0) {
       Fd listener = listen_at(path, job.ranks + 16);
@@ -512,11 +517,15 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
       // Another process is rank 0 at this path already: join as a member and be refused, so that
       // all get the error.
     }
-    Fd link = connect_to(path, until);
-    Listener listener(link.get());
+    Fd link;
+    if (const auto failed = attempt([&] { link = connect_to(path, until_listening()); })) {
+      if (rank == 0 && failed->code() == ErrorCode::timeout && now_ns() < until.at_ns) continue;
+      throw Error(*failed);
+    }
+    ListeningProcess process(link.get());
     auto joined = join_rank_0(std::move(link), rank, job, deadline, warn_after_s);
     if (joined != nullptr) return joined;
-    closed = std::move(listener);
+    closed = std::move(process);
   }
 }
 

@@ -181,17 +181,19 @@ std::unique_ptr<Rendezvous> bootstrap_numbered(const CommunicatorOptions& option
   }
 }
 
-/// Returns the ranks' first records. A rank that ends amid the vote may have given its number back
-/// while it joined: so do the others then.
-std::vector<Contribution> first_vote(Rendezvous& rendezvous, CommunicatorNumber& number,
+/// Returns the ranks' first records. A rank that failed between rank 0's answer and its own vote
+/// has given its number back, so the other ranks give theirs back. Another rank than 0 that fails
+/// by itself in the vote keeps its number, since rank 0 answers the others.
+std::vector<Contribution> first_vote(Rendezvous& rendezvous, int rank, CommunicatorNumber& number,
                                      const std::optional<Error>& trouble, const std::string& record,
                                      const std::vector<int>& fds, const Deadline& deadline) {
   try {
     return vote(rendezvous, trouble, record, fds, deadline);
   } catch (const AgreedError&) {
     throw;
-  } catch (...) {
-    number.give_back();
+  } catch (const Error& error) {
+    const bool is_of_peer = error.code() == ErrorCode::peer_lost || names_reporter(error.what());
+    if (rank == 0 || is_of_peer) number.give_back();
     throw;
   }
 }
@@ -339,7 +341,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   std::vector<int> fds;
   if (process.valid()) fds.push_back(process.get());
   std::vector<Contribution> hello =
-      first_vote(*joined.rendezvous, number, trouble, record, fds, deadline);
+      first_vote(*joined.rendezvous, options.rank, number, trouble, record, fds, deadline);
   const std::vector<int> pids = compare_settings(hello);
   for (int rank = 0; rank < options.ranks; ++rank) {
     if (hello[rank].fds.size() != 1)
