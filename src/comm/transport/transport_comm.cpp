@@ -365,6 +365,7 @@ void TransportComm::await(int handle, const Deadline& deadline, const std::strin
       check();
     } catch (const Error& error) {  // a rank that has ended may have sent its part before
       if (error.code() == ErrorCode::peer_lost && is_done(handle)) return;
+      if (error.code() == ErrorCode::peer_lost) check();  // a failure that the rank has published
       throw;
     }
     if (at_ns > deadline.at_ns)
