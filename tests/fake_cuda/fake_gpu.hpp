@@ -182,7 +182,7 @@ struct FakeCuda {
   std::atomic<bool> holds_queries{false};  ///< Holds cuEventQuery.
   std::atomic<int> held_queries{0};        ///< Held calls of cuEventQuery.
   FakeNotes notes;
-  std::atomic<bool> is_capturing{false};  ///< Every stream captures.
+  std::atomic<bool> is_capturing{false};  ///< The default stream captures.
   /// Fault that the next plait_fail_if_peer_lost reports; 0 = none.
   std::atomic<std::uint32_t> fault{0};
   int loses_from = -1;                ///< Rank whose stores into this GPU are lost; -1 = none.

@@ -204,7 +204,7 @@ void GpuCalls::resume(const std::function<void()>& give_up) {
   } catch (const std::exception& error) {
     resumes_until = nullptr;
     exchange.fail(error.what(), as_error(error).code());
-    cuda_->break_off(nullptr, error);
+    cuda_->break_off(nullptr, error, true);
     throw;
   }
 }

@@ -256,7 +256,7 @@ class CudaRank : public EngineRank {
   /// after fail(), and check() and later calls throw. Does nothing while `stream` captures, since
   /// no work has run. was_eager: whether the call began on a stream that did not capture; another
   /// thread may have begun a capture since, which forbids a query of the legacy stream.
-  void break_off(Stream stream, const std::exception& error, bool was_eager = false) noexcept;
+  void break_off(Stream stream, const std::exception& error, bool was_eager) noexcept;
   /// True once a call has broken off.
   bool has_broken_off() const { return has_broken_off_.load(std::memory_order_acquire); }
   /// Makes present and future waiting kernels fail their stream within milliseconds: a rank is
