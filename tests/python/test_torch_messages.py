@@ -242,14 +242,17 @@ def both_leave(rank, ranks):
 def kept_after_its_end(rank, ranks):
     """A destroyed group that the program keeps has no descriptors, and refuses messages."""
     before = len(os.listdir("/proc/self/fd"))
-    group, tensor, peer = dist.new_group(), torch.ones(3), 1 - rank
-    for _ in range(2):
-        gone = dist.isend(tensor, peer, group=group)
-        dist.recv(torch.empty(3), peer, group=group)
-        gone.wait()
-    dist.all_reduce(tensor, group=group)
-    del gone
-    dist.destroy_process_group(group)
+    tensor, peer, kept = torch.ones(3), 1 - rank, []
+    for _ in range(3):
+        group = dist.new_group()
+        for _ in range(2):
+            gone = dist.isend(tensor, peer, group=group)
+            dist.recv(torch.empty(3), peer, group=group)
+            gone.wait()
+        dist.all_reduce(tensor, group=group)
+        del gone
+        dist.destroy_process_group(group)
+        kept.append(group)
     # A rank that has waited for a second also listens for `plait status`.
     assert len(os.listdir("/proc/self/fd")) <= before + 1
     for call in (

@@ -39,7 +39,7 @@ TEST_CASE("shared memory is committed in full while signals interrupt") {
     struct stat status{};
     REQUIRE(fstat(memory.get(), &status) == 0);
     CHECK((interrupted > 0) == (most != 0));
-    CHECK(static_cast<std::uint64_t>(status.st_blocks) * 512 >= kBytes);  // more by huge pages
+    CHECK(static_cast<std::uint64_t>(status.st_blocks) * 512 >= kBytes);  // huge pages round up
     CHECK(map_shared_memory(memory, kBytes).bytes() == kBytes);
   }
 }
