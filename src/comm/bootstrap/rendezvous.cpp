@@ -505,7 +505,7 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
                          if (closed.has_ended())
                            throw Error(ErrorCode::peer_lost, "rank 0 closed its socket");
                        }};
-  // A second rank 0 listens itself once the first has closed its socket.
+  // A second rank 0 listens once the first rank 0 has closed the socket.
   const auto until_listening = [&] {
     return Deadline{rank == 0 ? std::min(until.at_ns, now_ns() + 20'000'000) : until.at_ns,
                     until.check};

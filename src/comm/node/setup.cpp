@@ -181,9 +181,9 @@ std::unique_ptr<Rendezvous> bootstrap_numbered(const CommunicatorOptions& option
   }
 }
 
-/// Returns the ranks' first records. A rank that failed between rank 0's answer and its own vote
-/// has given its number back, so the other ranks give theirs back. Another rank than 0 that fails
-/// by itself in the vote keeps its number, since rank 0 answers the others.
+/// Returns the ranks' first records. Gives the number back if a peer failed: a peer that failed
+/// between rank 0's answer and the vote has given its number back. Ranks above 0 keep the number
+/// after a failure of their own in the vote, since rank 0 answers the rest.
 std::vector<Contribution> first_vote(Rendezvous& rendezvous, int rank, CommunicatorNumber& number,
                                      const std::optional<Error>& trouble, const std::string& record,
                                      const std::vector<int>& fds, const Deadline& deadline) {
