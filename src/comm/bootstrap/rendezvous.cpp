@@ -518,9 +518,11 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
       // all get the error.
     }
     Fd link;
-    if (const auto failed = attempt([&] { link = connect_to(path, until_listening()); })) {
-      if (rank == 0 && failed->code() == ErrorCode::timeout && now_ns() < until.at_ns) continue;
-      throw Error(*failed);
+    try {
+      link = connect_to(path, until_listening());
+    } catch (const Error& error) {
+      if (rank == 0 && error.code() == ErrorCode::timeout && now_ns() < until.at_ns) continue;
+      throw;
     }
     ListeningProcess process(link.get());
     auto joined = join_rank_0(std::move(link), rank, job, deadline, warn_after_s);
