@@ -27,7 +27,7 @@ using cuda::MessageEnd;  ///< a send or a receive
 /// What CommEngine::reserve() has reserved.
 struct ArenaReservation {
   bool is_granted = true;
-  bool is_first = false;     ///< the first arena was asked for
+  bool is_first = false;  ///< the first arena was asked for
   unsigned large_steps = 0;  ///< steps of the large arena that were asked for
 };
 

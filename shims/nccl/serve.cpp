@@ -126,12 +126,12 @@ Result result_of(const std::exception& error) {
 
 bool takes(CommState& state, const CollectiveCall& call) {
   const LimitedRequest& request = call.request;
-  const bool wanted = state.phase.load(std::memory_order_acquire) == AttachPhase::attached &&
-                      request.count != 0 &&
-                      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
-                      message_bytes(request) >= state.min_bytes &&
-                      (call.factor ? state.engine->why_not_scaled(request) == nullptr
-                                   : state.engine->takes(request));
+  const bool wanted =
+      state.phase.load(std::memory_order_acquire) == AttachPhase::attached && request.count != 0 &&
+      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
+      message_bytes(request) >= state.min_bytes &&
+      (call.factor ? state.engine->why_not_scaled(request) == nullptr
+                   : state.engine->takes(request));
   const bool taken = wanted && reserve_arena(state, call);
   if (log_enabled(LogLevel::explain)) explain(state, call, taken, wanted && !taken);
   return taken;
