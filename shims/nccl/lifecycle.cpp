@@ -71,8 +71,8 @@ void log_unknown_parent(Comm parent) {
         text("a child of communicator {}, which plait does not know, stays on NCCL", parent));
 }
 
-/// Notes NCCL's answer to a call that makes a child. Errors other than these come after the other
-/// ranks have counted the child.
+/// Notes NCCL's answer to a call that makes a child. Other errors come after the peers have
+/// counted the child.
 void note_answer(CommState* parent, Result result) {
   if (parent == nullptr) return;
   parent->children.answered(result == ncclInvalidArgument || result == ncclInvalidUsage);

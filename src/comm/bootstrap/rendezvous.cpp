@@ -339,7 +339,7 @@ struct Unlink {
   ~Unlink() { unlink(path.c_str()); }
 };
 
-/// Reports the failure to all ranks that have come, and closes their connections.
+/// Reports the failure to all ranks that have come, and closes the connections.
 void tell_failure(Joining& joining) {
   joining.told = joining.came();
   for (int rank = 1; rank < joining.job.ranks; ++rank) {
@@ -415,12 +415,12 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
     try {
       speaker = next_speaker(listener.get(), silent, until);
     } catch (const Error& error) {
-      // The caller's own check says so again, and ends the wait for ranks that still come.
+      // The caller's own check throws again, and ends the wait for late ranks.
       const bool is_again = joining.failure != nullptr;
       if (!is_again) joining.failure = std::make_unique<Error>(error);
       const bool is_own = !names_reporter(error.what());
       if (is_again || (is_own && error.code() == ErrorCode::aborted)) break;
-      // Without a descriptor for the next rank: gives back those of the ranks that have come.
+      // No descriptor is left for the next rank: closes the connections of ranks that have come.
       if (error.code() == ErrorCode::io_error) tell_failure(joining);
       continue;
     }
