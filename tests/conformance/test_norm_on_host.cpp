@@ -63,6 +63,8 @@ struct NormRun {
   bool in_place = false;
   int units = 2, ahead = 0;
   unsigned blocks = 1, cluster = 1;  // blocks: teams of a grid
+  unsigned slot_blocks = 1;          // blocks of a two_shot that share a slot of rows
+  unsigned resident = ~0u;           // blocks that run at once
   float scale = 0.5f;
   int late = -1;  // rank that comes to this call after the deadline
   std::vector<NormMemory> memory;
@@ -80,10 +82,12 @@ struct NormRun {
   std::string print() const {
     static constexpr const char* kNames[] = {"one_shot", "cluster", "two_shot"};
     return text(
-        "{} rows of {} {} to {}, {}, {}, {} units, {} teams of {} blocks, ahead {}{}, late rank {}",
+        "{} rows of {} {} to {}, {}, {}, {} units, {} teams of {} blocks, ahead {}{}, late rank "
+        "{}, "
+        "{} blocks a slot",
         norm.rows, norm.hidden, name_of(norm.type), name_of(norm.output),
         kNames[static_cast<int>(kernel)], name_of(order), units, blocks, cluster, ahead,
-        in_place ? ", in place" : "", late);
+        in_place ? ", in place" : "", late, slot_blocks);
   }
 };
 
@@ -145,13 +149,16 @@ void run_rank(NormRun& run, NormGpus& gpus, std::size_t rank, double wait_s, boo
   args.row_units = run.row_units();
   args.lanes = std::bit_ceil(((args.row_units + kGroupUnits - 1) / kGroupUnits + 1) / 2);
   args.ahead = run.ahead;
+  args.slot_blocks = run.slot_blocks;
   args.is_fp8 = run.norm.output == DataType::fp8e4m3 ? 1 : 0;
   args.inverse_length = 1.0f / static_cast<float>(run.norm.hidden);
   args.epsilon = run.norm.epsilon;
   const unsigned held = static_cast<unsigned>(run.units) * run.cluster;
   const unsigned workers = ((args.row_units + held - 1) / held + 31) / 32 * 32;
-  Grid grid{run.blocks * run.cluster, workers, {1, workers}, &mine.stream_failed};
-  grid.cluster = run.cluster;
+  const unsigned cluster = run.cluster * run.slot_blocks;
+  Grid grid{run.blocks * cluster, workers, {1, workers}, &mine.stream_failed};
+  grid.cluster = cluster;
+  grid.resident = run.resident;
   launch(grid, [&] {
     late_clears = behind_bus ? &mine.late_clears : nullptr;
     run_any(run, args);
@@ -236,6 +243,8 @@ NormRun random_run(int ranks, std::mt19937& random, SumOrder order = SumOrder::r
   run.blocks = 1 + static_cast<unsigned>(
                        random() % std::min<std::uint64_t>(run.norm.rows, run.cluster > 1 ? 2 : 3));
   run.ahead = static_cast<int>(random() % 3);
+  if (run.kernel == NormKernel::two_shot && ranks < 8)
+    run.slot_blocks = 1 + static_cast<unsigned>(random()) % static_cast<unsigned>(ranks - 1);
   fill(run, ranks, random);
   return run;
 }
@@ -365,6 +374,7 @@ TEST_CASE("packets of rows behind a bus are not written again before their clear
         runs.push_back(random_run(ranks, random));
         NormRun& run = runs.back();
         run.kernel = kernel, run.cluster = 1, run.units = 2;
+        if (kernel == NormKernel::one_shot) run.slot_blocks = 1;
       }
       NormGpus gpus = gpus_of(ranks);
       run_all(runs, gpus, 5, true);
@@ -374,6 +384,34 @@ TEST_CASE("packets of rows behind a bus are not written again before their clear
           CHECK(runs[at].is_right(rank));
         }
         CHECK(gpus[rank]->state.failed == kNoFault);
+      }
+    }
+}
+
+TEST_CASE("a cluster of a two_shot with norm waits for peers' clusters of its own number alone") {
+  // Clusters run one after another, as on GPUs whose other SMs wait for another communicator's
+  // call.
+  for (const int ranks : {2, 3, 4, 8})
+    for (const unsigned slot_blocks : {1u, 2u, 4u}) {
+      if (slot_blocks >= static_cast<unsigned>(ranks) || (ranks == 8 && slot_blocks == 4)) continue;
+      std::mt19937 random(static_cast<unsigned>(ranks) * 8 + slot_blocks);
+      std::vector<NormRun> runs(2);
+      for (NormRun& run : runs) {
+        run.kernel = NormKernel::two_shot;
+        run.slot_blocks = run.resident = slot_blocks;
+        run.blocks = 1 + random() % 5;
+        run.norm.hidden = 8 * (1 + random() % 30);
+        run.norm.rows = 1 + random() % (8 * static_cast<unsigned>(ranks));
+        fill(run, ranks, random);
+      }
+      NormGpus gpus = gpus_of(ranks);
+      run_all(runs, gpus, 5);
+      for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+        CHECK(gpus[rank]->state.failed == kNoFault);
+        for (NormRun& run : runs) {
+          CAPTURE(text("{} ranks: {}, rank {}", ranks, run.print(), rank));
+          CHECK(run.is_right(rank));
+        }
       }
     }
 }
@@ -484,6 +522,7 @@ TEST_CASE("a rank that has given up sends no rows of all_reduce_rms_norm") {
         runs.push_back(random_run(ranks, random));
         NormRun& run = runs.back();
         run.kernel = kernel, run.cluster = 1, run.units = kernel == NormKernel::cluster ? 1 : 2;
+        run.slot_blocks = 1;
       }
       NormGpus gpus = gpus_of(ranks);
       gpus[0]->state.failed = kFaultAborted;

@@ -98,7 +98,7 @@ TEST_CASE("more than two ranks divide larger messages by rows") {
   on_ranks(4, [](GpuCalls& calls) {
     expect(launched(calls, {.rows = 4, .hidden = 8192}), "plait_sum_norm_one_shot_bf16_4_4 4x256");
     expect(launched(calls, {.rows = 64, .hidden = 8192}),
-           "plait_sum_norm_two_shot_bf16_4_4 64x256");
+           "plait_sum_norm_two_shot_bf16_4_4 32x256");
   });
   on_ranks(3, [](GpuCalls& calls) {
     expect(launched(calls, {.rows = 1, .hidden = 64}), "plait_sum_norm_one_shot_bf16_0_4 1x32");
@@ -264,11 +264,11 @@ TEST_CASE("sums in trees have kernels of their own, of 4 units a thread or 8") {
             wrong);
     require(!refusal([&] { launched(calls, norm, by("", {{"cluster", 8}})); }).empty(), "cluster");
     norm.rows = 64, norm.output = DataType::fp8e4m3;
-    expect(launched(calls, norm), "plait_sum_norm_two_shot_tree_bf16_4_4 64x256");
+    expect(launched(calls, norm), "plait_sum_norm_two_shot_tree_bf16_4_4 32x256");
   });
   in_trees(8, [](GpuCalls& calls) {
     expect(launched(calls, {.rows = 1, .hidden = 16384}, by("two_shot")),
-           "plait_sum_norm_two_shot_tree_bf16_8_8 1x256");
+           "plait_sum_norm_two_shot_tree_bf16_8_8 4x256");
   });
   in_trees(2, [](GpuCalls& calls) {  // a sum of two has one order
     expect(launched(calls, {.rows = 1, .hidden = 8192}), "plait_sum_norm_cluster_bf16_2_1 8x128");

@@ -24,10 +24,11 @@ struct NormArgs : FusedArgs {
   const void* weight;  ///< one row
   const float* scale;  ///< of fp8 results; null = 1
   std::uint32_t rows;
-  std::uint32_t row_units;  ///< 16-byte units of a row
-  std::uint32_t lanes;      ///< lanes of a warp that add up two groups each: a power of two
-  std::int32_t is_fp8;      ///< not 0: results are fp8e4m3
-  float inverse_length;     ///< 1 / elements of a row
+  std::uint32_t row_units;    ///< 16-byte units of a row
+  std::uint32_t slot_blocks;  ///< of sum_norm_two_shot: blocks of a cluster, which share slots
+  std::uint32_t lanes;        ///< lanes of a warp that add up two groups each: a power of two
+  std::int32_t is_fp8;        ///< not 0: results are fp8e4m3
+  float inverse_length;       ///< 1 / elements of a row
   float epsilon;
 };
 

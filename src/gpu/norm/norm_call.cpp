@@ -26,6 +26,8 @@ constexpr std::uint64_t kFewRows = 4, kFusedFrom = 3 << 19, kFusedBytes = 32 << 
 /// of longer rows, by eight blocks a row; of rows by a block a row (E-0511).
 constexpr std::uint64_t kShortRowsOfCluster = 16, kLongRowsOfCluster = 64, kRowsOfBlock = 128;
 constexpr unsigned kMostCluster = 8;
+/// Most blocks that share a slot of rows in a two_shot. Not timed.
+constexpr unsigned kMostSlotBlocks = 4;
 
 std::string kernel_name(const std::string& kernel, DataType type, int ranks, int units) {
   return text("plait_{}_{}_{}_{}", kernel, name_of(type), is_common_number(ranks) ? ranks : 0,
@@ -134,6 +136,17 @@ void set_cluster_config(NormLaunch& launch, const RmsNorm& norm, const NormTunin
       cluster * static_cast<unsigned>(std::min<std::uint64_t>(rows, std::max(1u, most / cluster)));
 }
 
+/// Returns the blocks that share a slot of a two_shot, whose launch has at most `most` blocks. A
+/// block waits for peers' blocks that share its slot, so these blocks run at once, as a cluster. A
+/// quarter of the blocks stays free, since clusters do not fill every group of SMs.
+unsigned slot_blocks_of(std::uint64_t slots, unsigned most, const Group& group) {
+  if (!group.runs(kNormClusterKernels)) return 1;
+  unsigned blocks =
+      std::bit_floor(std::min(static_cast<unsigned>(group.ranks - 1), kMostSlotBlocks));
+  while (blocks > 1 && 4 * slots * blocks > 3 * std::uint64_t{most}) blocks /= 2;
+  return blocks;
+}
+
 /// Fills in blocks and threads for `rows` rows of a launch. Two blocks share an SM where both fit
 /// in half of the SM, so that a block loads while the other block waits.
 void set_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tuning,
@@ -145,7 +158,15 @@ void set_config(NormLaunch& launch, const RmsNorm& norm, const NormTuning& tunin
       2 * launch.config.threads <= static_cast<unsigned>(norm_threads(launch.units));
   unsigned most = group.blocks() * (two_an_sm ? 2 : 1);
   if (tuning.blocks != 0) most = std::min(most, static_cast<unsigned>(tuning.blocks));
-  launch.config.blocks = static_cast<unsigned>(std::min<std::uint64_t>(rows, most));
+  std::uint64_t teams = rows;
+  if (launch.kernel == NormKernel::two_shot) {
+    const auto ranks = static_cast<std::uint64_t>(group.ranks);
+    teams = (rows + ranks - 1) / ranks;
+    launch.config.cluster = slot_blocks_of(teams, most, group);
+  }
+  const unsigned cluster = launch.config.cluster;
+  launch.config.blocks =
+      cluster * static_cast<unsigned>(std::min<std::uint64_t>(teams, most / cluster));
 }
 
 }  // namespace
@@ -347,6 +368,7 @@ NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& ra
 void NormCall::enqueue(const RmsNormBuffers& buffers, Stream stream) {
   NormArgs args = args_;
   args.ahead = launch_.ahead;
+  args.slot_blocks = launch_.config.cluster;
   args.weight = buffers.weight;
   args.scale = buffers.scale;
   for (std::uint64_t row = 0; row < norm_.rows; row += launch_.piece_rows) {

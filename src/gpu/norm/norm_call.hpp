@@ -41,7 +41,7 @@ struct NormLaunch {
   int units = 2;
   int ahead = 0;
   std::uint64_t piece_rows = 0;  ///< rows of a launch; 0 = half an inbox holds no row of each rank
-  KernelLaunchConfig config;
+  KernelLaunchConfig config;     ///< a two_shot's cluster shares the slots of rows
 };
 NormLaunch norm_launch(const RmsNorm& norm, const NormTuning& tuning, const Group& group);
 /// Launch of the norm alone.

@@ -155,31 +155,35 @@ __device__ void sum_norm_two_shot(const NormArgs& args) {
   const unsigned slot_rows = (args.rows + ranks - 1) / ranks;
   SumNorm<kType, kRanks, kUnits, kOp> rows(args, sums, slot_rows * args.row_units);
   fence_earlier_clears(args, rows.call.number);
-  // Row i % others of turn i / others, without this rank's own rows.
-  const unsigned others = ranks - 1;
+  // Slot s holds rows s * ranks to s * ranks + ranks - 1, a row of each owner. A cluster of blocks
+  // does all work for its slots, so that a block waits for the peers' clusters of its own number.
+  const unsigned blocks = kRanks == 2 ? 1 : args.slot_blocks, member = blockIdx.x % blocks;
+  const unsigned first = blockIdx.x / blocks, stride = gridDim.x / blocks;
+  // Calls body for this block's rows of other owners, until body returns false.
   const auto each_of_others = [&](const auto& body) {
-    for (unsigned i = blockIdx.x; i < slot_rows * others; i += gridDim.x) {
-      const unsigned next = 1 + i % others;
-      const auto owner = static_cast<unsigned>(
-          rank_after(args.rank, static_cast<int>(next), static_cast<int>(ranks)));
-      const unsigned row = i / others * ranks + owner;
-      if (row < args.rows && !body(row, static_cast<int>(next), static_cast<int>(owner))) return;
-    }
+    for (unsigned slot = first; slot < slot_rows; slot += stride)
+      for (unsigned next = 1 + member; next < ranks; next += blocks) {
+        const int owner = rank_after(args.rank, static_cast<int>(next), static_cast<int>(ranks));
+        const unsigned row = slot * ranks + static_cast<unsigned>(owner);
+        if (row < args.rows && !body(row, static_cast<int>(next), owner)) return;
+      }
   };
   each_of_others([&](unsigned row, int next, int) {
     if (!rows.call.broken) rows.push(row, row / ranks, next, next + 1);
     return !rows.call.broken;
   });
   bool goes_on = true;
-  for (unsigned row = rank + blockIdx.x * ranks; goes_on && row < args.rows;
-       row += gridDim.x * ranks) {
+  // The blocks of a cluster take turns at the rows of this rank.
+  for (unsigned slot = first + member * stride; goes_on && slot * ranks + rank < args.rows;
+       slot += gridDim.x) {
+    const unsigned row = slot * ranks + rank;
     Unit sum[kUnits];
     rows.norm.begin(row);
-    rows.reduce(row, row / ranks, sum);
+    rows.reduce(row, slot, sum);
     if (!rows.call.broken)
       for (int next = 1; next < static_cast<int>(ranks); ++next)
         rows.send(sum, decltype(rows)::Call::kResults,
-                  rank_after(args.rank, next, static_cast<int>(ranks)), row / ranks);
+                  rank_after(args.rank, next, static_cast<int>(ranks)), slot);
     goes_on = rows.norm.finish(row, sum, rows.call.broken);
   }
   if (goes_on)
