@@ -24,8 +24,7 @@ class Compiler {
   Compiler(Script& script, const Plan& plan, int job, const SimMachine& machine,
            bool has_calls = true)
       : script_(script), plan_(plan), job_(job), machine_(machine) {
-    devices_ = plan.request.devices;
-    if (devices_.empty()) devices_ = checked(plan.request, machine.topology()).devices;
+    devices_ = checked(plan.request, machine.topology()).devices;
     devices_.insert(devices_.end(), plan.relay_devices.begin(), plan.relay_devices.end());
     for (const int device : devices_)
       if (device < 0 || device >= device_count())
@@ -33,6 +32,7 @@ class Compiler {
     flags_.resize(at(plan.request.ranks) * at(plan.request.ranks));
     last_use_of_.assign(machine.capacities().size(), -1);
     if (!has_calls) return;
+    check_calls();
     std::size_t ops = script.steps.size();
     for (const Lane& lane : plan.lanes) ops += lane.ops.size();
     script.steps.reserve(ops);
@@ -70,6 +70,15 @@ class Compiler {
     throw Error(ErrorCode::invalid_argument,
                 text("cannot simulate plan {}{}: {}; verify() lists all that is wrong with a plan",
                      label(plan_), where, what));
+  }
+
+  /// Refuses library calls whose ranks, root or joins do not fit.
+  void check_calls() const {
+    if (plan_.calls.empty()) return;
+    if (const std::vector<std::string> faults = call_faults(plan_); !faults.empty())
+      refuse(faults.front());
+    if (const std::vector<MemberFault> faults = member_faults(plan_); !faults.empty())
+      refuse(faults.front().fault);
   }
 
   /// Returns the dense number of a flag; numbers follow first use.

@@ -500,8 +500,9 @@ std::vector<Timeline> simulate(const std::vector<SimJob>& jobs, const SimMachine
                                const SimulateOptions& options) {
   std::vector<Timeline> timelines = run_jobs(jobs, machine, options);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    timelines[i].lower_bound_ns = lower_bound_ns(jobs[i].plan->request, machine);
-    add_bandwidth(timelines[i], jobs[i].plan->request);
+    const Request request = checked(jobs[i].plan->request, machine.topology());
+    timelines[i].lower_bound_ns = lower_bound_ns(request, machine);
+    add_bandwidth(timelines[i], request);
   }
   return timelines;
 }

@@ -28,6 +28,10 @@ const Op& op_of(const Span& span, const Plan& plan) {
 std::string hop_name(const Op& op, const Plan& plan) {
   if (op.kind != OpKind::copy) return "";
   if (op.path < 0) return "local";
+  if (static_cast<std::size_t>(op.path) >= plan.paths.size())
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a copy over one of the {} paths of plan {}, found path {}",
+                     plan.paths.size(), label(plan), op.path));
   const Path& path = plan.paths[static_cast<std::size_t>(op.path)];
   return path.links.size() < 2 ? path.name : text("{} hop {}", path.name, op.hop);
 }

@@ -199,11 +199,29 @@ TEST_CASE("plans that mean nothing on the machine are refused, not run") {
   SUBCASE("place") { plan.lanes[0].ops[0].dst.rank = 9; }
   SUBCASE("rank") { plan.lanes[0].rank = -1; }
   SUBCASE("device") { plan.request.devices[1] = 77; }
+  SUBCASE("more ranks than devices") { plan.request.ranks = 5; }
+  SUBCASE("fewer ranks than devices") { plan.request.ranks = 1; }
+  SUBCASE("root") { plan.request.root = 1 << 20; }
+  SUBCASE("root of a library call") {
+    plan.calls.push_back({Library::nccl, Collective::broadcast, 1, {0, 1}, 1 << 20, 0});
+  }
+  SUBCASE("a library call that no rank joins") {
+    plan.calls.push_back({Library::nccl, Collective::broadcast, 1, {0, 1}, 0, 0});
+  }
   SUBCASE("sources") { plan.lanes[0].ops[0].srcs.clear(); }
   SUBCASE("owner") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 2, 0, 0, 1)); }
   SUBCASE("writer") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 0, -1, 0, 1)); }
   SUBCASE("word") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 0, 1, 1 << 30, 1)); }
   CHECK_THROWS_AS(sim::simulate(plan, sim::SimMachine(topology)), Error);
+}
+
+TEST_CASE("a plan whose request names no devices runs on the first") {
+  const Topology topology = switched(2, 100, 100);
+  Plan plan = copies(topology, {{0, 1}}, kMega);
+  plan.request = all_reduce(2, kMega);
+  const double bound_ns = sim::simulate(plan, sim::SimMachine(topology)).lower_bound_ns;
+  plan.request.devices.clear();
+  CHECK(sim::simulate(plan, sim::SimMachine(topology)).lower_bound_ns == bound_ns);
 }
 
 TEST_CASE("jobs that run at once share the machine") {
@@ -273,6 +291,9 @@ TEST_CASE("text, JSON and trace carry the timeline") {
   CHECK(port[0] == doctest::Approx(100));
   CHECK(port[1] == 0.0);
   CHECK_THROWS_AS(to_trace_json(timeline, empty_plan(plan.request)), Error);
+  Plan without_paths = plan;
+  without_paths.paths.clear();
+  CHECK_THROWS_AS(to_trace_json(timeline, without_paths), Error);
 }
 
 TEST_CASE("a plan of many ops is simulated in time linear in ops, and fast") {
