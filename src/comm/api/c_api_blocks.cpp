@@ -5,8 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
 #include "comm/api/c_api.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/shm/gaps.hpp"
 #include "plait/plan.hpp"
 
@@ -32,12 +34,10 @@ struct BlockCallArgs {
 /// Runs `body`. If this call exchanges counts on the host, an error is reported to the peers.
 template <class Body>
 void refuse_on_error(Communicator& communicator, bool exchanges, const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    if (exchanges) communicator.refuse(error.code(), error.what());
-    throw;
-  }
+  const std::optional<Error> failure = attempt(std::cref(body));
+  if (!failure) return;
+  if (exchanges) communicator.refuse(failure->code(), reason_of(*failure));
+  throw Error(*failure);
 }
 
 void check_edge(BlocksAt& blocks, const char* what, const void* buffer, bool device, bool written) {
@@ -72,15 +72,15 @@ plaitResult_t call(const BlockCallArgs& args, Edges edges, const std::size_t* co
       blocks->ranks = blocks->counts == nullptr ? 0 : request.ranks;
       blocks->element_bytes = bytes_of(request.type);
     }
+    const bool packs = edges.in.has_gaps(), unpacks = edges.out.has_gaps();
+    std::vector<std::byte> input, output;
     refuse_on_error(communicator, exchanges, [&] {
       if (!mine) request.counts = list_of(wanted(counts, "counts"), request.ranks);
       check_edge(edges.in, "sendbuff", edges.input, device, false);
       check_edge(edges.out, "recvbuff", edges.output, device, true);
+      if (packs) input = edges.in.packed(edges.input);
+      if (unpacks) output.resize(edges.out.bytes());
     });
-    std::vector<std::byte> input, output;
-    const bool packs = edges.in.has_gaps(), unpacks = edges.out.has_gaps();
-    if (packs) input = edges.in.packed(edges.input);
-    if (unpacks) output.resize(edges.out.bytes());
     const void* const from = packs ? input.data() : edges.input;
     void* const to = unpacks ? output.data() : edges.output;
     const CallOptions& options = args.comm->options;

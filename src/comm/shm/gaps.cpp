@@ -26,6 +26,7 @@ std::uint64_t BlocksAt::bytes() const {
 
 void BlocksAt::check(const char* what, bool written) const {
   constexpr std::uint64_t kMost = 1ULL << 58;  // elements of 8 bytes: below 2^62 bytes
+  std::uint64_t elements = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     if (counts[rank] > kMost || displs[rank] > kMost)
       throw Error(ErrorCode::invalid_argument,
@@ -33,6 +34,12 @@ void BlocksAt::check(const char* what, bool written) const {
                        "{} and {} (overflowing or negative)",
                        what, rank, static_cast<std::int64_t>(counts[rank]),
                        static_cast<std::int64_t>(displs[rank])));
+    elements += counts[rank];
+    if (elements > kMost)
+      throw Error(ErrorCode::invalid_argument,
+                  text("{}: wanted at most 2^58 elements in all blocks, found {} in those of ranks "
+                       "0 to {}",
+                       what, elements, rank));
     for (int other = 0; other < rank && written; ++other)
       if (counts[rank] != 0 && counts[other] != 0 && displs[rank] < displs[other] + counts[other] &&
           displs[other] < displs[rank] + counts[rank])

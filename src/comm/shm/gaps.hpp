@@ -18,8 +18,8 @@ struct BlocksAt {
   bool has_gaps() const;
   /// Returns the size of all blocks.
   std::uint64_t bytes() const;
-  /// Throws Error(invalid_argument) if a block's end overflows, or if two blocks that are to be
-  /// `written` overlap.
+  /// Throws Error(invalid_argument) if a block's end or the size of all blocks overflows, or if two
+  /// blocks that are to be `written` overlap.
   void check(const char* what, bool written) const;
   std::vector<std::byte> packed(const void* buffer) const;
   void unpack(const std::vector<std::byte>& packed, void* buffer) const;

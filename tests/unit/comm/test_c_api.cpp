@@ -24,6 +24,44 @@ TEST_CASE("a C program makes a communicator, calls every collective, and is told
   for (const std::string& one : thrown) CHECK(one == "");
 }
 
+TEST_CASE("blocks too large to pack on one rank are an error on all ranks") {
+  std::size_t elements = std::size_t{1} << 58;  // the sum over both ranks exceeds 2^58
+  plaitResult_t wanted = plait_invalid_argument;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // end at such an allocation
+  SUBCASE("memory") {
+    elements = std::size_t{1} << 50;
+    wanted = plait_out_of_memory;
+  }
+#endif
+  SUBCASE("sum of counts") {}
+  TestFolder folder;
+  const std::string where = "unix:" + folder.socket();
+  const auto thrown = as_threads(2, [&](int rank) {
+    plaitOptions_t options;
+    plaitOptionsDefault(&options, sizeof options);
+    options.rank = rank;
+    options.ranks = 2;
+    options.rendezvous = where.c_str();
+    options.arrive_s = 5;
+    plaitComm_t comm = nullptr;
+    if (plaitCommInitRank(&comm, &options) != plait_ok)
+      throw std::runtime_error(plaitGetLastError(nullptr));
+    double data[4] = {1, 2, 3, 4}, result[4] = {};
+    const std::size_t ones[2] = {1, 1}, at[2] = {2, 0};
+    const std::size_t huge[2] = {elements, elements}, far[2] = {1, 1 + elements};
+    const plaitResult_t found = plaitAllToAllV(data, rank == 0 ? huge : ones, rank == 0 ? far : at,
+                                               result, ones, at, plait_fp64, comm, nullptr);
+    const std::string said = plaitGetLastError(comm);
+    const plaitResult_t next =
+        plaitAllToAllV(data, ones, at, result, ones, at, plait_fp64, comm, nullptr);
+    plaitCommDestroy(comm);
+    if (found != wanted || next != plait_ok)
+      throw std::runtime_error(said + plaitGetErrorString(next));
+    if (result[2] != (rank == 0 ? 3 : 1)) throw std::runtime_error("another result");
+  });
+  for (const std::string& one : thrown) CHECK(one == "");
+}
+
 TEST_CASE("results, types and ops are those of the tables") {
   CHECK(plait_peer_lost == static_cast<int>(ErrorCode::peer_lost));
   CHECK(std::strcmp(plaitGetErrorString(plait_peer_lost), "peer lost") == 0);
