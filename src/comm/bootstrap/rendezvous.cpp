@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/launch_page.hpp"
+#include "comm/bootstrap/process_file.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "plait/error.hpp"
 
@@ -453,13 +453,10 @@ class ListeningProcess {
     ucred peer{};
     socklen_t size = sizeof(peer);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
-    process_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+    process_ = open_process(peer.pid);
     is_gone_ = !process_.valid() && errno == ESRCH;
   }
-  bool has_ended() const {
-    pollfd entry{process_.get(), POLLIN, 0};
-    return is_gone_ || (process_.valid() && poll(&entry, 1, 0) > 0);
-  }
+  bool has_ended() const { return is_gone_ || plait::has_ended(process_); }
 
  private:
   Fd process_;

@@ -5,7 +5,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/bootstrap/process_file.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/trace/status.hpp"
 #include "plait/error.hpp"
@@ -40,11 +40,6 @@ void PeerObserver::fail_streams_in(double seconds) {
 
 namespace {
 
-bool has_exited(const Fd& process) {
-  pollfd file{process.get(), POLLIN, 0};
-  return process.valid() && ::poll(&file, 1, 0) > 0;
-}
-
 /// Returns the descriptor of a process, which all communicators of the process's ranks share.
 std::shared_ptr<const Fd> descriptor_of(int process) {
   static std::mutex guard;
@@ -52,16 +47,14 @@ std::shared_ptr<const Fd> descriptor_of(int process) {
   const std::lock_guard<std::mutex> hold(guard);
   std::erase_if(*known, [](const auto& row) { return row.second.expired(); });
   std::weak_ptr<const Fd>& shared = (*known)[process];
-  if (std::shared_ptr<const Fd> found = shared.lock(); found != nullptr && !has_exited(*found))
+  if (std::shared_ptr<const Fd> found = shared.lock(); found != nullptr && !has_ended(*found))
     return found;
-  auto opened = std::make_shared<const Fd>(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  auto opened = std::make_shared<const Fd>(open_process(process));
   if (opened->valid()) shared = opened;
   return opened;
 }
 
 }  // namespace
-
-bool WatchedPeers::WatchedPeer::has_exited() const { return plait::has_exited(*process); }
 
 void WatchedPeers::add(int rank, std::optional<PeerLiveness> liveness,
                        std::shared_ptr<const Fd> process) {
@@ -75,7 +68,7 @@ bool WatchedPeers::peers_reached(DetachStage left, bool elsewhere) const {
   return !has_unopened_page_ &&
          std::all_of(list_.begin(), list_.end(), [&](const WatchedPeer& peer) {
            if (elsewhere && !peer.process->valid()) return true;
-           return peer.liveness.has_reached(left) || peer.has_exited();
+           return peer.liveness.has_reached(left) || plait::has_ended(*peer.process);
          });
 }
 
@@ -86,7 +79,7 @@ bool WatchedPeers::has_died(int rank) const {
 }
 
 bool WatchedPeers::WatchedPeer::has_ended() const {
-  return process->valid() && (liveness.has_died() || has_exited());
+  return process->valid() && (liveness.has_died() || plait::has_ended(*process));
 }
 
 bool WatchedPeers::has_ended(int rank) const {
@@ -216,7 +209,7 @@ class PeerWatch {
         by.lost(peer.rank, peer.liveness.process(), Loss::failed);
         continue;
       }
-      if (!peer.liveness.has_died() && !peer.has_exited()) continue;
+      if (!peer.liveness.has_died() && !has_ended(*peer.process)) continue;
       if (peer.ended_s == 0) peer.ended_s = now_s();
       const bool left = peer.liveness.has_reached(DetachStage::work_ended);
       const bool by_itself = peer.liveness.ended_by_itself();

@@ -55,7 +55,6 @@ class WatchedPeers {
     std::shared_ptr<const Fd> process;  ///< invalid = this process
     double ended_s = 0;                 ///< when the end was first seen
     bool handled = false;               ///< the end has been reported
-    bool has_exited() const;
     bool has_ended() const;
     bool is_open() const { return process->valid() && !handled; }
   };

@@ -3,7 +3,6 @@
 #include "comm/liveness/peers.hpp"
 
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/process_file.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/trace/status.hpp"
 #include "plait/error.hpp"
@@ -24,12 +24,6 @@ constexpr std::int64_t kPollEveryNs = 5'000'000;
 constexpr std::int64_t kAnswerAfterNs = 1'000'000'000;
 
 }  // namespace
-
-Fd own_pid_descriptor() {
-  const long fd = syscall(SYS_pidfd_open, getpid(), 0);  // close-on-exec by default
-  if (fd < 0) throw call_failed(ErrorCode::unsupported, "pidfd_open", errno);
-  return Fd(static_cast<int>(fd));
-}
 
 int Peers::pid_of(int rank) const {
   for (const Peer& peer : peers_)
@@ -52,7 +46,7 @@ bool Peers::is_awaited(int rank) const {
 }
 
 void Peers::check_processes(const std::string& waiting_for) const {
-  std::vector<pollfd> entries;
+  std::vector<pollfd> entries;  // a single poll for all peers
   for (const Peer& peer : peers_) entries.push_back({peer.process.get(), POLLIN, 0});
   poll(entries.data(), entries.size(), 0);
   // A rank that failed because of another rank and then exited is not the cause: name that other
@@ -102,8 +96,7 @@ void Peers::check_one(int rank, const std::string& waiting_for) const {
   for (const Peer& peer : peers_) {
     if (peer.rank != rank) continue;
     if (const auto failure = controls_->failure_of(rank)) throw relayed(rank, *failure);
-    pollfd entry{peer.process.get(), POLLIN, 0};
-    const bool ended = poll(&entry, 1, 0) > 0 || has_died(rank);
+    const bool ended = has_ended(peer.process) || has_died(rank);
     if (!ended && load(controls_->of(rank).left) == 0) continue;
     throw Error(ErrorCode::peer_lost,
                 text("{} (pid {}) {} while {}", name_of(peer.rank), peer.pid,

@@ -19,9 +19,6 @@
 
 namespace plait {
 
-/// Returns a descriptor that becomes readable once this process has ended.
-Fd own_pid_descriptor();
-
 struct Peer {
   int rank = 0;
   int pid = 0;

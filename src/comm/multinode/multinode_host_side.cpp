@@ -2,8 +2,6 @@
 // over the transport.
 #include "comm/multinode/multinode_host_side.hpp"
 
-#include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/interrupt.hpp"
 #include "comm/bootstrap/links.hpp"
+#include "comm/bootstrap/process_file.hpp"
 #include "comm/choose/multinode_choice.hpp"
 
 namespace plait {
@@ -37,14 +36,14 @@ class SetUpWatch {
     for (const int rank : multinode.nodes.peers()) {
       const int process = multinode.processes[static_cast<std::size_t>(rank)];
       if (process == 0 || process == ::getpid()) continue;
-      Fd file(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+      Fd file = open_process(process);
       if (file.valid() || errno == ESRCH) peers_.push_back({rank, process, std::move(file)});
     }
   }
   /// Throws Error(peer_lost).
   void check() {
     for (const Peer& peer : peers_) {
-      if (peer.process.valid() && !wait_socket(peer.process.get(), POLLIN, {})) continue;
+      if (peer.process.valid() && !has_ended(peer.process)) continue;
       if (ended_ns_ == 0) ended_ns_ = now_ns();
       if (now_ns() - ended_ns_ < kGraceNs) return;
       throw Error(ErrorCode::peer_lost,

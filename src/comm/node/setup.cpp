@@ -15,6 +15,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/host_name.hpp"
 #include "comm/bootstrap/interrupt.hpp"
+#include "comm/bootstrap/process_file.hpp"
 #include "comm/bootstrap/unique_id.hpp"
 #include "comm/choose/choose.hpp"
 #include "comm/choose/reach.hpp"
@@ -335,7 +336,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   const std::optional<Error> trouble = attempt([&] {
     if (failure) throw Error(failure->code(), reason_of(*failure));
     record = pack(settings(options, env));
-    process = own_pid_descriptor();
+    process = open_own_process();
     joined.forced = parse_algo("PLAIT_ALGO", env.algo);
   });
   std::vector<int> fds;

@@ -4,7 +4,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/process_file.hpp"
 
 namespace plait::p2p {
 namespace {
@@ -31,8 +31,6 @@ constexpr std::int64_t kSpinsNs = 20'000;     // age of a sign of spinning that 
 constexpr std::int64_t kSpinWaitNs = 30'000;  // for a sender that begins to spin after its post
 constexpr int kMostMissedSpins = 4, kMissedSpinsToWait = 64;
 constexpr short kHungUp = POLLHUP | POLLERR | POLLNVAL | POLLRDHUP;
-
-int open_process(int pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 Fd connect_to_name(const std::string& name, int peer) {
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -62,7 +60,7 @@ Wire::Wire(Fd socket) : socket_(std::move(socket)) {
 }
 
 void Wire::watch_process() {
-  if (pid_ > 0) process_ = Fd(open_process(pid_));
+  if (pid_ > 0) process_ = open_process(pid_);
 }
 
 void Wire::ring_bell() const noexcept {

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "comm/bootstrap/process_file.hpp"
 #include "comm/liveness/peers.hpp"
 #include "plait/error.hpp"
 
@@ -27,7 +28,7 @@ Controls two_pages() {
 /// Rank 1 is this process, hence the pidfd never becomes readable.
 std::vector<Peer> rank_one() {
   std::vector<Peer> list;
-  list.push_back({1, getpid(), own_pid_descriptor()});
+  list.push_back({1, getpid(), open_own_process()});
   return list;
 }
 
@@ -38,7 +39,7 @@ struct LivenessFixture {
     int place = -1;
     const std::string shown = page.show(place);
     auto made = std::make_shared<WatchedPeers>();
-    made->add(1, PeerLiveness::open(shown), own_pid_descriptor());
+    made->add(1, PeerLiveness::open(shown), open_own_process());
     return made;
   }();
 };
