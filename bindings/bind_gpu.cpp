@@ -221,8 +221,8 @@ std::uintptr_t numpy_address(nb::handle array) {
 #endif
 }
 
-/// Returns (device type, ordinal, address, shape, strides in elements, type code, bits, lanes) of a
-/// DLPack object.
+/// Returns (device type, ordinal, address, shape, strides in elements, type code, bits, lanes,
+/// export) of a DLPack object. export: keeps the exported memory, which may be a copy.
 template <class Array>
 nb::tuple dlpack_view(const Array& array) {
   nb::list shape, strides;
@@ -231,8 +231,11 @@ nb::tuple dlpack_view(const Array& array) {
     strides.append(array.stride(i));
   }
   const nb::dlpack::dtype type = array.dtype();
+  const nb::capsule exported(new Array(array),
+                             [](void* one) noexcept { delete static_cast<Array*>(one); });
   return nb::make_tuple(array.device_type(), array.device_id(), number(array.data()),
-                        nb::tuple(shape), nb::tuple(strides), type.code, type.bits, type.lanes);
+                        nb::tuple(shape), nb::tuple(strides), type.code, type.bits, type.lanes,
+                        exported);
 }
 
 }  // namespace
@@ -249,7 +252,7 @@ void bind_gpu(nb::module_& module) {
   module.def("numpy_address", &numpy_address, nb::arg("array"),
              "Address of a contiguous numpy array's memory.");
   module.def("dlpack_view", &dlpack_view<nb::ndarray<nb::ro>>, nb::arg("array"),
-             "(device type, ordinal, address, shape, strides, type code, bits, lanes).");
+             "(device type, ordinal, address, shape, strides, type code, bits, lanes, export).");
   module.def("writable_dlpack_view", &dlpack_view<nb::ndarray<>>, nb::arg("array"),
              "As dlpack_view; raises TypeError for a read-only array.");
   using release = nb::call_guard<nb::gil_scoped_release>;

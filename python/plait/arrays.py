@@ -59,7 +59,8 @@ DTYPE_OF_TYPE: dict[str, np.dtype[Any]] = {
 class Buffer:
     """Memory of an array: address, number of elements, plait type, shape.
 
-    owner: keeps the memory alive; device: CUDA ordinal, HOST or ON_SOME_GPU.
+    owner: keeps the memory alive; device: CUDA ordinal, HOST or ON_SOME_GPU; export: keeps the
+    memory that DLPack exported, which may be a copy.
     """
 
     address: int
@@ -68,6 +69,7 @@ class Buffer:
     shape: tuple[int, ...]
     owner: Any
     device: int = HOST
+    export: Any = None
 
 
 _type_of: dict[Any, str] = {}  # by dtype object: the dtype's name costs 1 us
@@ -139,7 +141,7 @@ def _dlpack_buffer(array: Any, role: str, writable: bool) -> Buffer:
     """Buffer of an array with DLPack: on a GPU, or of a type that numpy lacks (bf16, fp8)."""
     view_of = writable_dlpack_view if writable else dlpack_view
     try:
-        kind, ordinal, address, shape, strides, code, bits, lanes = view_of(array)
+        kind, ordinal, address, shape, strides, code, bits, lanes, export = view_of(array)
     except TypeError:  # raised by the binding for every failure
         found = type(array).__name__
         if writable:
@@ -156,7 +158,8 @@ def _dlpack_buffer(array: Any, role: str, writable: bool) -> Buffer:
     if not _is_contiguous(shape, strides, 1):
         raise InvalidArgumentError(f"wanted a contiguous {role}, found strides {strides}")
     device = ordinal if kind in _DLPACK_GPUS else HOST
-    return Buffer(address, prod(shape), _TYPE_OF_DLPACK[code, bits], shape, array, device)
+    type_name = _TYPE_OF_DLPACK[code, bits]
+    return Buffer(address, prod(shape), type_name, shape, array, device, export)
 
 
 def _on_gpu(array: Any) -> bool:

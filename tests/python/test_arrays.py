@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -186,6 +188,33 @@ class TypeThatNumpyHasNot:
 
     def __dlpack_device__(self):
         return (1, 0)
+
+
+class CopiedByDlpack:
+    """Exports a new copy at each call, of a type that numpy cannot read."""
+
+    def __init__(self):
+        self.copies = []
+
+    def __dlpack__(self, **how):
+        copy = np.full(4096, 0x3F80, np.uint16)
+        self.copies.append(weakref.ref(copy))
+        capsule = copy.__dlpack__()
+        retype(capsule, code=4)
+        return capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def test_a_copy_that_dlpack_exports_lives_as_long_as_its_buffer():
+    array = CopiedByDlpack()
+    buffer = buffer_of(array, "input")
+    gc.collect()
+    assert [copy() is not None for copy in array.copies][-1]
+    del buffer
+    gc.collect()
+    assert all(copy() is None for copy in array.copies)
 
 
 def retype(capsule, code):
