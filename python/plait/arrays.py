@@ -98,7 +98,7 @@ def _torch_buffer(tensor: Any, role: str, writable: bool) -> Buffer:
     if not tensor.is_contiguous():
         raise InvalidArgumentError(f"wanted a contiguous {role}; call .contiguous() on it first")
     if getattr(tensor, "is_neg", _no)():  # the memory holds negated values
-        if writable:
+        if writable or tensor.device.type != "cpu":  # the copy's stream may be another
             raise InvalidArgumentError(
                 f"wanted {role} whose memory holds its values, found a tensor that torch negates "
                 "when it is read (is_neg()); call .resolve_neg() on it first"
@@ -131,6 +131,11 @@ def _interface_buffer(array: Any, role: str, writable: bool) -> Buffer:
         raise InvalidArgumentError(f"wanted a contiguous {role}, found strides {facts['strides']}")
     if writable and read_only:
         raise InvalidArgumentError(f"wanted a writable {role}, found a read-only array; copy it")
+    if facts.get("mask") is not None:
+        raise UnsupportedError(
+            f"wanted {role} without a mask, found an array with one: its masked elements would "
+            "count; fill them first"
+        )
     # The interface does not name the device; the call asks the driver.
     ordinal = getattr(getattr(array, "device", None), "id", None)
     device = ordinal if isinstance(ordinal, int) else ON_SOME_GPU

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 from array_libraries import NAMES, library
+from gpu_stand_ins import FakeGpuArray
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE, _dlpack_buffer, _is_contiguous, buffer_of
@@ -62,13 +63,19 @@ def test_a_masked_array_is_refused_since_its_masked_elements_would_count(role):
         plait.Communicator(0, 1, topology="local-cpu").all_reduce(masked)
 
 
+def test_an_array_on_a_gpu_with_a_mask_is_refused():
+    with pytest.raises(plait.UnsupportedError, match="input without a mask"):
+        buffer_of(FakeGpuArray(mask=FakeGpuArray(typestr="|b1")), "input")
+    assert buffer_of(FakeGpuArray(mask=None), "input").count == 6
+
+
 class LazilyNegated:
     """Like a torch tensor that is negated lazily (z.conj().imag)."""
 
-    def __init__(self, values, is_negated=True):
+    def __init__(self, values, is_negated=True, device="cpu"):
         self.memory, self.is_negated = np.ascontiguousarray(values), is_negated
         self.shape, self.dtype = self.memory.shape, f"torch.{self.memory.dtype}"
-        self.device = type("Device", (), {"type": "cpu", "index": None})
+        self.device = type("Device", (), {"type": device, "index": None})
 
     def data_ptr(self):
         return self.memory.ctypes.data
@@ -91,6 +98,8 @@ def test_a_lazily_negated_tensor_counts_as_what_it_reads_as():
     assert buffer_of(tensor, "input").owner.memory.tolist() == [-2.0]
     with pytest.raises(plait.InvalidArgumentError, match="resolve_neg"):
         buffer_of(tensor, "output", writable=True)
+    with pytest.raises(plait.InvalidArgumentError, match="resolve_neg"):  # on which stream?
+        buffer_of(LazilyNegated([2.0], device="cuda"), "input")
     assert buffer_of(LazilyNegated([2.0], False), "output", writable=True).owner.memory == [2.0]
 
 
