@@ -526,6 +526,8 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
 
     def _kind(self, collective: str, source: Buffer, op: str, root: int, peer: int) -> _Kind:
         """Returns the cached facts of equal calls; a request takes microseconds to make."""
+        if type(root) is not int or type(peer) is not int:  # the value of a tensor may change
+            root, peer = _ranks_of(collective, root, peer)
         key = (collective, source.count, source.type, op, root, peer)
         try:
             known = self._kinds.get(key)
@@ -539,8 +541,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
             raise InvalidArgumentError(
                 f"wanted the name of an op, such as sum or max, found {op!r}"
             )
-        names = ("src", "dst") if collective == "copy" else ("root", "peer")
-        root, peer = rank_number(root, names[0]), rank_number(peer, names[1])
+        root, peer = _ranks_of(collective, root, peer)
         divides = collective in ("reduce_scatter", "all_to_all", "scatter")
         if divides and whole % self._ranks != 0:
             raise InvalidArgumentError(
@@ -580,13 +581,17 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         return out, result
 
 
+def _ranks_of(collective: str, root: Any, peer: Any) -> tuple[int, int]:
+    names = ("src", "dst") if collective == "copy" else ("root", "peer")
+    return rank_number(root, names[0]), rank_number(peer, names[1])
+
+
 def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
     if request.collective in ("all_gather", "gather"):
         return (request.ranks, *source.shape)
     if request.collective in ("reduce_scatter", "scatter"):
-        first = source.shape[0] if source.shape else 0
-        if first % request.ranks == 0:
-            return (first // request.ranks, *source.shape[1:])
+        if source.shape and source.shape[0] % request.ranks == 0:
+            return (source.shape[0] // request.ranks, *source.shape[1:])
         return (request.count,)
     return source.shape
 

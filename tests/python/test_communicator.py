@@ -219,6 +219,32 @@ def test_a_root_that_is_no_rank_is_an_error_that_names_it(root):
     assert (comm.broadcast(rows, root=np.int64(0)) == rows).all()
 
 
+class RankInABox:
+    """A rank that may change, as a tensor of one element."""
+
+    def __init__(self):
+        self.rank = 0
+
+    def __index__(self):
+        return self.rank
+
+
+def test_a_root_is_read_at_each_call():
+    comm, root, ones = plait.Communicator(0, 1), RankInABox(), np.ones(3, np.float32)
+    assert comm.broadcast(ones, root=root).tolist() == [1, 1, 1]
+    assert comm.broadcast(ones, root=np.array(0)).tolist() == [1, 1, 1]
+    root.rank = 1
+    with pytest.raises(plait.InvalidArgumentError, match=r"root in 0\.\.0, found 1"):
+        comm.broadcast(ones, root=root)
+
+
+def test_a_single_number_is_an_array_of_one_element():
+    comm, number = plait.Communicator(0, 1), np.array(3.0, np.float32)
+    for call in (comm.reduce_scatter, comm.scatter, comm.all_gather):
+        assert call(number).tolist() == [3.0]
+    assert comm.all_reduce(number).shape == ()
+
+
 def test_arrays_that_do_not_fit_a_plan():
     comm = plait.Communicator(0, 1)
     plan = comm.plan_for(plait.Request("all_reduce", 1024, "fp32", "sum", 1))
