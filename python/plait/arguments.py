@@ -104,9 +104,18 @@ def params_of(params: Any) -> dict[str, int]:
 
 
 def text_of(word: Any, what: str) -> str:
-    if not isinstance(word, str):
+    if not isinstance(word, str) or not (word.isascii() or _is_utf8(word)):
         raise InvalidArgumentError(f"wanted text as {what}, found {word!r:.60}")
     return word
+
+
+def _is_utf8(word: str) -> bool:
+    """Returns False for text with half a surrogate pair, which the core does not take."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def id_of(given: Any) -> str:

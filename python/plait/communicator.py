@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from plait import _core, settings, torch_transport
-from plait._core import Error, InvalidArgumentError, Plan, Request, Topology, UnsupportedError
+from plait._core import (
+    Error,
+    InvalidArgumentError,
+    MemoryExhaustedError,
+    Plan,
+    Request,
+    Topology,
+    UnsupportedError,
+)
 from plait.arguments import (
     How,
     Params,
@@ -433,7 +441,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
                 return blocks(source) if blocks else self._kind(collective, source, op, root, peer)
 
             exchanges = blocks is not None and collective in ("all_to_all", "gather", "scatter")
-            return self._enqueue(array, out, how_of(given), kind_of, exchanges)
+            return self._enqueue(array, out, given, kind_of, exchanges)
         try:
             how = how_of(given) if given else _USUAL
             source = buffer_of(array, "input")
@@ -465,7 +473,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         self,
         array: Any,
         out: Any,
-        how: How,
+        given: Mapping[str, Any],
         kind_of: Callable[[Buffer], _Kind | BlocksKind],
         exchanges: bool,
     ) -> Any:
@@ -475,7 +483,7 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
         call exchanges counts on the host (`exchanges`).
         """
         try:
-            kind, made, call = self._gpu_call(array, out, how, kind_of)
+            kind, made, call = self._gpu_call(array, out, how_of(given), kind_of)
         except Exception as error:
             if exchanges or self.device == HOST:
                 self._tell(error)
@@ -521,7 +529,8 @@ class Communicator(GpuMemoryCalls, RmsNormCalls):
 
     def _tell(self, error: Exception) -> None:
         """Fails the call on all ranks with this rank's error."""
-        code = error.code if isinstance(error, Error) else InvalidArgumentError.code
+        kind = MemoryExhaustedError if isinstance(error, MemoryError) else InvalidArgumentError
+        code = error.code if isinstance(error, Error) else kind.code
         self._core.refuse(code, str(error) or type(error).__name__)
 
     def _kind(self, collective: str, source: Buffer, op: str, root: int, peer: int) -> _Kind:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from array_libraries import library
+from gpu_stand_ins import FakeGpuArray
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
@@ -269,7 +270,12 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
             array, strategy="ring", params={"segments": 1 << 70} if me else None
         ),
         "strategy_kind": lambda: comm.all_reduce(array, strategy=7 if me else "ring"),
+        "strategy_text": lambda: comm.all_reduce(array, strategy="\ud800" if me else ""),
         "unknown_word": lambda: comm.all_reduce(array, **({"stratagem": "ring"} if me else {})),
+        "unknown_word_on_gpu": lambda: (
+            comm.all_reduce(FakeGpuArray(), stratagem="ring") if me else comm.all_reduce(array)
+        ),
+        "memory": lambda: comm.all_to_all_v(array, [32, 32], [1 << 58 if me else 32, 32]),
         "two_ways": lambda: comm.all_reduce(
             array, strategy="ring:segments=2", params={"segments": 2} if me else None
         ),
@@ -296,7 +302,7 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
     try:
         calls[kind]()
         outcome = {"error": "", "class": ""}
-    except (plait.Error, TypeError, AttributeError) as error:
+    except (plait.Error, TypeError, AttributeError, MemoryError) as error:
         outcome = {"error": str(error), "class": type(error).__name__}
     # All ranks are in step again: the next call works.
     seconds, after = time.monotonic() - start, comm.all_reduce(array)
