@@ -91,7 +91,7 @@ struct TestJob {
   int ranks = 2;
   bool threads = false;
   UniqueId id{};
-  std::atomic<int>* attached = nullptr;  ///< ranks with a ready communicator; shared by processes
+  std::atomic<int>* attached = nullptr;  ///< steps that ranks have counted; shared by processes
 };
 
 /// Runs a rank of a case; returns the members of a JSON object. Throws if a call fails

@@ -4,10 +4,14 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
+#include <thread>
 
 #include "comm/trace/call_book.hpp"
 #include "tests/shims/programs/nccl.hpp"
@@ -71,6 +75,38 @@ std::vector<T> filled(int rank, std::size_t count) {
     values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
   return values;
 }
+/// Waits until the job's ranks have counted in that often, at most a minute.
+inline void await_counted(const TestJob& job, int count) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (*job.attached < count && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+/// Counts this rank in, and waits for all ranks. turn: 1 for a case's first wait, 2 for its next.
+inline void meet(const TestJob& job, int turn = 1) {
+  ++*job.attached;
+  await_counted(job, turn * job.ranks);
+}
+
+/// Holds a stream until open(), or for GATE_S: a call behind it is late, however busy the machine.
+class StreamGate {
+ public:
+  explicit StreamGate(Stream stream) {
+    standin_stream_push(stream, [](void* mine) { static_cast<StreamGate*>(mine)->wait(); }, this);
+  }
+  void open() { is_open_ = true; }
+
+ private:
+  void wait() const {
+    const char* const given = std::getenv("GATE_S");
+    const std::chrono::duration<double> longest(given == nullptr ? 20 : std::atof(given));
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (!is_open_ && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::atomic<bool> is_open_{false};
+};
+
 
 template <class T>
 T expected(int op, int ranks, std::size_t i) {
