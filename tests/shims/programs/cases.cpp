@@ -229,6 +229,7 @@ std::string failed(Stream stream) {
 /// Rank 0 never calls; all other ranks wait until a second thread of each aborts.
 std::string abort_waiting(const TestJob& job, int rank) {
   TestRank r(job, rank);
+  meet(job);  // an abort would fail ncclCommInitRank of a rank still inside the function
   std::vector<float> value(100, 1.f);
   const auto start = std::chrono::steady_clock::now();
   if (rank != 0) {
@@ -248,6 +249,7 @@ std::string abort_waiting(const TestJob& job, int rank) {
 /// Rank 1 makes three calls 1.5 s after the peers.
 std::string comes_late(const TestJob& job, int rank) {
   TestRank r(job, rank);
+  meet(job);
   if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   std::uint64_t wrong = 0;
   for (int call = 0; call < 3; ++call) {
@@ -264,19 +266,24 @@ std::string comes_late(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("async", error) + ", " + failed(r.stream);
 }
 
+/// Ends the last rank once all peers are in a call. A death during ncclCommInitRank or before the
+/// call would fail that function instead.
+void die_in_call(const TestJob& job, int rank) {
+  meet(job);
+  if (rank != job.ranks - 1) return;
+  await_counted(job, 2 * job.ranks - 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  ::kill(::getpid(), SIGKILL);
+}
+
 /// The last rank exits without a message; ncclCommGetAsyncError of the peers must show the loss.
 std::string dies(const TestJob& job, int rank) {
   TestRank r(job, rank);
-  if (rank == r.ranks - 1) {  // while the peers are in the call
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
-    ::kill(::getpid(), SIGKILL);
-  }
+  die_in_call(job, rank);
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
-  // The loss may be known before the call, or only after the call.
-  const Result first =
-      nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
-  if (first != ncclRemoteError) MUST(first);
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
+  ++*job.attached;
   r.wait();
   const double noticed_s = seconds_since(start);
   Result error = ncclSuccess;
@@ -285,18 +292,14 @@ std::string dies(const TestJob& job, int rank) {
       nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
   nccl().ncclCommAbort(r.comm);
   r.comm = nullptr;
-  return number("async", error) + ", " + number("next", next) + ", " +
-         number("enqueued", first == ncclSuccess) + ", " + failed(r.stream) + ", " +
+  return number("async", error) + ", " + number("next", next) + ", " + failed(r.stream) + ", " +
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
 /// The last rank's first call fails while being enqueued (STANDIN_BREAKS); the peers wait.
 std::string breaks_off(const TestJob& job, int rank) {
-  const auto begun = std::chrono::steady_clock::now();
   TestRank r(job, rank);
-  // The failure of a rank fails ncclCommInitRank of a rank still inside the function.
-  for (++*job.attached; *job.attached < job.ranks && seconds_since(begun) < 60;)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  meet(job);  // the failure of a rank fails ncclCommInitRank of a rank still inside the function
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
   const auto call = [&] {
@@ -318,13 +321,10 @@ std::string breaks_off(const TestJob& job, int rank) {
 /// The last rank is killed in a call; the peers poll for errors as watchdogs do, and abort.
 std::string dies_and_others_abort(const TestJob& job, int rank) {
   TestRank r(job, rank);
-  if (rank == r.ranks - 1) {  // while the others are in their call
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
-    ::kill(::getpid(), SIGKILL);
-  }
+  die_in_call(job, rank);
   std::vector<float> value(100, 1.f);
-  const Result given =
-      nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
+  ++*job.attached;
   Result error = ncclSuccess;
   for (int look = 0; look < 100 && error == ncclSuccess; ++look) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -334,8 +334,7 @@ std::string dies_and_others_abort(const TestJob& job, int rank) {
   r.comm = nullptr;
   r.wait();
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  return number("async", error) + ", " + number("enqueued", given == ncclSuccess) + ", " +
-         failed(r.stream);
+  return number("async", error) + ", " + failed(r.stream);
 }
 
 /// The last rank destroys its communicator and exits, without an error on the peers.

@@ -63,12 +63,16 @@ std::string leave_late(const TestJob& job, int rank) {
 std::string let_go_and_die(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == r.ranks - 1) {
-    sleep_ms(job.name == "die_and_let_go" ? 200 : 1200);
+  meet(job);  // a death would fail ncclCommInitRank of a rank still inside the function
+  const bool dies_first = job.name == "die_and_let_go";
+    await_counted(job, 2 * r.ranks - 1);
+    sleep_ms(dies_first ? 200 : 1200);
     ::kill(::getpid(), SIGKILL);
   }
   std::vector<float> value(100, 1.f);
   MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
-  if (job.name == "die_and_let_go") await_error(r.comm);
+  ++*job.attached;
+  if (dies_first) await_error(r.comm);
   MUST(nccl().ncclCommDestroy(r.comm));
   r.comm = nullptr;
   const auto start = Clock::now();
