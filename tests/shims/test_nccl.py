@@ -397,9 +397,8 @@ def test_communicators_of_a_gpu_follow_each_other_where_nccl_was_told_so(run_cas
     none."""
     for row in run_case("two_communicators", 2, mode, env=who):
         assert row["wrong"] == 0 and row["early"] == 2
-    for row in run_case(
-        "two_communicators", 2, mode, env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", **who}
-    ):
+    env = {"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "GATE_S": "0.15", **who}
+    for row in run_case("two_communicators", 2, mode, env=env):
         assert row["wrong"] == 0 and row["early"] == 0
 
 
@@ -409,7 +408,9 @@ def test_communicators_of_a_gpu_follow_each_other_where_nccl_was_told_so(run_cas
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_communicators_configured_so_follow_each_other(run_case, mode, said, follows):
-    for row in run_case("launch_order", 2, mode, env=said):
+    for row in run_case(
+        "launch_order", 2, mode, env={"GATE_S": "0.15", **said} if follows else said
+    ):
         assert row["wrong"] == 0 and row["early"] == (0 if follows else 2)
         assert row["served"] >= 4
 

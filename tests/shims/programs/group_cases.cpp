@@ -211,12 +211,13 @@ std::string launch_order(const TestJob& job, int rank) {
   std::uint64_t wrong = 0, early = 0;
   for (Comm then : {second, heir}) {
     Values input(kCount, 1), one(kCount, -1), two(kCount, -1);
-    standin_stream_push(r.stream, slow, nullptr);
+    StreamGate gate(r.stream);
     MUST(nccl().ncclAllReduce(input.data(), one.data(), kCount, kInt32, kSum, first, r.stream));
     MUST(nccl().ncclAllReduce(input.data(), two.data(), kCount, kInt32, kSum, then, side));
     const Look look(side, one, r.ranks);
     standin_stream_synchronize(side);
     early += look.wrong() != 0;
+    gate.open();
     r.wait();
     for (std::size_t i = 0; i < kCount; ++i) wrong += one[i] != r.ranks || two[i] != r.ranks;
   }

@@ -245,15 +245,14 @@ std::string two_communicators(const TestJob& job, int rank) {
   for (const bool grouped : {false, true}) {
     NumberedSum sum(rank, 1);
     std::vector<std::int32_t> cast(kCount, rank == 0 ? 7 : 0);
-    standin_stream_push(
-        r.stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(150)); },
-        nullptr);
+    StreamGate gate(r.stream);
     sum.enqueue(r, r.stream);
     if (grouped) MUST(nccl().ncclGroupStart());
     MUST(nccl().ncclBroadcast(cast.data(), cast.data(), kCount, kInt32, 0, other, side));
     if (grouped) MUST(nccl().ncclGroupEnd());
     standin_stream_synchronize(side);
     early += sum.wrong(r.ranks) != 0;
+    gate.open();
     r.wait();
     wrong += sum.wrong(r.ranks) + (cast != std::vector<std::int32_t>(kCount, 7));
   }
