@@ -11,7 +11,7 @@
 namespace program {
 namespace {
 
-constexpr int kHangMs = 4000;
+constexpr int kHangMs = 5000;
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -72,6 +72,7 @@ void make_no_call(const TestRank& r) {
 std::string hang_late(const TestJob& job, int rank) {
   TestRank r(job, rank);
   sum(r, 8);
+  meet(job);  // call 1 has ended on all ranks
   if (job.name == "hang_simulated" && rank == 0) make_no_call(r);
   if (rank == r.ranks - 1 || job.name == "hang_idle") {
     if (job.name == "hang_stopped")
@@ -87,6 +88,7 @@ std::string hang_late(const TestJob& job, int rank) {
 std::string hang_unlike(const TestJob& job, int rank) {
   TestRank r(job, rank);
   sum(r, 8);
+  meet(job);
   return abort_call(r, [&](std::int32_t* value) {
     if (rank == r.ranks - 1) return;
     if (job.name == "hang_count") return all_reduce(r, value, rank == 0 ? 16 : 32);
@@ -112,6 +114,7 @@ std::string hang_dead(const TestJob& job, int rank) {
 std::string hang_message(const TestJob& job, int rank) {
   TestRank r(job, rank);
   sum(r, 8);
+  meet(job);
   return abort_call(r, [&](std::int32_t* value) {
     if (rank == 0) MUST(nccl().ncclRecv(value, 16, kInt32, r.ranks - 1, r.comm, r.stream));
   });
