@@ -222,6 +222,8 @@ class HostEngine : public CommEngine {
     is_open_ = opening_->is_on();
   }
   bool should_begin_arena() const noexcept override {
+    if (lazy_arena_ != nullptr && lazy_arena_->is_ready() && !has_counted_ready_.exchange(true))
+      standin_count("large arena ready");  // on all ranks
     return opening_ != nullptr && opening_->is_wanted() && !opening_->is_ready();
   }
   void begin_arena() override { opening_->begin(); }
@@ -536,6 +538,7 @@ class HostEngine : public CommEngine {
   MemoryHeld held_;
   std::atomic<bool> has_first_arena_{false}, has_large_arena_{false}, has_made_large_arena_{false},
       has_broken_off_{false}, is_suspended_{false};
+  mutable std::atomic<bool> has_counted_ready_{false};
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
   bool has_arena_to_suspend_ = true;

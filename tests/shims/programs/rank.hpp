@@ -8,10 +8,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 #include <thread>
+#include <vector>
 
 #include "comm/trace/call_book.hpp"
 #include "tests/shims/programs/nccl.hpp"
@@ -30,20 +31,27 @@ inline std::string number(const char* name, std::uint64_t value) {
   return std::string("\"") + name + "\": " + std::to_string(value);
 }
 
-/// Returns the drop-in's counts of served and forwarded calls (-1 without the drop-in), and the
-/// all_gathers that reached the stand-in: set-up exchanges over NCCL, unless the program made them.
-/// staged_late: stagings of set-up exchanges that were allocated after NCCL made the communicator.
-inline std::string counted(const char* name) {
+/// Returns the drop-in's counters; none without the drop-in.
+inline std::optional<std::vector<plait::CounterRow>> counter_rows() {
   using Read = int (*)(plait::CounterRow*, int);
   void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
   const auto read = drop_in == nullptr
                         ? nullptr
                         : reinterpret_cast<Read>(::dlsym(drop_in, "plait_nccl_counters"));
-  if (read == nullptr) return "\"served\": -1, \"passed\": -1";
+  if (read == nullptr) return std::nullopt;
   std::vector<plait::CounterRow> rows(4096);
   rows.resize(static_cast<std::size_t>(read(rows.data(), 4096)));
+  return rows;
+}
+
+/// Returns the drop-in's counts of served and forwarded calls (-1 without the drop-in), and the
+/// all_gathers that reached the stand-in: set-up exchanges over NCCL, unless the program made them.
+/// staged_late: stagings of set-up exchanges that were allocated after NCCL made the communicator.
+inline std::string counted(const char* name) {
+  const auto rows = counter_rows();
+  if (!rows) return "\"served\": -1, \"passed\": -1";
   std::uint64_t served = 0, passed = 0;
-  for (const plait::CounterRow& row : rows)
+  for (const plait::CounterRow& row : *rows)
     if (name == nullptr || std::strcmp(row.name, name) == 0)
       (row.served != 0 ? served : passed) += row.calls;
   return number("served", served) + ", " + number("passed", passed) + ", " +
@@ -67,14 +75,6 @@ struct TestRank {
   int rank, ranks;
 };
 
-/// Returns small integers, different for each rank and index, so that sums are exact in every type.
-template <class T>
-std::vector<T> filled(int rank, std::size_t count) {
-  std::vector<T> values(count);
-  for (std::size_t i = 0; i < count; ++i)
-    values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
-  return values;
-}
 /// Waits until the job's ranks have counted in that often, at most a minute.
 inline void await_counted(const TestJob& job, int count) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -107,6 +107,14 @@ class StreamGate {
   std::atomic<bool> is_open_{false};
 };
 
+/// Returns small integers, different for each rank and index, so that sums are exact in every type.
+template <class T>
+std::vector<T> filled(int rank, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
+  return values;
+}
 
 template <class T>
 T expected(int op, int ranks, std::size_t i) {
