@@ -618,7 +618,7 @@ def test_two_deaths_abort_what_lies_between_nodes_once(run_case):
     env = {"PLAIT_NODE_SIZE": "3", "STANDIN_ABORT_S": "8"}
     row = run_case("node_deaths", 6, env=env)[0]
     assert row["wrong"] == 0 and row["heard"] == 1
-    assert row["noticed_ms"] < 3000
+    assert row["noticed_ms"] < 6000
     assert row["aborts"] == 1 and row["again"] == 0
 
 

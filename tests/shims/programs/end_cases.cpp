@@ -50,6 +50,7 @@ std::string leave_late(const TestJob& job, int rank) {
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
   const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
   const auto start = Clock::now();
+  meet(job);
   if (rank == r.ranks - 1) sleep_ms(job.name == "leave_soon" ? 700 : 6000);
   MUST(nccl().ncclCommDestroy(child));
   const std::uint64_t took_ms = ms_since(start), freed = engines_freed();
@@ -62,9 +63,9 @@ std::string leave_late(const TestJob& job, int rank) {
 /// dies: the call ends and the stream fails.
 std::string let_go_and_die(const TestJob& job, int rank) {
   TestRank r(job, rank);
-  if (rank == r.ranks - 1) {
   meet(job);  // a death would fail ncclCommInitRank of a rank still inside the function
   const bool dies_first = job.name == "die_and_let_go";
+  if (rank == r.ranks - 1) {
     await_counted(job, 2 * r.ranks - 1);
     sleep_ms(dies_first ? 200 : 1200);
     ::kill(::getpid(), SIGKILL);
@@ -149,14 +150,16 @@ std::string node_deaths(const TestJob& job, int rank) {
     ::kill(::getpid(), SIGKILL);
   }
   if (rank != 0) {  // stays until rank 0 has seen both errors
-    sleep_ms(6000);
+    await_counted(job, 1);
     return number("wrong", wrong);
   }
   const auto start = Clock::now();
   const bool first = await_error(r.comm), second = await_error(other);
   const std::uint64_t noticed_ms = ms_since(start);
-  sleep_ms(100);
+  for (int i = 0; i < 10'000 && standin_calls("ncclCommAbort") == 0; ++i) sleep_ms(1);
+  sleep_ms(100);  // for a second abort
   const std::uint64_t aborts = standin_calls("ncclCommAbort");
+  ++*job.attached;
   MUST(nccl().ncclCommAbort(r.comm));
   r.comm = nullptr;
   return number("wrong", wrong) + ", " + number("heard", first && second) + ", " +
