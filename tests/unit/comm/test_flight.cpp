@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -83,6 +84,12 @@ struct Sleeper {
 
 bool has(const std::string& whole, const std::string& part) {
   return whole.find(part) != std::string::npos;
+}
+
+/// Returns the seconds that a line says the rank has waited; -1 without a number.
+double said_seconds(const std::string& line) {
+  const std::size_t end = line.find(" s so far"), begin = line.rfind(": ", end);
+  return end == line.npos || begin == line.npos ? -1 : std::atof(line.c_str() + begin + 2);
 }
 
 }  // namespace
@@ -232,17 +239,20 @@ TEST_CASE("a line comes once a call, by one rank, after the time") {
   Job job(3);
   const FlightInfo first = job.of(0), second = job.of(1);
   HangWatch of_first(first, 0.2), of_second(second, 0.2);
+  const HangWatch patient(first, 60);
   job.enter(0, sum_of(4));
   job.enter(1, sum_of(4));
-  CHECK(!of_first.is_due());
+  CHECK(!patient.is_due());
   std::this_thread::sleep_for(std::chrono::milliseconds(260));
   CHECK(of_first.is_due());
+  CHECK(!patient.is_due());
   CHECK(of_first.look(CallsEnded::no).empty());  // claims the call
   CHECK(first.mine->named() == 1);
   CHECK(of_second.look(CallsEnded::no).empty());
   CHECK(second.mine->named() == 0);
   const std::string line = of_first.look(CallsEnded::no);
-  CHECK(has(line, "rank 0 waits in call 1 (all_reduce of 4 fp32, sum): 0."));
+  CHECK(has(line, "rank 0 waits in call 1 (all_reduce of 4 fp32, sum): "));
+  CHECK(said_seconds(line) >= 0.2);
   CHECK(has(line, " s so far; entered by ranks 0, 1 alone; rank 2 (pid "));
   CHECK(has(line, text("; `plait status {}` shows more", ::getpid())));
   CHECK(of_first.look(CallsEnded::no).empty());
@@ -297,7 +307,9 @@ TEST_CASE("only calls that were enqueued before the question end by its answer")
   CHECK(watch.is_due());
   const auto none_runs = [] { return CallsEnded::yes; };
   CHECK(watch.look(none_runs).empty());  // claims the call
-  CHECK(has(watch.look(none_runs), "rank 0 waits in call 2 (all_reduce of 8 fp32, sum): 0."));
+  const std::string line = watch.look(none_runs);
+  CHECK(has(line, "rank 0 waits in call 2 (all_reduce of 8 fp32, sum): "));
+  CHECK(said_seconds(line) >= 0.05);
   CHECK(info.mine->ended() == 1);
   CHECK(!watch.has_open());
   info.mine->enqueued_all();
