@@ -74,10 +74,14 @@ inline std::string failure_of(Mailbox& mailbox, const Posted& message, double se
   return failure_text(message->failure());
 }
 
+inline double seconds_since(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
 inline double seconds_of(const std::function<void()>& work) {
   const auto began = std::chrono::steady_clock::now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return seconds_since(began);
 }
 
 /// Runs `work` in a process of its own; returns its exit status. 128 + signal if killed.
