@@ -160,7 +160,10 @@ def start(
 
 
 def _rank_main(entry: str, write_fd: int) -> int:
-    task = json.loads(sys.stdin.read())
+    said = sys.stdin.read()
+    if not said:  # the command was interrupted before it gave the task
+        return 1
+    task = json.loads(said)
     module, function = entry.split(":")
 
     def emit(row: dict[str, Any]) -> None:
