@@ -72,13 +72,13 @@ comm = plait.init()
 comm.all_reduce(np.ones(3))
 def raises(*_):
     raise KeyboardInterrupt
-if comm.rank == 0:
-    signal.signal(signal.SIGALRM, raises)
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
-else:
-    time.sleep(3)
+signal.signal(signal.SIGALRM, raises)
+if comm.rank == 1:
+    time.sleep(5)
 began = time.monotonic()
 try:
+    if comm.rank == 0:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
     comm.all_reduce(np.ones(3))
 except (KeyboardInterrupt, plait.Error) as error:
     print(comm.rank, type(error).__name__, round(time.monotonic() - began), flush=True)
@@ -97,7 +97,7 @@ def test_an_interrupt_is_heard_and_is_no_lost_rank(tmp_path):
         timeout=120,
     )
     said = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
-    assert said["0"][0] == "KeyboardInterrupt" and int(said["0"][1]) < 3, (said, done.stderr)
+    assert said["0"][0] == "KeyboardInterrupt" and int(said["0"][1]) < 5, (said, done.stderr)
     assert said["1"][0].endswith("Error") and int(said["1"][1]) < 10, said
 
 

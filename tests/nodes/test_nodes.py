@@ -250,7 +250,7 @@ def test_a_receive_without_a_send_ends_and_says_who_is_missing():
         "    except plait.Error as e:\n        print(e)\nMPI.COMM_WORLD.Barrier()\n"
         "print(c.all_reduce(np.ones(1)))"
     )
-    done = run(2, 1, "-c", program, PLAIT_ARRIVE_S="1")
+    done = run(2, 1, "-c", program, PLAIT_ARRIVE_S="3")
     assert done.returncode == 0, done.stderr
     assert "without rank 1 on host" in done.stdout and done.stdout.count("[2.]") == 2
 
