@@ -3,6 +3,7 @@
 // memory: an access to memory that was given up ends the process.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -154,17 +155,21 @@ TEST_CASE("a rank that suspends last frees nothing that a resumed rank has opene
 }
 
 TEST_CASE("first calls that are not made are rolled back, the granted one too") {
+  auto* const has_called =
+      new (bench::shared_memory(sizeof(std::atomic<int>))) std::atomic<int>(0);  // rank 0
   on_opening_ranks(
       2,
-      [](const FixedRank& me) {
+      [has_called](const FixedRank& me) {
         if (me.rank() == 0) {
           require(!me.cuda().reserve_arena(), "granted before the ranks have opened");
+          has_called->store(1);
           while (me.cuda().should_open()) std::this_thread::sleep_for(kLook);
           require(me.cuda().reserve_arena(), me.cuda().why_not_open());
           for (int i = 0; i < 2; ++i) me.cuda().cancel_arena();
           require(!me.cuda().is_open(), "the first call of rank 1 is without an arena");
         } else {
-          while (!me.cuda().should_open()) std::this_thread::sleep_for(kLook);
+          while (has_called->load() == 0) std::this_thread::sleep_for(kLook);
+          require(me.cuda().should_open(), "rank 0's call is unknown");
           me.cuda().begin_opening();
         }
         me.board->barrier();
