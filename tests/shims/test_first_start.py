@@ -104,7 +104,7 @@ def test_the_budget_is_kept_and_the_time_is_said(start, tmp_path):
     start(**busy)
     said = r"measured (\d+) sizes of calls in ([\d.]+) s, of which .*; (\d+) are left out"
     found = re.search(said, start.said)
-    assert found and 0 < int(found[1]) <= 60 and int(found[3]) > 50 and float(found[2]) < 4
+    assert found and 0 < int(found[1]) <= 60 and int(found[3]) > 50 and float(found[2]) < 8
     assert start.said.count("measures this machine once") == 1
     assert _table(tmp_path)["rows"][0]["collective"] == "all_reduce"
     start(**busy)
