@@ -24,12 +24,13 @@ dist = pytest.importorskip("torch.distributed")
 if not dist.is_available():
     pytest.skip("wanted torch with torch.distributed, found it without", allow_module_level=True)
 
-from torch_ranks import on_ranks  # noqa: E402
+from torch_ranks import await_told, on_ranks, tell  # noqa: E402
 
 import plait.torch.group  # noqa: E402
 from plait.torch.works import StreamWork  # noqa: E402
 
 Op = dist.ReduceOp
+SOON_S = 20.0  # on a busy machine, of timeouts of 60 s
 
 
 def given(rank: int, dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
@@ -364,11 +365,12 @@ def test_the_default_device_changes_no_call_on_host_memory(program):
 
 def barrier_alone(rank, ranks):
     if rank == 1:
-        time.sleep(3)
+        await_told("over")
         return 0.0
     began = time.monotonic()
     with pytest.raises(dist.DistBackendError, match=r"Timed out waiting 1000ms for barrier"):
         dist.barrier()
+    tell("over")
     return time.monotonic() - began
 
 
@@ -376,8 +378,9 @@ def receive_alone(rank, ranks):
     if rank == 0:
         with pytest.raises(RuntimeError, match=r"Timed out waiting 300ms for recv from rank 1"):
             dist.irecv(torch.empty(1), 1).wait(timedelta(seconds=0.3))
+        tell("over")
     else:
-        time.sleep(2)
+        await_told("over")
     return True
 
 
@@ -395,7 +398,7 @@ def peer_that_ends(rank, ranks):
 
 def aborted(rank, ranks):
     if rank == 1:
-        time.sleep(4)
+        await_told("over")
         return True
     began = time.monotonic()
     works = [dist.irecv(torch.empty(1), 1), dist.all_reduce(torch.ones(1), async_op=True)]
@@ -405,17 +408,18 @@ def aborted(rank, ranks):
             work.wait()
     with pytest.raises(RuntimeError, match="closed"):
         dist.all_reduce(torch.ones(1))
-    return time.monotonic() - began < 3
+    tell("over")
+    return time.monotonic() - began < SOON_S
 
 
 def test_a_barrier_that_a_rank_does_not_come_to_times_out():
     waited = on_ranks(barrier_alone, timeout_s=1)
-    assert 0.9 < waited[0] < 2.5
+    assert 0.9 < waited[0] < SOON_S
 
 
 def test_a_rank_that_ends_is_named_soon():
     waited = on_ranks(peer_that_ends)
-    assert waited[0] < 5
+    assert waited[0] < SOON_S
 
 
 @pytest.mark.parametrize(
@@ -457,16 +461,16 @@ def interrupted(rank, ranks, wait):
     if wait != "meet":
         dist.all_reduce(tensor)
     if rank == 1:
-        time.sleep(4)
+        await_told("over")
         return 0.0
 
     def raises(*_):
         raise Interrupted
 
     signal.signal(signal.SIGALRM, raises)
-    signal.setitimer(signal.ITIMER_REAL, 0.4)
     began = time.monotonic()
     with pytest.raises(Interrupted):
+        signal.setitimer(signal.ITIMER_REAL, 0.4)
         if wait in ("call", "meet"):
             dist.all_reduce(tensor)
         elif wait == "work":
@@ -477,13 +481,15 @@ def interrupted(rank, ranks, wait):
             dist.recv(tensor, 1)
         elif wait == "large send":
             dist.send(torch.ones(8 << 20), 1)
-    return time.monotonic() - began
+    took = time.monotonic() - began
+    tell("over")
+    return took
 
 
 @pytest.mark.parametrize("wait", ["call", "meet", "work", "barrier", "recv", "large send"])
 def test_a_signal_is_heard_in_every_wait_of_the_host(wait):
     took, _ = on_ranks(functools.partial(interrupted, wait=wait))
-    assert 0.4 <= took < 3, took
+    assert 0.4 <= took < SOON_S, took
 
 
 def sums_under_a_long_folder(rank, ranks):
