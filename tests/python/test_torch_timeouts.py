@@ -10,11 +10,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
 dist = pytest.importorskip("torch.distributed")
 
-from torch_ranks import on_ranks  # noqa: E402
+from torch_ranks import await_told, on_ranks, tell  # noqa: E402
 
 import plait.torch  # noqa: E402
 from plait.torch.gpu import GpuBackend  # noqa: E402
 from plait.torch.works import PendingWork  # noqa: E402
+
+SHORT_S = 3  # a group's timeout, which its first call keeps on a busy machine too
 
 
 def barrier_of_its_own_time(rank, ranks):
@@ -22,10 +24,11 @@ def barrier_of_its_own_time(rank, ranks):
     if rank == 0:
         with pytest.raises(RuntimeError, match="Timed out waiting 200ms for barrier"):
             dist.barrier(timeout=timedelta(seconds=0.2))
+        tell("over")
         with pytest.raises(RuntimeError, match="did not complete within its own timeout"):
             dist.barrier()
     else:
-        time.sleep(2)
+        await_told("over")
         with pytest.raises(RuntimeError, match=r"closed|rank 0"):
             dist.barrier()  # rank 0 has come to this barrier, hence an error is no must
             dist.barrier()
@@ -43,7 +46,7 @@ def late_rank_is_awaited(rank, ranks):
     dist.group.WORLD.set_timeout(timedelta(seconds=30))
     for is_async in (False, True):
         if rank == 1:
-            time.sleep(2)
+            time.sleep(SHORT_S + 1)
         tensor = torch.ones(3)
         work = dist.all_reduce(tensor, async_op=is_async)
         if is_async:
@@ -55,11 +58,12 @@ def shorter_limit_ends_calls(rank, ranks):
     dist.barrier()
     dist.group.WORLD.set_timeout(timedelta(seconds=1))
     if rank == 1:
-        time.sleep(3)
+        await_told("over")
         return None
     began = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="Timed out waiting 1000ms for all_reduce"):
         dist.all_reduce(torch.ones(3))
+    tell("over")
     return time.monotonic() - began
 
 
@@ -77,7 +81,7 @@ def calls_before_keep_their_limit(rank, ranks):
 def own_limit_may_be_longer(rank, ranks):
     dist.barrier()
     if rank == 1:
-        time.sleep(2)
+        time.sleep(SHORT_S + 1)
     opts = dist.BarrierOptions()
     opts.asyncOp = False
     opts.timeout = timedelta(seconds=30)
@@ -106,7 +110,7 @@ def test_the_longest_timeout_is_a_wait_without_an_end():
 
 
 def test_a_longer_timeout_holds_for_later_calls():
-    on_ranks(late_rank_is_awaited, timeout_s=1)
+    on_ranks(late_rank_is_awaited, timeout_s=SHORT_S)
 
 
 def test_a_shorter_timeout_holds_for_later_calls():
@@ -119,7 +123,7 @@ def test_a_timeout_does_not_hold_for_earlier_calls():
 
 
 def test_a_call_may_have_a_longer_timeout_than_its_group():
-    on_ranks(own_limit_may_be_longer, timeout_s=1)
+    on_ranks(own_limit_may_be_longer, timeout_s=SHORT_S)
 
 
 @pytest.mark.parametrize("program", [barrier_of_its_own_time, barrier_that_the_core_ends])
