@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
 dist = pytest.importorskip("torch.distributed")
 
-from torch_ranks import on_ranks  # noqa: E402
+from torch_ranks import await_told, on_ranks, tell  # noqa: E402
 
 import plait.torch  # noqa: E402
 from plait.torch.bootstrap import tell_abort  # noqa: E402
@@ -40,13 +40,18 @@ def group_is_ended():
     assert time.monotonic() - began < SOON_S
 
 
+def abort_later():
+    """Aborts the group in a second, and tells."""
+    group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
+    threading.Timer(1, lambda: (group.abort(), store.set("aborted", ""))).start()
+
+
 def abort_in_rendezvous(rank, ranks, is_async=False):
     """The last rank comes late; the first rank aborts before."""
-    group = dist.group.WORLD
     if rank == ranks - 1:
-        time.sleep(3)
+        await_told("aborted")
     if rank == 0:
-        threading.Timer(1, group.abort).start()
+        abort_later()
     assert sum_is_closed(is_async) < SOON_S
     group_is_ended()
 
@@ -69,11 +74,10 @@ def abort_with_a_slow_store(rank, ranks):
 
 def abort_before_rank_zero(rank, ranks):
     """Rank 0 comes late, so the others wait for the store."""
-    group = dist.group.WORLD
     if rank == 0:
-        time.sleep(3)
+        await_told("aborted")
     if rank == 1:
-        threading.Timer(1, group.abort).start()
+        abort_later()
     assert sum_is_closed() < SOON_S
     group_is_ended()
 
@@ -93,8 +97,9 @@ def own_timeout_in_the_first_call(rank, ranks):
         opts.timeout = timedelta(seconds=1)
         with pytest.raises(dist.DistBackendError, match="Timed out waiting 1000ms for barrier"):
             dist.group.WORLD.barrier(opts)
+        tell("over")
     else:
-        time.sleep(2)
+        await_told("over")
     assert sum_is_closed() < SOON_S
 
 
@@ -102,7 +107,7 @@ def message_to_a_rank_without_the_group(rank, ranks):
     """A rank that has no group yet has no mailbox to connect to."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
-        time.sleep(4)
+        await_told("over")
         return
     other = plait.torch.create(dist.PrefixStore("late", store), 0, 2, timedelta(seconds=60))
     threading.Timer(1, other.abort).start()
@@ -110,6 +115,7 @@ def message_to_a_rank_without_the_group(rank, ranks):
     with pytest.raises(dist.DistBackendError, match=CLOSED):
         other.send([torch.ones(3)], 1, 0)
     assert time.monotonic() - began < SOON_S
+    tell("over")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
