@@ -229,11 +229,11 @@ def hangs(task: dict[str, Any], emit: Emit) -> None:
     elif how == "idle":
         time.sleep(2)
     elif how == "stopped" and comm.rank == 2:
-        resume = f"import os, time; time.sleep(4); os.kill({os.getpid()}, {int(signal.SIGCONT)})"
+        resume = f"import os, time; time.sleep(6); os.kill({os.getpid()}, {int(signal.SIGCONT)})"
         with subprocess.Popen([sys.executable, "-c", resume]):
             os.kill(os.getpid(), signal.SIGSTOP)
     elif comm.rank == 2:
-        time.sleep(4 if how == "absent" else 600)
+        time.sleep(6 if how == "absent" else 600)
     comm.all_reduce(np.ones(64, np.float32))
 
 

@@ -26,17 +26,17 @@ def _lines(err: str) -> list[str]:
 
 @pytest.mark.parametrize("how", ["absent", "stopped"])
 def test_a_waiting_rank_names_who_is_missing(capfd, how):
-    env = {"PLAIT_DEBUG": "", "PLAIT_WARN_S": "0.5"}
+    env = {"PLAIT_DEBUG": "", "PLAIT_WARN_S": "1.5"}
     job = launch.start("rank_programs:hangs", 3, {"how": how}, env, FOLDER)
     rows = {row["rank"]: row["pid"] for row in job.lines()}
     assert job.wait() == [0, 0, 0]
-    lines = [line for line in _lines(capfd.readouterr().err) if " to enter call " in line]
-    assert len(lines) == 1, lines  # on a busy machine a rank also waits for peers to join
+    lines = [line for line in _lines(capfd.readouterr().err) if " to enter call 2 " in line]
+    assert len(lines) == 1, lines  # on a busy machine ranks also wait in earlier steps
     state = ", stopped (SIGSTOP or a debugger)" if how == "stopped" else ""
-    assert lines[0].startswith(
-        "rank 0 waits for rank 2 to enter call 2 (all_reduce of 64 fp32, sum): "
-    )
-    assert float(lines[0].partition("fp32, sum): ")[2].partition(" s")[0]) < 3.9
+    # Rank 0 speaks, or rank 1 if rank 0 enters the call later.
+    said = r"rank [01] waits for rank 2 to enter call 2 \(all_reduce of 64 fp32, sum\): (\S+) s "
+    found = re.match(said, lines[0])
+    assert found and float(found[1]) < 5.9, lines
     assert "; entered by ranks 0, 1 alone; " in lines[0]
     assert f"; rank 2 (pid {rows[2]}{state}) was last in call 1 (barrier), " in lines[0]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -424,10 +425,10 @@ def test_ranks_that_try_again_meet_a_late_rank(by):
 
 SAID_OF_A_LATE_RANK = {
     "meeting": ["rank 0 waits for rank 1 of 3 to join rendezvous 'fd:"],
-    "call": ["rank 0 waits for rank 1 to enter call 1 (barrier): "],
+    "call": [r"rank [02] waits for rank 1 to enter call 1 \(barrier\): "],
     "send": [
-        "rank 0 waits for rank 1 to come to its end of a send, receive or exchange: 1 s so far",
-        "rank 2 waits for rank 0, 1 to enter call 2 (",
+        "rank 0 waits for rank 1 to come to its end of a send, receive or exchange: 1.5 s so far",
+        r"rank 2 waits for rank 0, 1 to enter call 2 \(",
     ],
 }
 
@@ -435,7 +436,7 @@ SAID_OF_A_LATE_RANK = {
 def test_a_rank_that_waits_says_for_whom(capfd):
     """Runs three jobs concurrently; each takes 4 s."""
     folder = str(Path(__file__).parent)
-    env = {"PLAIT_DEBUG": "", "PLAIT_WARN_S": "1"}
+    env = {"PLAIT_DEBUG": "", "PLAIT_WARN_S": "1.5"}
     jobs = [
         launch.start("rank_programs:late", 3, {"late_to": late_to}, env, folder)
         for late_to in SAID_OF_A_LATE_RANK
@@ -446,6 +447,6 @@ def test_a_rank_that_waits_says_for_whom(capfd):
     lines = [line for line in capfd.readouterr().err.splitlines() if " s so far" in line]
     wanted = [said for each in SAID_OF_A_LATE_RANK.values() for said in each]
     for said in wanted:
-        found = sum(f"PLAIT WARN {said}" in line for line in lines)
+        found = sum(bool(re.search(f"PLAIT WARN {said}", line)) for line in lines)
         # On a busy machine ranks of another job wait for peers to join, too.
         assert found == 1 or (found > 1 and " to join " in said), (said, lines)

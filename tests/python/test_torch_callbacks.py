@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,8 +20,8 @@ if not dist.is_available():
 
 from torch_ranks import on_ranks  # noqa: E402
 
-from plait.torch.callbacks import Callbacks  # noqa: E402
 import plait.torch.callbacks  # noqa: E402
+from plait.torch.callbacks import Callbacks  # noqa: E402
 
 
 def begun(value: float):
@@ -134,8 +135,8 @@ def added_late_run_in_threads_of_the_group(rank, ranks):
 
 def added_in_callbacks_are_awaited_there(rank, ranks):
     """Adds a callback to a future of the main thread, which is complete, and waits for it."""
-    ended = begun(1.0)
     plait.torch.callbacks._SLOW_CALLBACK_S = 30.0  # a callback behind a slow one starts then
+    ended = begun(1.0)
     ended.wait()
 
     def nested(_):
@@ -345,7 +346,7 @@ def test_callbacks_run_one_at_a_time_but_for_those_that_others_may_wait_for():
 def _late(rank, ranks):
     dist.barrier()
     if rank == ranks - 1:
-        time.sleep(2.5)
+        time.sleep(6)
     dist.all_reduce(torch.ones(8))
     return os.getpid()
 
@@ -357,7 +358,7 @@ def test_a_waiting_rank_says_who_is_missing():
     """A process of its own, since a process reads PLAIT_WARN_S once."""
     ran = subprocess.run(
         [sys.executable, "-c", LATE_RANKS],
-        env={**os.environ, "PLAIT_WARN_S": "0.5", "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PLAIT_WARN_S": "1.5", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=200,
@@ -365,6 +366,8 @@ def test_a_waiting_rank_says_who_is_missing():
     )
     pids = json.loads(ran.stdout)
     lines = [line for line in ran.stderr.splitlines() if " s so far" in line]
+    # On a busy machine a rank also waits for peers to join, or to enter the barrier.
+    lines = [line for line in lines if " to enter call " in line and " (barrier): " not in line]
     assert len(lines) == 1, lines
-    assert "rank 0 waits for rank 2 to enter call " in lines[0]
+    assert re.search(r"rank [01] waits for rank 2 to enter call ", lines[0]), lines
     assert f"; entered by ranks 0, 1 alone; rank 2 (pid {pids[2]}) was last in call " in lines[0]
