@@ -332,6 +332,7 @@ def test_by_default_host_memory_is_native(mpi, drop_in, folder):
         "progress",
         "native_alongside",
         "freed_early",
+        "used_while_freed",
         "persistent_left",
         "persistent_orders",
         "mismatch",

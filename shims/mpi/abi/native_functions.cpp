@@ -46,6 +46,7 @@ constexpr NativeName kNames[] = {
     {"PMPI_Comm_split", nullptr, offsetof(NativeFunctions, Comm_split)},
     {"PMPI_Comm_split_type", nullptr, offsetof(NativeFunctions, Comm_split_type)},
     {"PMPI_Comm_free", nullptr, offsetof(NativeFunctions, Comm_free)},
+    {"PMPI_Comm_disconnect", nullptr, offsetof(NativeFunctions, Comm_disconnect)},
     {"PMPI_Comm_create_keyval", nullptr, offsetof(NativeFunctions, Comm_create_keyval)},
     {"PMPI_Comm_set_attr", nullptr, offsetof(NativeFunctions, Comm_set_attr)},
     {"PMPI_Comm_get_attr", nullptr, offsetof(NativeFunctions, Comm_get_attr)},

@@ -60,6 +60,7 @@ struct NativeFunctions {
   int (*Comm_split_type)(Handle comm, int split_type, int key, Handle info,
                          void* newcomm) = nullptr;
   int (*Comm_free)(void* comm) = nullptr;
+  int (*Comm_disconnect)(void* comm) = nullptr;
   int (*Comm_create_keyval)(CopyAttribute* comm_copy_attr_fn, DeleteAttribute* comm_delete_attr_fn,
                             int* comm_keyval, void* extra_state) = nullptr;
   int (*Comm_set_attr)(Handle comm, int comm_keyval, void* attribute_val) = nullptr;

@@ -12,6 +12,7 @@
 #include "comm/bootstrap/vote.hpp"
 #include "shims/mpi/args/counting.hpp"
 #include "shims/mpi/collective/attach.hpp"
+#include "shims/mpi/requests/freed_comm.hpp"
 
 namespace plait::mpi {
 namespace {
@@ -28,6 +29,7 @@ std::string why_comm_is_native(Handle comm) {
   if (native().abi.key(comm) == native().abi.no_comm) return "the communicator is MPI_COMM_NULL";
   if (native().Comm_test_inter(comm, &inter) == 0 && inter != 0)
     return "the communicator is an intercommunicator";
+  if (FreedCommScope::has(comm)) return "the communicator is being freed";
   if (can_attach(comm, position) && is_thin(position)) return kThin;
   if (can_attach(comm, position)) return kAttach;
   if (position.ranks < 2) return "the communicator has one rank";

@@ -23,6 +23,7 @@
 #include "shims/mpi/collective/fast_path.hpp"
 #include "shims/mpi/p2p/pull.hpp"
 #include "shims/mpi/p2p/rendezvous_slots.hpp"
+#include "shims/mpi/requests/freed_comm.hpp"
 
 namespace plait::mpi {
 
@@ -521,7 +522,8 @@ bool may_serve(const CollectiveArgs& args) {
 
 ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   const Abi& abi = native().abi;
-  if (abi.key(args.comm) == abi.no_comm) return forwarded(Fallback::communicator);
+  if (abi.key(args.comm) == abi.no_comm || FreedCommScope::has(args.comm))
+    return forwarded(Fallback::communicator);
   CommEntry* const entry = entry_of(args.comm);
   if (entry == nullptr) return forwarded(Fallback::communicator);
   const RankPosition position = entry->position;

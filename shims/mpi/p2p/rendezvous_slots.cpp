@@ -24,6 +24,7 @@
 #include "shims/mpi/abi/status.hpp"
 #include "shims/mpi/args/gpu_memory.hpp"
 #include "shims/mpi/args/settings.hpp"
+#include "shims/mpi/requests/freed_comm.hpp"
 
 namespace plait::mpi {
 
@@ -147,6 +148,7 @@ std::vector<int>* node_ranks(Handle comm) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (auto* const cached = cached_node_ranks(comm)) return cached;
+  if (FreedCommScope::has(comm)) return nullptr;
   auto made = std::make_unique<std::vector<int>>();
   int inter = 0, ranks = 0;
   Handle group = 0, of_world = 0;

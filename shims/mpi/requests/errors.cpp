@@ -18,6 +18,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "shims/mpi/args/layout.hpp"
+#include "shims/mpi/requests/freed_comm.hpp"
 #include "shims/mpi/requests/requests.hpp"
 
 namespace plait::mpi {
@@ -94,6 +95,7 @@ std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
   int flag = 0;
   if (native().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return nullptr;
   if (flag != 0) return *static_cast<std::shared_ptr<CommRecord>*>(value);
+  if (FreedCommScope::has(comm)) return nullptr;
   auto made = std::make_unique<std::shared_ptr<CommRecord>>(std::make_shared<CommRecord>(comm));
   if (native().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
   return *made.release();

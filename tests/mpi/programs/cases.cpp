@@ -96,6 +96,41 @@ void freed_in_pairs() {
   }
 }
 
+int last_sum(MPI_Comm comm, int, void*, void*) {
+  expect(sum_of_ranks(comm) == expected_sum(comm), "a sum in a delete callback");
+  const int ranks = ranks_of(comm), rank = rank_in(comm);
+  std::vector<int> sent(kMany, rank), got(kMany, -1);
+  MPI_Request requests[2];
+  MPI_Irecv(got.data(), kMany, MPI_INT, (rank + ranks - 1) % ranks, 3, comm, &requests[0]);
+  MPI_Isend(sent.data(), kMany, MPI_INT, (rank + 1) % ranks, 3, comm, &requests[1]);
+  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  expect(got[kMany - 1] == (rank + ranks - 1) % ranks, "a message in a delete callback");
+  return MPI_SUCCESS;
+}
+
+/// The program's delete callback uses the communicator that is freed, before or after the drop-in's
+/// attributes are deleted. More communicators than plait attaches at once.
+void used_while_freed() {
+  int keyval = MPI_KEYVAL_INVALID;
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, last_sum, &keyval, nullptr);
+  constexpr int kRounds = 75;
+  for (int round = 0; round < kRounds; ++round) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    const bool first = round % 8 != 0;
+    if (first) MPI_Comm_set_attr(comm, keyval, nullptr);
+    const long before = calls_served();
+    expect(sum_of_ranks(comm) == expected_sum(comm), "a sum before");
+    if (before >= 0) expect(calls_served() == before + 1, "the sum is served");
+    if (!first) MPI_Comm_set_attr(comm, keyval, nullptr);
+    if (round % 4 < 2)
+      MPI_Comm_free(&comm);
+    else
+      MPI_Comm_disconnect(&comm);
+  }
+  MPI_Comm_free_keyval(&keyval);
+}
+
 /// A thread of the program calls MPI, and ends after the communicator is freed.
 void thread_ends() {
   for (int round = 0; round < 10; ++round) {
@@ -484,6 +519,8 @@ int main(int argc, char** argv) {
     freed_early();
   else if (name == "freed_in_pairs")
     freed_in_pairs();
+  else if (name == "used_while_freed")
+    used_while_freed();
   else if (name == "thread_ends")
     thread_ends();
   else if (name == "persistent_left")
