@@ -253,6 +253,21 @@ def courier_of(build: Callable[[plait.Courier, plait.Builder], None]) -> None:
     )
 
 
+def test_a_strategy_may_ask_its_communicator():
+    alone(asks_its_communicator)
+
+
+def asks_its_communicator():
+    comm, ones = plait.Communicator(0, 1), np.ones(64, np.float32)
+
+    @plait.strategy
+    def asks(topology: plait.Topology, request: plait.Request) -> plait.Plan:
+        assert (comm.all_reduce(ones) == 1).all()
+        return comm.plan_for(request)
+
+    assert (comm.all_reduce(ones[:32], strategy="asks") == 1).all()
+
+
 def test_messages_that_are_not_released_are_a_mistake_of_the_strategy():
     def forgets(courier: plait.Courier, builder: plait.Builder) -> None:
         for _ in range(3):

@@ -233,8 +233,11 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
           request.counts,
           options.strategy,
           options.params};
-  const std::lock_guard lock(mutex_);
-  if (const auto* const found = plan_of_.find(key)) return *found;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto* const found = plan_of_.find(key)) return *found;
+  }
+  // No lock: a strategy of the program may ask this communicator for plans and calls.
   const PlainFloats same_on_every_rank;  // the same float results on every rank: plans are chosen
                                          // and cut by shares and estimates
   auto plan = prove(pick(checked(request, *topology_), options));
@@ -242,6 +245,8 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
     log(LogLevel::explain, -1,
         text("{} of {} {}: {}", name_of(request), amount_of(request), name_of(request.type),
              describe_plan(*plan)));
+  const std::lock_guard lock(mutex_);
+  if (const auto* const found = plan_of_.find(key)) return *found;
   return plan_of_.add(std::move(key), std::move(plan), [](const auto&) {});
 }
 
