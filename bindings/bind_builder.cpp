@@ -212,6 +212,21 @@ void bind_builder_type(nb::module_& module) {
   bind_moves(type);
 }
 
+/// A courier that Python code may use in this scope. A later use of the object is a TypeError.
+class LentCourier {
+ public:
+  explicit LentCourier(Courier& courier) : object_(nb::cast(&courier, nb::rv_policy::reference)) {
+    nb::inst_set_state(object_, true, false);  // an object of an earlier courier at this address
+  }
+  ~LentCourier() { nb::inst_set_state(object_, false, false); }
+  LentCourier(const LentCourier&) = delete;
+  LentCourier& operator=(const LentCourier&) = delete;
+  const nb::object& object() const { return object_; }
+
+ private:
+  nb::object object_;
+};
+
 void bind_courier(nb::module_& module) {
   nb::class_<Message>(module, "Message", "A message on its way.")
       .def_ro("region", &Message::region, "Where it lies at the receiver.");
@@ -245,7 +260,8 @@ void bind_courier(nb::module_& module) {
                              in_range(slots - 1, 64, "number of slots, less one,") + 1,
                              scratch_per_byte};
         in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
-          body(nb::cast(&courier, nb::rv_policy::reference), chunk);
+          const LentCourier lent(courier);
+          body(lent.object(), chunk);
         });
       },
       nb::arg("builder"), nb::arg("name"), nb::arg("body"), nb::arg("chunks") = 1,

@@ -253,6 +253,15 @@ def courier_of(build: Callable[[plait.Courier, plait.Builder], None]) -> None:
     )
 
 
+def test_a_courier_of_chunks_ends_with_them():
+    kept: list[plait.Courier] = []
+    courier_of(lambda courier, builder: kept.append(courier))
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="Courier"), pytest.raises(TypeError):
+            kept[0].write()
+        courier_of(lambda courier, builder: courier.write())
+
+
 def test_a_strategy_may_ask_its_communicator():
     alone(asks_its_communicator)
 
