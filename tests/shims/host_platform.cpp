@@ -31,6 +31,7 @@
 #include "shims/nccl/settings.hpp"
 #include "tests/shims/host_bench.hpp"
 #include "tests/shims/host_paths.hpp"
+#include "tests/shims/host_staging.hpp"
 #include "tests/shims/standin/segment.hpp"
 #include "tests/shims/standin/streams.hpp"
 
@@ -546,32 +547,6 @@ class HostEngine : public CommEngine {
   const CountedPaths paths_{[this] {
     return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};
   }};
-};
-
-class HostStaging : public ExchangeStaging {
- public:
-  HostStaging() : stream_(standin_stream_create()) {}
-  ~HostStaging() override {
-    standin_count("staging freed");
-    standin_stream_destroy(stream_);
-  }
-  bool is_alive() const noexcept override { return resets_ == standin_calls("device reset"); }
-  std::string swap(const std::string& mine, int ranks, const Gather& gather,
-                   const GiveUp& give_up) override {
-    mine_ = mine;
-    all_.assign(mine.size() * static_cast<std::size_t>(ranks), '\0');
-    gather(mine_.data(), all_.data(), stream_);
-    while (standin_stream_idle(stream_) == 0) {
-      give_up();
-      ::usleep(50);
-    }
-    return all_;
-  }
-
- private:
-  std::string mine_, all_;  // read and written by the stream also after give_up() has thrown
-  Stream stream_;
-  const std::uint64_t resets_ = standin_calls("device reset");
 };
 
 class HostMarker : public Marker {
