@@ -207,6 +207,7 @@ class HostEngine : public CommEngine {
   ArenaReservation reserve(const LimitedRequest& request, Stream stream, bool in_group) override {
     const bool is_first = !is_open();
     if (is_first) is_open_ = opening_->next(cuda::CallMode::alone);
+    has_decided_.store(true);
     if (!is_open()) return {false, is_first, 0};
     if (!is_large(request)) return {true, is_first, 0};
     const bool captured = standin::stream_state(stream).capture != 0;
@@ -460,6 +461,9 @@ class HostEngine : public CommEngine {
               throw Error(ErrorCode::out_of_memory, "the test wants no room here");
             if (wished("STANDIN_DIES_OPENING", shared_->options.rank.device))
               ::kill(::getpid(), SIGKILL);
+            // STANDIN_OPENS_BEHIND: this rank opens once its first call has been decided.
+            if (wished("STANDIN_OPENS_BEHIND", shared_->options.rank.device))
+              for (int i = 0; i < 60'000 && !has_decided_.load(); ++i) ::usleep(1000);
             opening_exchange("mapped");
             open_first_arena();
           },
@@ -540,6 +544,7 @@ class HostEngine : public CommEngine {
   std::atomic<bool> has_first_arena_{false}, has_large_arena_{false}, has_made_large_arena_{false},
       has_broken_off_{false}, is_suspended_{false};
   mutable std::atomic<bool> has_counted_ready_{false};
+  std::atomic<bool> has_decided_{false};  ///< its first call
   std::uint32_t resumes_ = 0;
   cuda::SuspendVote suspends_;
   bool has_arena_to_suspend_ = true;
