@@ -155,8 +155,8 @@ void run_calls(std::vector<TiledCall>& calls, TiledGpus& gpus, double wait_s) {
     ranks.emplace_back([&, rank] {
       for (TiledCall& call : calls) {
         if (call.late == static_cast<int>(rank))
-          std::this_thread::sleep_for(std::chrono::duration<double>(
-              call.late_by_s != 0 ? call.late_by_s : 3 * wait_s));
+          std::this_thread::sleep_for(
+              std::chrono::duration<double>(call.late_by_s != 0 ? call.late_by_s : 3 * wait_s));
         TiledArgs args = args_of(call.request, call.wish, {call.input(rank), call.output(rank), {}},
                                  gpus, rank, wait_s);
         args.order = order_of(call.request, call.order);
@@ -428,27 +428,34 @@ TEST_CASE(
   };
   shared.args.ps_per_kib = static_cast<std::uint32_t>(std::chrono::nanoseconds(kStep).count() *
                                                       1000 / (kBulkBytes / 1024));
+  // The least time of many tries: a busy machine may interrupt each of them.
+  const auto least = [&](int copies) {
+    auto found = Clock::duration::max();
+    for (int turn = 0; turn < 50; ++turn) {
+      TileRoles::SendRate fresh(shared.args);
+      found = std::min(found, took(fresh, copies));
+    }
+    return found;
+  };
   TileRoles::SendRate rate(shared.args);
   CHECK(took(rate, 9) > 7 * kStep);  // the first begins at once
   std::this_thread::sleep_for(10 * kStep);
   // The first copy is late, the rest follow at the rate: four steps, or three if lost time were
   // made up for.
   CHECK(2 * took(rate, 5) > 7 * kStep);
-  for (const long long back_ns : {2'000'000, 2'000'000'000}) {  // the rate restarts
+  for (const long long back_ns : {2'000'000LL, 20'000'000'000LL}) {  // the rate restarts
     TileRoles::SendRate moved(shared.args);
     clock_behind_ns += back_ns;
     const auto all = took(moved, 9);
     CHECK(all > 7 * kStep);
-    CHECK(all < 1000 * kStep);
+    CHECK(all < std::chrono::seconds(10));
   }
   clock_behind_ns = 0;
   shared.args.ps_per_kib = 0;
-  TileRoles::SendRate none(shared.args);
-  CHECK(took(none, 1000) < kStep);
+  CHECK(least(1000) < kStep);
   shared.args.ps_per_kib = ~0u;  // a wait that was given up ends at once
   work.broken = true;
-  TileRoles::SendRate slow(shared.args);
-  CHECK(took(slow, 5) < 10 * kStep);
+  CHECK(least(5) < 10 * kStep);
 }
 
 TEST_CASE("tiled calls in the slots of another turn do not match their plan") {
