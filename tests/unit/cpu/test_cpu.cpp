@@ -227,7 +227,7 @@ TEST_CASE("run_cpu: a missing peer is a timeout that names the wait") {
   const std::string told = error_of(
       [&] { run_cpu(plan, 1, heap.arenas, {job.in[1], job.out[1], {}, 0, 0, in_ms(80)}, calm); },
       ErrorCode::timeout);
-  CHECK(in_ms(0) - begin < 1'500'000'000);
+  CHECK(in_ms(0) - begin < 10'000'000'000);
   CHECK(told.find("rank 1 waits in lane sum op 0 for flag (owner 1, writer 0, index 0) >= 1, "
                   "found 0") != std::string::npos);
 }
