@@ -198,6 +198,7 @@ def test_a_strategy_has_its_parameters_in_the_text_or_beside():
         ({"topology": 5}, "topology: wanted text, found 5; take a shipped name"),
         ({"rank": "a", "ranks": 2}, "rank: wanted a whole number, found 'a'"),
         ({"arrive_s": "soon"}, "arrive_s: wanted a number, found 'soon'"),
+        ({"arrive_s": float("inf")}, "wanted seconds above 0, at most 1e9, found inf"),
         ({"masks": "nvlink:0-1"}, "masks: wanted texts, found 'nvlink:0-1'; take a list"),
         ({"bitwise": "yes"}, "bitwise: wanted True or False, found 'yes'"),
     ],

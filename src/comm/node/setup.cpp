@@ -247,7 +247,8 @@ void require_deadlines(double arrive_s, double deadline_s) {
   for (const double seconds : {arrive_s, deadline_s})
     if (!(seconds > 0.0) || seconds > 1e9)
       throw Error(ErrorCode::invalid_argument,
-                  text("arrive_s and deadline_s: wanted seconds above 0, found {}", seconds));
+                  text("arrive_s and deadline_s: wanted seconds above 0, at most 1e9, found {}",
+                       seconds));
 }
 
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
