@@ -162,7 +162,13 @@ void HostSide::in_call(const CallDescriptor& mine, const Body& body, const OwnCo
       refused = error;
     }
   };
-  const std::optional<Error> broken = attempt(std::cref(steps));
+  std::optional<Error> broken;
+  try {
+    broken = attempt(std::cref(steps));
+  } catch (...) {  // of the program's own functions, and no std::exception
+    fail(Error(ErrorCode::aborted, "an exception of the program ended a call of this rank"));
+    throw;
+  }
   if (broken) {
     const Error cause = peers_.cause_of(*broken);
     fail(cause);

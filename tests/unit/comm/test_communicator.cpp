@@ -434,6 +434,30 @@ TEST_CASE("a rank that closes its communicator releases those who wait for it") 
   }
 }
 
+TEST_CASE("an exception of the program in a wait ends the communicator, whatever its type") {
+  TestFolder folder;
+  std::atomic<bool> is_over{false};
+  const auto thrown = as_threads(2, [&](int rank) {
+    CommunicatorOptions options = options_for(folder, rank, 2);
+    bool throws = false;
+    options.interrupt = [&throws] {
+      if (throws) throw 7;
+    };
+    const auto communicator = Communicator::create(options);
+    throws = rank == 0;
+    float value = static_cast<float>(rank), sum = 0;
+    const Request request = request_for(Collective::all_reduce, 1, 2);
+    if (rank == 0) {
+      CHECK_THROWS_AS(communicator->run(request, &value, &sum), int);
+      throws = false;
+      is_over = true;
+    }
+    while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    communicator->run(request, &value, &sum);  // rank 0's second call, rank 1's first
+  });
+  check_all_say(thrown, "exception");
+}
+
 TEST_CASE("abort from another thread ends a pending call, and peers hear of it") {
   const auto start = std::chrono::steady_clock::now();
   const auto thrown = with_communicators(3, [](Communicator& comm) {
