@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "cpu/cpu.hpp"
-#include "gpu/abi/call_args.hpp"
 #include "topo/pair_paths.hpp"
 
 namespace plait {
@@ -42,32 +40,25 @@ Topology without_others(const Topology& topology, const std::vector<int>& device
   return others.empty() ? topology : without(topology, others);
 }
 
-Topology for_plans(const Topology& topology, const std::vector<int>& devices,
-                   const PlanMemory& memory) {
-  Topology bounded = without_others(topology, devices);
-  const auto bound = [&](const char* name, std::uint64_t bytes) {
-    bounded.parameters[name] = {static_cast<double>(bytes), "this communicator's memory"};
+std::vector<int> islands_of(const std::vector<std::string>& direct) {
+  std::vector<std::vector<std::size_t>> islands;
+  std::vector<int> found(direct.size(), 0);
+  bool joins = false;
+  const auto are_joined = [&](std::size_t rank, std::size_t peer) {
+    const std::string &mine = direct[rank], &theirs = direct[peer];
+    return peer < mine.size() && mine[peer] == '1' && rank < theirs.size() && theirs[rank] == '1';
   };
-  bound("arena_scratch_bytes", memory.scratch_bytes);
-  bound("arena_inbox_bytes", memory.inbox_bytes);
-  bound("arena_ring_bytes", memory.ring_bytes);
-  return bounded;
-}
-
-std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory) {
-  const ArenaSizes wanted = sizes_for(plan);
-  if (plan.symmetric) return "wants buffers that all ranks see";
-  if (!plan.relay_devices.empty()) return "wants a GPU outside the job";
-  if (wanted.scratch_bytes > memory.scratch_bytes)
-    return text("wants {} bytes of scratch, there are {} (PLAIT_DEVICE_SCRATCH)",
-                wanted.scratch_bytes, memory.scratch_bytes);
-  if (wanted.inbox_bytes > memory.inbox_bytes)
-    return text("wants {} bytes of inbox, there are {}", wanted.inbox_bytes, memory.inbox_bytes);
-  if (wanted.ring_bytes > memory.ring_bytes)
-    return text("wants {} bytes of host ring, there are {}", wanted.ring_bytes, memory.ring_bytes);
-  if (wanted.flags_per_pair > cuda::kFlagsPerPair)
-    return text("wants {} flags a pair, there are {}", wanted.flags_per_pair, cuda::kFlagsPerPair);
-  return "";
+  for (std::size_t rank = 0; rank < direct.size(); ++rank) {
+    const auto home = std::find_if(islands.begin(), islands.end(), [&](const auto& island) {
+      return std::all_of(island.begin(), island.end(),
+                         [&](std::size_t peer) { return are_joined(rank, peer); });
+    });
+    joins |= home != islands.end();
+    found[rank] = static_cast<int>(home - islands.begin());
+    if (home == islands.end()) islands.emplace_back();
+    islands[static_cast<std::size_t>(found[rank])].push_back(rank);
+  }
+  return joins ? found : std::vector<int>();
 }
 
 int device_of_gpu(const Topology& topology, const std::string& uuid, int ordinal) {

@@ -23,19 +23,9 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices,
 
 /// Removes paths over GPUs outside `devices`.
 Topology without_others(const Topology& topology, const std::vector<int>& devices);
-
-/// Memory that every rank has for plans, in bytes.
-struct PlanMemory {
-  std::uint64_t scratch_bytes = 0;
-  std::uint64_t inbox_bytes = 0;
-  std::uint64_t ring_bytes = 0;  ///< of host memory
-};
-/// Returns the topology for plans of ranks on `devices`: with this memory, and without paths over
-/// GPUs outside the job, since no process lends the memory.
-Topology for_plans(const Topology& topology, const std::vector<int>& devices,
-                   const PlanMemory& memory);
-/// Returns why a plan lacks memory; empty if memory suffices.
-std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory);
+/// Returns the number of each rank's island, from the peers of each rank as '1' by rank: all ranks
+/// of an island address each other. Empty if no island has two ranks.
+std::vector<int> islands_of(const std::vector<std::string>& direct);
 
 /// Returns the topology's device of this GPU: by uuid if the topology has uuids, else by CUDA
 /// ordinal; -1 = none.

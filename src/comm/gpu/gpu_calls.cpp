@@ -71,7 +71,8 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
   const bool runs_plans = predicts() && cuda_->full_group().runs(cuda::kLaneKernels);
   whole_ = selector(cuda_->full_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
-  make_chooser();
+  plans_ = std::make_unique<GpuPlans>(group_.topology, group_.devices_of_ranks(),
+                                      cuda_->full_group(), options_.forced, options_.bitwise);
 }
 
 bool GpuCalls::predicts() const { return group_.why_no_topology.empty() && !options_.beats_nccl; }
@@ -209,17 +210,6 @@ void GpuCalls::resume(const std::function<void()>& give_up) {
   }
 }
 
-void GpuCalls::make_chooser() {
-  const cuda::DeviceArenaSizes& sizes = cuda_->full_group().sizes;
-  const PlanMemory memory{sizes[cuda::kPlanScratch], sizes[cuda::kPlanInbox],
-                          options_.rank.ring_bytes};
-  plannable_ = for_plans(group_.topology, group_.devices_of_ranks(), memory);
-  chooser_ = std::make_unique<Chooser>(
-      plannable_, options_.forced, options_.bitwise,
-      [memory](const Plan& plan) { return why_no_plan_memory(plan, memory); }, false,
-      options_.sum_order);
-}
-
 void GpuCalls::check_memory(const Request& request, int rank, const void* input,
                             const void* output) const {
   const cuda::Current current(cuda_->context());
@@ -264,7 +254,7 @@ void GpuCalls::bind_plan(GpuCall& call, const CallOptions& options) {
                 text("{} of {} elements on GPUs wants a plan, and {}", name_of(request),
                      amount_of(request), group_.why_no_topology));
   counted.request.devices = group_.devices;
-  counted.plan = chooser_->plan_for(request, options);
+  counted.plan = plans_->chooser().plan_for(request, options);
   counted.as = counted.plan->counted_as;
   call.bound = cuda_->bind(counted.plan->plan);
 }
@@ -274,7 +264,7 @@ double GpuCalls::plan_us(const Request& request) const {
   const std::lock_guard lock(plan_us_guard_);
   if (const double* const cached = plan_us_.find(key)) return *cached;
   const auto plan_for = [&](const Request& one) {
-    return chooser_->plan_for(placed(one), {})->plan;
+    return plans_->chooser().plan_for(placed(one), {})->plan;
   };
   return plan_us_.add(key, plan_predictor(group_.topology, plan_for)(request),
                       [](const double&) {});
@@ -553,7 +543,7 @@ const GpuCalls::Offer& GpuCalls::offer(const LimitedRequest& request) {
     made.is_taken = choose_engine(request, options_.forced, tier, Launch::eager).has_value();
     const bool by_plan = !group_.reach.why_no_kernels.empty() || !options_.forced.strategy.empty();
     if (made.is_taken || !by_plan) return;
-    static_cast<void>(chooser_->plan_for(placed(request), options_.forced));
+    static_cast<void>(plans_->chooser().plan_for(placed(request), options_.forced));
     made = {.is_taken = true, .large_steps = cuda_->has_lazy_arena() ? cuda::kAllLargeSteps : 0};
   });
   if (failure) made = {};
@@ -659,7 +649,7 @@ std::string GpuCalls::choice_of(const LimitedRequest& request) {
     if (choose_engine(request, options_.forced, tier, Launch::eager))
       said = selector_of(tier).explain(request, {options_.forced.strategy, options_.forced.params});
     else
-      said = "chosen: plan " + chooser_->plan_for(placed(request), options_.forced)->label;
+      said = "chosen: plan " + plans_->chooser().plan_for(placed(request), options_.forced)->label;
   });
   return failure ? reason_of(*failure) : said.substr(0, said.find('\n'));
 }
@@ -681,7 +671,7 @@ std::string GpuCalls::explain(const Request& request) {
   if (!group_.reach.why_no_kernels.empty())
     lines += text("no kernel: {}\n", group_.reach.why_no_kernels);
   if (!group_.why_no_topology.empty()) return lines + text("no plan: {}\n", group_.why_no_topology);
-  return lines + chooser_->explain(placed(request));
+  return lines + plans_->chooser().explain(placed(request));
 }
 
 }  // namespace plait

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/lru_cache.hpp"
-#include "comm/choose/choose.hpp"
+#include "comm/choose/gpu_plans.hpp"
 #include "comm/gpu/gpu_group.hpp"
 #include "comm/shm/memory.hpp"
 #include "comm/trace/call_book.hpp"
@@ -229,7 +229,6 @@ class GpuCalls {
   /// Shares a tier's arenas in host memory, and returns them by rank.
   std::vector<std::byte*> make_host_arenas(const cuda::Exchange& exchange, std::uint64_t bytes);
   void make_rank(const cuda::Exchange& exchange);
-  void make_chooser();
   unsigned steps_needed(const Request& request, const CallOptions& options) const;
   GpuCall* find_call(const CallKey& key);
   GpuCall& insert_call(const CallKey& key, GpuCall made);
@@ -265,8 +264,7 @@ class GpuCalls {
   std::vector<Mapping> host_arenas_;  ///< arenas in host memory, by tier and rank
   std::unique_ptr<cuda::CudaRank> cuda_;
   std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by arena tier
-  Topology plannable_;  ///< the group's topology, restricted for plans
-  std::unique_ptr<Chooser> chooser_;
+  std::unique_ptr<GpuPlans> plans_;
   /// Per communicator. Calls by plans hold device memory and are never dropped once captured, since
   /// graphs refer to them.
   static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;

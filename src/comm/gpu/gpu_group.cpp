@@ -104,27 +104,6 @@ std::string direct_peers(const GpuGroup& group, const Env& env, const cuda::Meas
   return cuda::direct_peers(cuda::direct_access(), group.rank, group.uuids, distance, addresses);
 }
 
-std::vector<int> islands_of(const std::vector<std::string>& direct) {
-  std::vector<std::vector<std::size_t>> islands;
-  std::vector<int> found(direct.size(), 0);
-  bool joins = false;
-  const auto are_joined = [&](std::size_t rank, std::size_t peer) {
-    const std::string &mine = direct[rank], &theirs = direct[peer];
-    return peer < mine.size() && mine[peer] == '1' && rank < theirs.size() && theirs[rank] == '1';
-  };
-  for (std::size_t rank = 0; rank < direct.size(); ++rank) {
-    const auto home = std::find_if(islands.begin(), islands.end(), [&](const auto& island) {
-      return std::all_of(island.begin(), island.end(),
-                         [&](std::size_t peer) { return are_joined(rank, peer); });
-    });
-    joins |= home != islands.end();
-    found[rank] = static_cast<int>(home - islands.begin());
-    if (home == islands.end()) islands.emplace_back();
-    islands[static_cast<std::size_t>(found[rank])].push_back(rank);
-  }
-  return joins ? found : std::vector<int>();
-}
-
 void make_with_arenas(const GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
                       const std::string& why_no_direct_access, const std::string& direct,
                       const std::function<void(GpuGroup)>& make) {

@@ -57,9 +57,6 @@ std::string why_no_direct_access(const GpuGroup& group, const Env& env,
 std::string direct_peers(const GpuGroup& group, const Env& env,
                          const cuda::Measure& distance = cuda::distance_between,
                          const cuda::Addresses& addresses = cuda::address_each_other);
-/// Returns the number of each rank's island, from all ranks' direct_peers(): all of an island
-/// address each other. Empty if no island has two ranks.
-std::vector<int> islands_of(const std::vector<std::string>& direct);
 /// Makes this rank's part on the group's GPUs. Arenas lie in host memory if any rank has a reason;
 /// ranks that address each other are islands then. direct: this rank's direct_peers(). If the
 /// mapping of arenas or the path check then finds that GPUs do not reach each other, rank 0

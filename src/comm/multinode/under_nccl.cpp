@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/choose/choose.hpp"
+#include "comm/choose/gpu_plans.hpp"
 #include "comm/choose/multinode_choice.hpp"
 #include "comm/gpu/drop_in.hpp"
 #include "comm/gpu/first_start.hpp"
@@ -86,14 +86,11 @@ class DescribedNode {
     const bool as_measured = options_.beats_nccl ? is_measured_beside_nccl(group_)
                                                  : cuda::is_measured(group_.kind, group_.ranks);
     const bool predicts = !options_.beats_nccl && options_.knows_links;
-    const PlanMemory memory{of.sizes[cuda::kPlanScratch], of.sizes[cuda::kPlanInbox],
-                            of.host_bytes == 0 ? 0 : cuda::kPlanRingBytes};
-    plannable_ = for_plans(group_.topology, group_.devices, memory);
-    chooser_ = std::make_unique<Chooser>(
-        plannable_, options_.forced, options_.bitwise,
-        [memory](const Plan& plan) { return why_no_plan_memory(plan, memory); }, false,
-        options_.sum_order);
-    const auto plan_for = [this](const Request& one) { return chooser_->pick(placed(one), {}); };
+    plans_ = std::make_unique<GpuPlans>(group_.topology, group_.devices, of, options_.forced,
+                                        options_.bitwise);
+    const auto plan_for = [this](const Request& one) {
+      return plans_->chooser().pick(placed(one), {});
+    };
     selector_ = std::make_unique<const cuda::Selector>(
         of, group_.tuning, as_measured,
         predicts ? predictor(group_.topology, of, group_.devices) : nullptr,
@@ -116,7 +113,7 @@ class DescribedNode {
   /// Returns the plan that PLAIT_ALGO names. Throws Error without one.
   Plan named_plan(const Request& request) {
     selector();
-    return chooser_->pick(placed(request), options_.forced);
+    return plans_->chooser().pick(placed(request), options_.forced);
   }
 
   WhatRuns described(const cuda::EngineChoice& choice, const Request& request) {
@@ -189,8 +186,7 @@ class DescribedNode {
   bool starts_measuring_;
   GpuGroup group_;
   std::vector<std::string> models_;
-  Topology plannable_;
-  std::unique_ptr<Chooser> chooser_;
+  std::unique_ptr<GpuPlans> plans_;
   std::unique_ptr<const cuda::Selector> selector_;
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "comm/choose/choose.hpp"
+#include "comm/choose/gpu_plans.hpp"
 #include "comm/choose/reach.hpp"
 
 using namespace plait;
