@@ -62,6 +62,33 @@ void bind_choices(nb::module_& module) {
       "The plan by lanes of a call without a strategy, as PLAIT_BITWISE and PLAIT_SUM_ORDER have "
       "it; raises UnsupportedError without one.");
   module.def(
+      "taken_by_cpu_ranks",
+      [](const Topology& topology, const Request& request) {
+        const Env env = read_env();
+        return taken_by_cpu_ranks(topology, request, env.bitwise, demanded_order(env));
+      },
+      nb::arg("topology"), nb::arg("request"), nb::call_guard<nb::gil_scoped_release>(),
+      "The same of CPU ranks that play the topology's machine.");
+  module.def(
+      "for_calls",
+      [](const Topology& topology, const Request& request) {
+        const auto plans = described_plans(topology, request);
+        return plans == nullptr ? topology : plans->topology();
+      },
+      nb::arg("topology"), nb::arg("request"),
+      "The topology as plans of calls have it: on GPUs of one node with the memory of the ranks' "
+      "arenas, and without relays by GPUs outside the job. Proposals for it are plans that calls "
+      "can run; links keep their places.");
+  module.def(
+      "why_no_call",
+      [](const Topology& topology, const Plan& plan) -> std::string {
+        const auto plans = described_plans(topology, plan.request);
+        return plans == nullptr ? "" : plans->why_not(plan);
+      },
+      nb::arg("topology"), nb::arg("plan"),
+      "Why calls on the topology's GPUs refuse a plan, with the memory that the plan wants; empty "
+      "= they run the plan, or the ranks are on CPUs or on several nodes.");
+  module.def(
       "why_library_runs",
       [](const Topology& topology, const Request& request) {
         return why_library_runs(topology, request, read_env().bitwise);

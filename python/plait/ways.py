@@ -13,7 +13,7 @@ from plait import _core, what_runs
 from plait.bench import engines
 from plait.bench.sizes import bandwidth
 
-MAY, NAMED, SIMULATED, SHARED = "may run", "by name", "simulated", "plait.copy"
+MAY, NAMED, SIMULATED, SHARED, REFUSED = "may run", "by name", "simulated", "plait.copy", "refused"
 BY_WHOSE_WORD = {
     "caller": "as asked for",
     "environment": "as PLAIT_ALGO names it",
@@ -94,6 +94,8 @@ def which_may(machine: plait.Topology, plan: plait.Plan) -> str:
     nodes = nodes_of(machine, plan.request)
     if plan.symmetric:
         return SHARED  # ranks do not see each other's buffers
+    if what_runs.why_no_call(machine, plan):
+        return REFUSED
     if nodes > 1:
         if any(path.startswith("net:") for path in plan.bytes_per_path()):
             return SIMULATED  # no executor copies between nodes
@@ -140,8 +142,8 @@ def of_call(
     runs: what_runs.Runs | None = None,
     ranked: tuple[list[plait.RankedPlan], list[tuple[str, str]]] | None = None,
 ) -> Ways:
-    """Returns all ways of a call. runs: None = as calls choose; ranked: of plait.ranked."""
-    plans, refusals = ranked or plait.ranked(machine, request)
+    """Returns all ways of a call. runs: None = as calls choose; ranked: of what_runs.ranked."""
+    plans, refusals = ranked or what_runs.ranked(machine, request)
     runs = runs or chosen(machine, request)
     running = replace(_of_runs(machine, runs), runs=True)
     rows = [running]

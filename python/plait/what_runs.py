@@ -19,6 +19,7 @@ from typing import Any
 import plait
 from plait import _core, gpu
 
+OF_COPIES = ("copy", "send_recv")  # collectives of plait.copy's strategy
 LANES = "lanes"  # if no engine takes the request: CPU ranks, masks, missing links
 
 
@@ -34,6 +35,7 @@ class Runs:
     proof: plait.Report
     eagerly: dict[str, Any] | None = None  # engine and tuning of an eager call, if different
     why_not: str = ""  # why the GPUs run no kernel of plait; empty = they run kernels
+    why_no_call: str = ""  # why calls refuse the plan, as for its memory; empty = they run it
 
     @property
     def title(self) -> str:
@@ -45,9 +47,11 @@ class Runs:
         findings = json.loads(self.proof.to_json())["findings"]
         eagerly = {} if self.eagerly is None else {"eagerly": self.eagerly}
         why_not = {"why_not": self.why_not} if self.why_not else {}
+        why_no_call = {"why_no_call": self.why_no_call} if self.why_no_call else {}
         return (
             eagerly
             | why_not
+            | why_no_call
             | {
                 "engine": self.engine,
                 "tuning": self.tuning,
@@ -129,7 +133,13 @@ def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:
     """Returns the run of a given plan."""
     predicted_us = _core.predicted_ns(plan, machine) / 1e3
     facts = (LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))
-    return Runs(*facts, why_not=_core.why_no_plans(machine, plan.request))
+    why_not = _core.why_no_plans(machine, plan.request)
+    return Runs(*facts, why_not=why_not, why_no_call=why_no_call(machine, plan))
+
+
+def why_no_call(machine: plait.Topology, plan: plait.Plan) -> str:
+    """Returns why neither calls nor plait.copy run a plan there; empty = some do."""
+    return "" if plan.symmetric else _core.why_no_call(machine, plan)
 
 
 def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Plan | None:
@@ -140,7 +150,31 @@ def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Pla
     try:
         return _core.taken_by_calls(machine, request)
     except plait.UnsupportedError:
-        return next(iter(plait.propose(machine, request)[0]), None)
+        return next(iter(plait.propose(plait.for_calls(machine, request), request)[0]), None)
+
+
+def ranked(
+    machine: plait.Topology, request: plait.Request
+) -> tuple[list[plait.RankedPlan], list[tuple[str, str]]]:
+    """Returns plait.ranked() of the plans that calls have memory for, and plans of plait.copy.
+
+    plait.copy has its process's GPUs, and memory of its own.
+    """
+    plans, refusals = plait.ranked(plait.for_calls(machine, request), request)
+    if request.collective in OF_COPIES:
+        others = [one for one in plait.ranked(machine, request)[0] if one.plan.symmetric]
+        plans = [*(one for one in plans if not one.plan.symmetric), *others]
+    return plans, refusals
+
+
+def named(
+    machine: plait.Topology, request: plait.Request, strategy: str, params: Mapping[str, int]
+) -> plait.Plan:
+    """Returns the strategy's plan that calls have memory for, else its plan on the machine."""
+    try:
+        return plait.propose_one(plait.for_calls(machine, request), request, strategy, params)
+    except plait.UnsupportedError:
+        return plait.propose_one(machine, request, strategy, params)
 
 
 BUDGETS_MIB = (48, 64, 96, 128, 183, 244, 640)

@@ -185,8 +185,9 @@ def test_plan_of_what_the_caller_names_or_no_engine_takes():
     said = plan_json(*two, "-s", "rotation:host_permille=90")
     assert (said["engine"], said["by"]) == ("copy_exchange", "caller")
     assert said["tuning"] == {"host_permille": 90} and "host:0>numa0>1" in said["bytes_by_path"]
-    for by, more in (("caller", ["-s", "direct"]), ("simulated", ["--without", "nvlink:0-1"])):
-        said = plan_json(*two, *more)
+    four = ("all_reduce", "-b", "1G", "-g", "4", "-T", "narval")
+    for by, asked in (("caller", [*two, "-s", "direct"]), ("simulated", four)):
+        said = plan_json(*asked)
         assert (said["engine"], said["by"]) == ("lanes", by)
     done = plait_command("plan", *two, "-s", "one_shot:blocks=5000")
     assert done.returncode == 2 and "blocks" in done.stderr, done

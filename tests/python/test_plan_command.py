@@ -44,8 +44,7 @@ def test_the_plan_of_calls_is_the_one_that_ranks_choose(run_ranks, machine):
     topology = plait.Topology.from_json(rows[0]["machine"])  # as measured there, on CPUs
     for count, label in zip(sizes, rows[0]["labels"], strict=True):
         request = plait.Request("all_reduce", count, "fp32", ranks=4)
-        taken = what_runs.taken_by_calls(topology, request)
-        assert taken is not None and taken.label == label
+        assert _core.taken_by_cpu_ranks(topology, request).label == label
 
 
 def test_cpu_ranks_run_plans_and_no_engine():
@@ -302,6 +301,34 @@ def test_a_strategy_without_parameters_is_shown_by_its_fastest():
     assert "  as         rerouted(pieces=4," in said("all_reduce", "-T", "mist", "-s", "rerouted")
     told = said("all_reduce", "-T", "mist", "-s", "rerouted:pieces=1,throttle=1")
     assert "  as         rerouted(pieces=1,throttle=1)" in told
+
+
+def test_all_ways_are_plans_that_calls_have_memory_for():
+    machine, mib = plait.load_topology("narval"), 1 << 20
+    for collective in ("all_reduce", "all_gather", "copy"):
+        request = plait.Request(collective, 64 * mib, "fp32", ranks=2, peer=1)
+        plans = [one.plan for one in what_runs.ranked(machine, request)[0]]
+        assert plans and {
+            _core.why_no_call(machine, plan) for plan in plans if not plan.symmetric
+        } == {""}
+        # The machine alone lets a plan relay by GPUs that have no rank.
+        others = plait.propose(machine, request)[0]
+        assert any("GPU outside the job" in _core.why_no_call(machine, plan) for plan in others)
+    assert any(plan.symmetric for plan in plans)  # of plait.copy
+
+
+def test_a_plan_that_calls_have_no_memory_for_says_what_it_wants():
+    machine = plait.load_topology("hgx-b200")
+    request = plait.Request("all_reduce", 1 << 26, "fp32", ranks=4)
+    plan = plait.propose_one(machine, request, "direct")
+    wants = r"wants \d+ bytes of scratch, the ranks' arenas have 4194304; PLAIT_DEVICE_SCRATCH=\d+"
+    assert re.match(wants, _core.why_no_call(machine, plan))
+    assert what_runs.by_lanes(machine, plan, "file").as_json()["why_no_call"]
+    assert _core.why_no_call(machine, what_runs.named(machine, request, "direct", {})) == ""
+    by_relay = ("-T", "narval", "-g", "2", "-s", "direct:relay=3,relay_permille=333")
+    text = said("all_reduce", *by_relay)
+    assert "  runs       in no call, since it wants a GPU outside the job" in text
+    assert "refused" in marked_row(text) and "refused: calls have too little memory" in text
 
 
 def test_ranks_are_as_many_as_cores():

@@ -109,7 +109,7 @@ def plan(
         return
     machine = asked_machine(topology, without)
     request = request_of(machine, collective, size, plait_type, op, ranks, counts)
-    plans, refusals = plait.ranked(machine, request)
+    plans, refusals = what_runs.ranked(machine, request)
     asked = strategy or os.environ.get("PLAIT_ALGO", "")
     runs = _what_runs(machine, request, asked, plans, refusals)
     if asked and not strategy:
@@ -178,7 +178,7 @@ def plan_asked_for(
     if strategy:
         name, params = sizes.parse_strategy(strategy, WAY)
         ranked = (one.plan for one in plans if one.plan.strategy == name and not params)
-        return next(ranked, None) or plait.propose_one(machine, request, name, params)
+        return next(ranked, None) or what_runs.named(machine, request, name, params)
     if taken := what_runs.taken_by_calls(machine, request):
         return taken
     raise plait.UnsupportedError(
@@ -244,6 +244,8 @@ def _print_runs(
     }
     if runs.why_not:
         lines["runs"] = f"nothing of plait, since {runs.why_not}; simulated: {what}"
+    elif runs.why_no_call:
+        lines["runs"] = f"in no call, since it {runs.why_no_call}; simulated: {what}"
     if runs.eagerly:
         way = engines.variant_of(runs.eagerly["engine"], runs.eagerly["tuning"])
         lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"

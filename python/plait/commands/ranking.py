@@ -11,7 +11,7 @@ from typing import Any
 import plait
 from plait import entry_points, nccl_times
 from plait.commands.console import out, table
-from plait.ways import NAMED, SHARED, SIMULATED, Way, Ways
+from plait.ways import NAMED, REFUSED, SHARED, SIMULATED, Way, Ways
 from plait.ways import why as why_chosen
 
 RUNS, WOULD_RUN = "  <- runs", "  <- would run"  # on GPUs without kernels
@@ -19,6 +19,7 @@ MEANS = {
     NAMED: "runs with -s, strategy= or PLAIT_ALGO alone: it adds in another order than the ranks', "
     "or no call over nodes chooses it",
     SIMULATED: "plait's own links between nodes exist in simulation alone",
+    REFUSED: "calls have too little memory for it, or no way to a GPU that it wants",
     SHARED: "wants buffers that all ranks see, as plait.copy between two GPUs of a process has",
 }
 
@@ -33,7 +34,7 @@ def show(ways: Ways, rule: str) -> None:
     shown.box, shown.pad_edge = None, False
     for column in shown.columns:
         column.no_wrap = True
-    unit, mark = _unit(ways), WOULD_RUN if ways.runs.why_not else RUNS
+    unit, mark = _unit(ways), WOULD_RUN if ways.runs.why_not or ways.runs.why_no_call else RUNS
     for number, way in enumerate(ways.rows, 1):
         shown.add_row(str(number), *_cells(way, unit, mark))
     out.print(shown, soft_wrap=False, crop=False, no_wrap=True, overflow="ignore")

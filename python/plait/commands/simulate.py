@@ -95,7 +95,7 @@ def simulate(
     else:
         machine = asked_machine(topology, without)
         request = request_of(machine, collective, size, plait_type, op, ranks, counts)
-        shown = plan_asked_for(machine, request, strategy, *plait.ranked(machine, request))
+        shown = plan_asked_for(machine, request, strategy, *what_runs.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
     _write(timeline, shown, trace, plot, lanes)
     if as_json:
@@ -104,6 +104,8 @@ def simulate(
     out.print(str(timeline), markup=False)
     if why_not := plait._core.why_no_plans(machine, shown.request):
         out.print(_no_kernels(why_not), markup=False)
+    elif why_not := what_runs.why_no_call(machine, shown):
+        out.print(f"No call runs this plan: it {why_not}.", markup=False)
     elif line := _engine_line(machine, shown.request, strategy or is_plan_file(collective)):
         out.print(line, markup=False)
 

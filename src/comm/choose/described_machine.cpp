@@ -6,6 +6,7 @@
 #include "comm/choose/multinode_choice.hpp"
 #include "comm/choose/what_runs.hpp"
 #include "cpu/float_mode.hpp"
+#include "gpu/lanes/plan_memory.hpp"
 
 namespace plait {
 namespace {
@@ -48,15 +49,35 @@ Nodes described_nodes(const Topology& topology, const Request& request) {
   return nodes;
 }
 
+std::unique_ptr<GpuPlans> described_plans(const Topology& topology, const Request& given,
+                                          bool bitwise, SumOrder order) {
+  const Request request = checked(given, topology);
+  if (!on_gpus(topology, request) || request.ranks > cuda::kMaxCudaRanks ||
+      described_nodes(topology, request).count() > 1)
+    return nullptr;
+  const cuda::Group group = described_group(topology, request, 0, 0, order);
+  if (!group.runs(cuda::kLaneKernels)) return nullptr;
+  return std::make_unique<GpuPlans>(topology, request.devices, group, CallOptions{}, bitwise);
+}
+
 Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise, SumOrder order) {
   const PlainFloats same_on_every_rank;
   const Request request = checked(given, topology);
+  if (const auto plans = described_plans(topology, request, bitwise, order))
+    return plans->chooser().pick(request, {});
   const Nodes nodes = described_nodes(topology, request);
-  const bool multinode = nodes.count() > 1;
-  CallOptions options;
-  if (multinode && on_gpus(topology, request))
-    options = multinode_options(nodes, request, bitwise, order);
-  return Chooser(topology, {}, bitwise, {}, multinode, order).pick(request, options);
+  if (nodes.count() == 1 || !on_gpus(topology, request))
+    return taken_by_cpu_ranks(topology, request, bitwise, order);
+  return Chooser(topology, {}, bitwise, {}, true, order)
+      .pick(request, multinode_options(nodes, request, bitwise, order));
+}
+
+Plan taken_by_cpu_ranks(const Topology& topology, const Request& given, bool bitwise,
+                        SumOrder order) {
+  const PlainFloats same_on_every_rank;
+  const Request request = checked(given, topology);
+  const bool multinode = described_nodes(topology, request).count() > 1;
+  return Chooser(topology, {}, bitwise, {}, multinode, order).pick(request, {});
 }
 
 std::string why_library_runs(const Topology& topology, const Request& given, bool bitwise) {

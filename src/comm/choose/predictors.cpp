@@ -1,7 +1,9 @@
 // Describes a machine's GPUs as a group, and predicts call times by engines and by plans.
 #include <algorithm>
 #include <limits>
+#include <memory>
 
+#include "comm/choose/reach.hpp"
 #include "comm/choose/what_runs.hpp"
 #include "cpu/float_mode.hpp"
 #include "plait/error.hpp"
@@ -15,14 +17,30 @@ std::vector<std::string> models_of(const Topology& topology, const Request& requ
   return models;
 }
 
+namespace {
+
+/// Returns the islands of GPUs that address each other over links.
+std::vector<int> described_islands(const Topology& topology, const std::vector<int>& devices) {
+  std::vector<std::string> direct;
+  for (const int from : devices) {
+    std::string& peers = direct.emplace_back();
+    for (const int to : devices)
+      peers += from == to || find_link(topology, from, to) >= 0 ? '1' : '0';
+  }
+  return islands_of(direct);
+}
+
+}  // namespace
+
 cuda::Group described_group(const Topology& topology, const Request& given,
                             std::uint64_t memory_bytes, int pair_of, SumOrder order) {
   const Request request = checked(given, topology);
   const std::vector<std::string> models = models_of(topology, request);
   if (pair_of != 0) return cuda::usual_pair(pair_of, memory_bytes, models);
   const bool through_host = go_through_host(topology, request);
+  const bool has_islands = through_host && !described_islands(topology, request.devices).empty();
   cuda::Group group =
-      cuda::usual_group(request.ranks, false, memory_bytes, 0, models, through_host);
+      cuda::usual_group(request.ranks, false, memory_bytes, 0, models, through_host, has_islands);
   group.sum_order = order;
   return group;
 }
@@ -91,25 +109,26 @@ cuda::PredictPlan plan_predictor(const Topology& topology,
 }
 
 cuda::Selector described_selector(const Topology& topology, const Request& placed,
-                                  const cuda::Group& group, cuda::TuningTable table,
-                                  SumOrder order) {
+                                  const cuda::Group& group, cuda::TuningTable table) {
   const std::vector<std::string> models = models_of(topology, placed);
+  const auto plans = std::make_shared<GpuPlans>(topology, placed.devices, group);
   const bool as_measured = !group.through_host && cuda::are_measured_models(models, placed.ranks);
   return {group,
           std::move(table),
           as_measured,
           predictor(topology, group, placed.devices),
           cuda::table_of_models(models),
-          plan_predictor(topology, [&topology, order](const Request& one) {
-            return taken_by_calls(topology, one, is_tree(order), order);
+          plan_predictor(topology, [plans, devices = placed.devices](const Request& one) {
+            Request request = one;
+            request.devices = devices;
+            return plans->chooser().pick(request, {});
           })};
 }
 
 double predicted_call_ns(const Topology& topology, const Request& placed) {
   if (may_run_engines(topology, placed)) {
     const cuda::Group group = described_group(topology, placed);
-    const cuda::Selector selector =
-        described_selector(topology, placed, group, {}, SumOrder::rank_order);
+    const cuda::Selector selector = described_selector(topology, placed, group, {});
     if (const std::optional<cuda::EngineChoice> choice = selector.best(placed, {"", {}, true})) {
       const Topology linked = group.through_host ? with_links(topology) : Topology{};
       const Plan plan = plan_of(*choice->engine, group.through_host ? linked : topology, placed,

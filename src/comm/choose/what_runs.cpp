@@ -69,8 +69,7 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
   const Request placed = checked(request, topology);
   if (!may_run_engines(topology, placed)) return std::nullopt;
   const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of, order);
-  const cuda::Selector selector =
-      described_selector(topology, placed, group, std::move(table), order);
+  const cuda::Selector selector = described_selector(topology, placed, group, std::move(table));
   const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;

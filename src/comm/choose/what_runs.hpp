@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/bootstrap/nodes.hpp"
+#include "comm/choose/gpu_plans.hpp"
 #include "gpu/select/select.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"
@@ -61,17 +62,26 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0, SumOrder order = SumOrder::rank_order);
-/// Returns the selector of ranks on the topology's GPUs. topology and placed outlive the result.
+/// Returns the selector of ranks on the topology's GPUs, whose plans have the group's memory.
+/// topology and placed outlive the result.
 cuda::Selector described_selector(const Topology& topology, const Request& placed,
-                                  const cuda::Group& group, cuda::TuningTable table,
-                                  SumOrder order);
+                                  const cuda::Group& group, cuda::TuningTable table);
 /// Predicts a call in a graph by the engine or plan that runs, on one node without a tuning table.
 /// placed: checked. Throws Error if the time is not known.
 double predicted_call_ns(const Topology& topology, const Request& placed);
+/// Returns the plans that ranks on the topology's GPUs may run, with the memory of
+/// described_group(). Null for CPU ranks, for ranks on several nodes, and for GPUs that run no
+/// kernel of plans: such plans obey the topology alone.
+std::unique_ptr<GpuPlans> described_plans(const Topology& topology, const Request& request,
+                                          bool bitwise = false,
+                                          SumOrder order = SumOrder::rank_order);
 /// Returns the plan by lanes for a call without a strategy. bitwise: PLAIT_BITWISE=1. Throws
 /// Error(unsupported) if no plan serves.
 Plan taken_by_calls(const Topology& topology, const Request& request, bool bitwise = false,
                     SumOrder order = SumOrder::rank_order);
+/// The same for CPU ranks that play the machine: their arenas have the topology's memory.
+Plan taken_by_cpu_ranks(const Topology& topology, const Request& request, bool bitwise = false,
+                        SumOrder order = SumOrder::rank_order);
 /// Returns the nodes of a described machine, with their network. request: checked.
 Nodes described_nodes(const Topology& topology, const Request& request);
 /// Returns why NCCL alone does a call between GPUs of several nodes; empty if plait takes part, and

@@ -101,10 +101,11 @@ Group small_arena_group_of(const Group& group) {
 }
 
 Group usual_group(int ranks, bool overlap_compute, std::uint64_t memory_bytes, unsigned most_blocks,
-                  const std::vector<std::string>& models, bool through_host) {
+                  const std::vector<std::string>& models, bool through_host, bool has_islands) {
   Group group;
   describe(group, models);
   group.through_host = through_host;
+  group.has_islands = through_host && has_islands;
   if (through_host && memory_bytes == 0) memory_bytes = usual_host_bytes(ranks);
   group.ranks = ranks;
   group.most_blocks = most_blocks;

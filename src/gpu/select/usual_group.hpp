@@ -19,10 +19,10 @@ Group small_arena_group_of(const Group& group);
 std::uint64_t usual_host_bytes(int ranks);
 /// Group of `ranks` H200s, a process each, with host memory mapped by all: for queries about calls
 /// that are not run. memory_bytes: 0 = default. models: other GPU models (topo/gpu_models.hpp).
-/// through_host: the GPUs do not address each other.
+/// through_host: the GPUs do not address each other, or (has_islands) only some of them do.
 Group usual_group(int ranks, bool overlap_compute = false, std::uint64_t memory_bytes = 0,
                   unsigned most_blocks = 0, const std::vector<std::string>& models = {},
-                  bool through_host = false);
+                  bool through_host = false, bool has_islands = false);
 /// Group of a pair of ranks of the communicator of usual_group().
 Group usual_pair(int ranks, std::uint64_t memory_bytes = 0,
                  const std::vector<std::string>& models = {});
