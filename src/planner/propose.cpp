@@ -15,6 +15,8 @@ namespace {
 constexpr int kMostRanksBetweenNodes = 16;  // for plans that only the simulator runs
 constexpr std::size_t kMostPlans = 24;      // for a request; propose() takes less than 100 ms
 constexpr std::size_t kMostOfStrategy = 8;
+constexpr std::uint64_t kMostOps = 1 << 20;  // of a plan: about 0.25 GB
+constexpr std::uint64_t kSampleBytes = 1ull << 30, kStep = 8;
 // A plan that sums out of rank order must save 10 % of the time.
 constexpr double kAlgorithmOrderPenalty = 1.1;
 
@@ -52,6 +54,35 @@ void check_names(const Strategy& strategy, const Topology& topology, const Reque
         ErrorCode::invalid_argument,
         text("wanted a parameter of {} (one of {}), found \"{}\"", strategy.info.name, list, name));
   }
+}
+
+/// Returns the request with a message of about `bytes`.
+Request shortened(const Request& request, std::uint64_t bytes) {
+  const double share = static_cast<double>(bytes) / static_cast<double>(message_bytes(request));
+  const auto part = [share](std::uint64_t count) {
+    return static_cast<std::uint64_t>(static_cast<double>(count) * share);
+  };
+  Request made = request;
+  made.count = std::max<std::uint64_t>(1, part(request.count));
+  for (std::uint64_t& count : made.counts) count = part(count);
+  return made;
+}
+
+/// Builds the strategy's plan. A plan has an op for each piece of each rank's message, so that the
+/// plan of a mistyped size would take all memory. Plans of shorter messages tell so beforehand.
+Plan plan_of(const Strategy& strategy, const Topology& topology, const Request& request,
+             const Params& params) {
+  const std::uint64_t bytes = message_bytes(request);
+  for (std::uint64_t least = kSampleBytes; least <= bytes / kStep; least *= kStep) {
+    const std::uint64_t ops = op_count(strategy.build(topology, shortened(request, least), params));
+    if (ops > kMostOps / kStep)
+      throw Error(
+          ErrorCode::unsupported,
+          text("its plan of {} GiB would have more than {} ops; ask for {} GiB or less: "
+               "times of larger messages grow in proportion",
+               bytes >> 30, kMostOps, std::max<std::uint64_t>(1, (least >> 30) * kMostOps / ops)));
+  }
+  return strategy.build(topology, request, params);
 }
 
 struct Proposal {
@@ -106,7 +137,7 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
       // Each strategy gets one plan, and more within the limits.
       if (built > 0 && (built >= kMostOfStrategy || proposals.size() >= kMostPlans)) break;
       try {
-        Plan plan = strategy->build(topology, wanted, params);
+        Plan plan = plan_of(*strategy, topology, wanted, params);
         ++built;
         if (!is_known(proposals, plan)) {
           const bool has_algorithm_order = plan.sum_order == SumOrder::algorithm_order;
@@ -138,7 +169,7 @@ Plan propose_one(const Topology& topology, const Request& request, const std::st
     if (const std::string why = why_not(*one, wanted); !why.empty())
       throw Error(ErrorCode::unsupported, text("{} {}", strategy, why));
     check_names(*one, topology, wanted, params);
-    return one->build(topology, wanted, params);
+    return plan_of(*one, topology, wanted, params);
   }
   throw Error(ErrorCode::invalid_argument,
               text("wanted a strategy (one of {}), found \"{}\"", names, strategy));

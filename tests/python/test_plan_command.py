@@ -331,6 +331,18 @@ def test_a_plan_that_calls_have_no_memory_for_says_what_it_wants():
     assert "refused" in marked_row(text) and "refused: calls have too little memory" in text
 
 
+def test_a_message_without_an_end_has_no_plan_and_says_the_most():
+    for name, ranks in (("narval", 4), ("hgx-b200", 8), ("local-cpu", 8)):
+        machine = plait.load_topology(name)
+        request = plait.Request("all_reduce", 2 << 40, "fp32", ranks=ranks)  # 8 TiB
+        for topology in (machine, plait.for_calls(machine, request)):
+            plans, refusals = plait.propose(topology, request)
+            assert plans == []
+            assert any(re.search(r"ask for \d+ GiB or less", why) for _, why in refusals)
+        with pytest.raises(plait.UnsupportedError, match="more than 1048576 ops; ask for"):
+            plait.propose_one(machine, request, "ring")
+
+
 def test_ranks_are_as_many_as_cores():
     machine = plait.local_cpu(16)
     assert plan.usual_ranks(machine) == min(16, len(os.sched_getaffinity(0)))
