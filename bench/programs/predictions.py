@@ -38,7 +38,7 @@ from bench.programs.items import (
     items,
 )
 from bench.programs.models import pinned_us, symmetric_us
-from plait._core import engine_plan, predicted_ns
+from plait._core import engine_plan, predicted_ns, taken_by_calls
 from plait.bench.engines import variant_of
 from plait.evidence.calibrate import nccl_us
 
@@ -76,7 +76,8 @@ def times_us(item: RunItem, ranks: int) -> Times:
     names = {info.name for info in plait.strategies()}
     if item.variant in names - {info.name for info in plait.engines()}:
         try:
-            plan = plait.propose_one(machine(), request, item.variant, dict(item.params))
+            memory = plait.for_calls(machine(), request)  # as calls by name have it
+            plan = plait.propose_one(memory, request, item.variant, dict(item.params))
         except plait.UnsupportedError:
             return []
         times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
@@ -90,7 +91,7 @@ def times_us(item: RunItem, ranks: int) -> Times:
         except plait.UnsupportedError:
             return []
         if runs is None:
-            plan = plait.propose(machine(), request)[0][0]
+            plan = taken_by_calls(machine(), request)
             found.append(("lanes", predicted_ns(plan, machine(), eager) / 1e3))
         else:
             found.append((variant_of(runs.choice.engine, runs.choice.params), runs.predicted_us))
