@@ -380,7 +380,7 @@ def test_where_no_strategy_can_each_reason_has_a_line():
     request = plait.Request("all_reduce", 1024, "fp32", ranks=4)
     refusals = [("flat", "unsupported: no link"), ("tree", "not this"), ("ring", "no link")]
     with pytest.raises(plait.UnsupportedError) as refused:
-        plan.plan_asked_for(one_way(machine), request, "", [], refusals)
+        plan.plan_asked_for(one_way(machine), request, "", lambda: ([], refusals))
     assert str(refused.value).splitlines() == [
         "no strategy takes this request on mist",
         "  flat, ring: no link",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -39,6 +40,7 @@ from plait.commands.console import machine as asked_machine
 from plait.plan_files import is_plan_file, load_plan, machine_of
 from plait.plan_size import require_memory
 
+Ranked = tuple[list[plait.RankedPlan], list[tuple[str, str]]]  # as what_runs.ranked returns
 WAY = "an engine or a strategy such as direct:pieces=2,throttle=1"
 
 
@@ -109,13 +111,13 @@ def plan(
         return
     machine = asked_machine(topology, without)
     request = request_of(machine, collective, size, plait_type, op, ranks, counts)
-    plans, refusals = what_runs.ranked(machine, request)
+    ranked = cache(lambda: what_runs.ranked(machine, request))  # large: not beside the choice
     asked = strategy or os.environ.get("PLAIT_ALGO", "")
-    runs = _what_runs(machine, request, asked, plans, refusals)
+    runs = _what_runs(machine, request, asked, ranked)
     if asked and not strategy:
         runs = replace(runs, by="environment")
     rule = all_ways.rule(machine, runs)
-    ways = all_ways.of_call(machine, request, runs, (plans, refusals))
+    ways = all_ways.of_call(machine, request, runs, ranked())
     if as_json:
         out.print(json.dumps(ranking.as_json(machine, request, ways, rule)), markup=False)
         return
@@ -151,8 +153,7 @@ def _what_runs(
     machine: plait.Topology,
     request: plait.Request,
     strategy: str,
-    plans: list[plait.RankedPlan],
-    refusals: list[tuple[str, str]],
+    ranked: Callable[[], Ranked],
 ) -> what_runs.Runs:
     """Returns the named engine or strategy, else the chosen engine, else the first plan."""
     name, params = sizes.parse_strategy(strategy, WAY)
@@ -163,7 +164,7 @@ def _what_runs(
         found = what_runs.by_engine(machine, request, name, params) if is_engine else None
         if found is not None:
             return found
-    named = plan_asked_for(machine, request, strategy, plans, refusals)
+    named = plan_asked_for(machine, request, strategy, ranked)
     return what_runs.by_lanes(machine, named, "caller" if strategy else "simulated")
 
 
@@ -171,18 +172,17 @@ def plan_asked_for(
     machine: plait.Topology,
     request: plait.Request,
     strategy: str,
-    plans: list[plait.RankedPlan],
-    refusals: list[tuple[str, str]],
+    ranked: Callable[[], Ranked],
 ) -> plait.Plan:
     """Returns the named strategy, with the fastest parameters by default; else a call's plan."""
     if strategy:
         name, params = sizes.parse_strategy(strategy, WAY)
-        ranked = (one.plan for one in plans if one.plan.strategy == name and not params)
-        return next(ranked, None) or what_runs.named(machine, request, name, params)
+        fit = (one.plan for one in ranked()[0] if one.plan.strategy == name and not params)
+        return next(fit, None) or what_runs.named(machine, request, name, params)
     if taken := what_runs.taken_by_calls(machine, request):
         return taken
     raise plait.UnsupportedError(
-        f"no strategy takes this request on {machine.name}\n{_listed_by_reason(refusals)}"
+        f"no strategy takes this request on {machine.name}\n{_listed_by_reason(ranked()[1])}"
     )
 
 

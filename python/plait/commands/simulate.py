@@ -95,7 +95,7 @@ def simulate(
     else:
         machine = asked_machine(topology, without)
         request = request_of(machine, collective, size, plait_type, op, ranks, counts)
-        shown = plan_asked_for(machine, request, strategy, *what_runs.ranked(machine, request))
+        shown = _plan_of_call(machine, request, strategy)
     timeline = plait.simulate(shown, machine)
     _write(timeline, shown, trace, plot, lanes)
     if as_json:
@@ -108,6 +108,10 @@ def simulate(
         out.print(f"No call runs this plan: it {why_not}.", markup=False)
     elif line := _engine_line(machine, shown.request, strategy or is_plan_file(collective)):
         out.print(line, markup=False)
+
+
+def _plan_of_call(machine: plait.Topology, request: plait.Request, strategy: str) -> plait.Plan:
+    return plan_asked_for(machine, request, strategy, lambda: what_runs.ranked(machine, request))
 
 
 def _refuse_idle(named: list[str], collective: str) -> None:
