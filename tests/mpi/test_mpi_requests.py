@@ -87,3 +87,13 @@ def test_a_null_result_is_an_error_of_the_mpi(mpi, run_requests):
     if mpi.name.startswith("mpich abi"):
         pytest.skip("MPICH's library of the standard ABI crashes")
     assert [row["wrong"] for row in run_requests("null_results")] == [0, 0]
+
+
+def test_a_persistent_request_takes_the_state_of_a_freed_request(mpi, drop_in, folder):
+    program = compiled(mpi, folder, "cases", ["cases.cpp"])
+    env = environment(drop_in, PLAIT_DEBUG="INFO")
+    done = launched(mpi, 3, [str(program), "persistent_again"], env)
+    # 79 starts of 80 requests
+    assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 79)] * 3, done.stderr
+    # Each rank attaches the communicator, and a state for each of two requests at once.
+    assert (done.stderr + done.stdout).count("attached to a communicator") == 3 * 3

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <numeric>
 #include <set>
+#include <type_traits>
 #include <vector>
 
 #include "base/env.hpp"
@@ -371,12 +372,15 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
           job_uses_gpus() && sizes.on_gpus[at] != kNever && bytes >= sizes.on_gpus[at]};
 }
 
-std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can) {
+namespace {
+
+/// Runs steps of a set-up. Returns an empty result if the MPI fails in a step on this rank.
+template <class Steps>
+std::invoke_result_t<Steps> set_up(Handle comm, const RankPosition& position, const Steps& steps) {
   const ProgramThreadScope here;
   const RevocationScope revocable(comm, nullptr);
   try {
-    return position.nodes > 1 ? attach_multinode(comm, position, can)
-                              : attach_in_node(comm, position, can);
+    return steps();
   } catch (const StepFailed& failed) {
     log(LogLevel::warn, position.rank,
         "a communicator stays with the MPI: the MPI failed on this rank in the set-up");
@@ -387,7 +391,35 @@ std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, 
   // the set-up because this rank cannot go on. The program's next call would pair with that step.
   Step all(true);
   min_over_ranks(Step(false).numbers, all.numbers, comm);
-  return nullptr;
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can) {
+  return set_up(comm, position, [&] {
+    return position.nodes > 1 ? attach_multinode(comm, position, can)
+                              : attach_in_node(comm, position, can);
+  });
+}
+
+/// The second step tells ranks that go on of a rank on which the MPI has failed in the first step.
+/// Without a slot, the first step of attach() does.
+SpareChoice choose_spare(Handle comm, const RankPosition& position,
+                         const std::array<bool, kSpareSlots>& is_free) {
+  return set_up(comm, position, [&]() -> SpareChoice {
+    Step mine(true);
+    for (std::size_t slot = 0; slot < kSpareSlots; ++slot)
+      mine.numbers[1 + slot] = is_free[slot] ? 1 : 0;
+    const Step all = agree(mine, comm);
+    if (!all.all_can()) return {};
+    const auto* const begin = all.numbers.data() + 1;
+    const auto* const end = begin + kSpareSlots;
+    const auto* const found = std::find(begin, end, 1);
+    if (found == end) return {std::nullopt, true};
+    if (!all_have(true, comm)) return {};
+    return {static_cast<std::size_t>(found - begin), false};
+  });
 }
 
 }  // namespace plait::mpi

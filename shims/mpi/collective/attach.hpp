@@ -1,7 +1,9 @@
 // Set-up agreements between ranks: in MPI_Init, whether the job is served and the node of each
 // rank; later, for each communicator, plait's own communicator.
 #pragma once
+#include <array>
 #include <memory>
+#include <optional>
 
 #include "plait/communicator.hpp"
 #include "shims/mpi/args/settings.hpp"
@@ -36,5 +38,17 @@ inline constexpr std::size_t kMaxPersistent = 48;
 /// are then native on all ranks, so that the ranks' calls stay paired. Collective over the
 /// communicator.
 std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can);
+
+/// A persistent request's state that all ranks can use again, by slot.
+struct SpareChoice {
+  std::optional<std::size_t> slot;  ///< nothing = no slot has a state that is free on all ranks
+  bool may_attach = false;          ///< without a slot: ranks may attach a new state
+};
+/// The number of slots: a slot is a number of a set-up step.
+inline constexpr std::size_t kSpareSlots = 16;
+/// Chooses the first slot that is free on all ranks. Freeing a request is local, hence ranks may
+/// have different free slots. Collective over the communicator.
+SpareChoice choose_spare(Handle comm, const RankPosition& position,
+                         const std::array<bool, kSpareSlots>& is_free);
 
 }  // namespace plait::mpi

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shims/mpi/collective/collective_request.hpp"
+#include "shims/mpi/collective/served_comms.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
 
 namespace plait::mpi {
@@ -60,8 +61,8 @@ std::optional<int> init_served(const CollectiveArgs& args, void* request, Fallba
     const ServedCall call = persistent_served_call(args);
     why = call.why;
     if (call.state == nullptr) return std::nullopt;
-    const std::shared_ptr<ServedComm> entry(call.state,
-                                            release_state);  // also if no request is made
+    const std::shared_ptr<ServedComm> entry(
+        call.state, release_persistent_state);  // also if no request is made
     const auto each = [retained =
                            std::make_shared<PersistentCollective>(args, call, entry)](Refusal&) {
       std::unique_ptr<CollectiveRequest> made =

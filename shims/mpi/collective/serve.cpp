@@ -21,6 +21,7 @@
 #include "shims/mpi/collective/collective_request.hpp"
 #include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/collective/fast_path.hpp"
+#include "shims/mpi/collective/served_comms.hpp"
 #include "shims/mpi/p2p/pull.hpp"
 #include "shims/mpi/p2p/rendezvous_slots.hpp"
 #include "shims/mpi/requests/freed_comm.hpp"
@@ -32,18 +33,6 @@ constinit Thresholds thresholds;
 constinit thread_local LookupCache lookup_cache;
 
 namespace {
-
-/// Owns all ServedComms of the process, in order of creation; a CommEntry has a bare pointer.
-struct ServedComms {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<ServedComm>> all;
-  std::atomic<int> threads{0};  ///< number of threads that still run started calls
-};
-
-ServedComms& served_comms() {
-  static auto* const one = new ServedComms;
-  return *one;
-}
 
 int keyval = 0;
 char forward_mark;  ///< the address marks a communicator that is always native
@@ -160,21 +149,13 @@ bool is_program_error(const Error& error) {
   return error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument;
 }
 
-/// Adds a state; returns false if `most` states exist already.
-bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
-  const std::lock_guard lock(served_comms().mutex);
-  if (served_comms().all.size() >= most) return false;
-  served_comms().all.push_back(state);
-  return true;
-}
-
 /// Attaches a communicator. Returns null on all ranks if any rank cannot attach or is at the limit.
 ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
   std::shared_ptr<ServedComm> state;
   bool can = false;
   const std::optional<Error> missed = attempt([&] {
     state = std::make_shared<ServedComm>(comm, position);
-    can = add(state, most) && (position.nodes > 1 || state->begin_thread());
+    can = add_state(state, most) && (position.nodes > 1 || state->begin_thread());
   });
   if (missed) log(LogLevel::warn, position.rank, missed->what());
   std::unique_ptr<ServedComm, void (*)(ServedComm*)> added(state.get(), release_state);
@@ -202,20 +183,6 @@ ServedComm* attach_or_forward(Handle comm, const RankPosition& position) {
 }
 
 }  // namespace
-
-void release_state(ServedComm* state) {
-  std::shared_ptr<ServedComm> owned;
-  {
-    const std::lock_guard lock(served_comms().mutex);
-    auto& all = served_comms().all;
-    const auto at =
-        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
-    if (at == all.end()) return;
-    owned = std::move(*at);
-    all.erase(at);
-  }
-  owned->close();
-}
 
 void begin_serving() {
   const bool serves = agreed_to_serve();
@@ -402,6 +369,7 @@ std::optional<ServedComm::AgreedLocations> ServedComm::negotiate(const Collectiv
 
 ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const ServedCall& call,
                                               Fallback& why) {
+  const std::size_t calls_before = persistent_calls_++;
   Participation participation;
   const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
   why = locations ? Fallback::attach : why_not_negotiated(call);
@@ -411,9 +379,27 @@ ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const 
     if (has_gpus() && !is_shared_) is_shared_ = true;
   }
   if (!locations) return nullptr;
-  ServedComm* const own = attach_state(args.comm, position_, kMaxPersistent);
-  if (own != nullptr && is_on_gpus && has_gpus()) own->whole_ = shared_from_this();
+  ServedComm* const own = spare_or_new_state(args.comm, calls_before);
+  if (own == nullptr) return nullptr;
+  if (counted_bytes(call.shape) > kMostSpareBytes) disown(*own);
+  if (is_on_gpus && has_gpus()) own->whole_ = shared_from_this();
   return own;
+}
+
+/// The slot depends on the number of calls alone: a slot then names the same state on all ranks
+/// that have one, also after a set-up has failed on a single rank.
+ServedComm* ServedComm::spare_or_new_state(Handle comm, std::size_t calls_before) {
+  if (calls_before > 0) {
+    SpareOffer offer(*this);
+    const SpareChoice choice = choose_spare(comm, position_, offer.slots());
+    if (choice.slot) return offer.take(*choice.slot);
+    if (!choice.may_attach) return nullptr;
+  }
+  const std::size_t slot = calls_before % kSpareSlots;
+  clear_slot(*this, slot);
+  ServedComm* const made = attach_state(comm, position_, kMaxPersistent);
+  if (made != nullptr) own(*this, *made, slot);
+  return made;
 }
 
 Fallback ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
@@ -489,6 +475,7 @@ void ServedComm::work() {
                                               : BufferLocation::host);
       run_or_refuse(participation, locations.all_on_gpu);
     });
+    if (operation.error) has_failed_.store(true);
     const std::shared_ptr<ServedComm> owned =
         std::move(operation.state);  // `operation` may be deleted after the end
     on_collective_ended(operation);
@@ -498,9 +485,18 @@ void ServedComm::work() {
   }
 }
 
-void ServedComm::abort_own() { comm_->abort(); }
+bool ServedComm::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return first_ == nullptr && !working_;
+}
+
+void ServedComm::abort_own() {
+  has_failed_.store(true);
+  comm_->abort();
+}
 
 void ServedComm::abort() {
+  has_failed_.store(true);
   comm_->abort();
   if (whole_ != nullptr) whole_->comm_->abort();
 }

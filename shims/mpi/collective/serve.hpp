@@ -61,6 +61,13 @@ struct ServedCall {
   Fallback why = Fallback::none;  ///< with a null state
 };
 
+/// What a state of a persistent request is to its communicator (served_comms.hpp).
+struct SpareState {
+  const ServedComm* owner = nullptr;  ///< the communicator's state; null = never a spare
+  std::size_t slot = 0;               ///< among the owner's
+  bool is_free = false;
+};
+
 /// This rank in a communicator that plait serves.
 class ServedComm final : public std::enable_shared_from_this<ServedComm>, public Abortable {
  public:
@@ -80,9 +87,9 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   /// ranks, if the call is native after all: no buffer is on a GPU and host memory is not served,
   /// or a rank cannot take part. Throws Error.
   Fallback run(const CollectiveArgs& args, const ServedCall& call);
-  /// Makes a state for a persistent call on the same communicator, since ranks may start persistent
-  /// calls in any order. Returns null if the call is native after all; `why` then has the reason.
-  /// Throws Error.
+  /// Returns a state for a persistent call on the same communicator, since ranks may start
+  /// persistent calls in any order: a spare, or a new one. Returns null if the call is native after
+  /// all; `why` then has the reason. Throws Error.
   ServedComm* make_persistent_state(const CollectiveArgs& args, const ServedCall& call,
                                     Fallback& why);
   /// Queues the call for the state's thread.
@@ -94,6 +101,13 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   void abort_own();
   /// No further call comes: the thread ends after the queued calls.
   void close();
+  /// Guarded by the lock of all states.
+  SpareState& spare() { return spare_; }
+  /// Returns whether a later persistent request may use the state of one that has ended.
+  bool is_reusable() const { return !has_failed_.load(); }
+  bool is_idle();
+  /// Drops the use of the communicator's GPU, after a persistent request has ended.
+  void leave_gpus() { whole_.reset(); }
 
  private:
   /// The location of a rank's buffers in a call; ranks may differ.
@@ -109,6 +123,7 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   /// all ranks have agreed on the engines.
   std::optional<AgreedLocations> negotiate(const CollectiveArgs& args, const ServedCall& call,
                                            Participation& participation);
+  ServedComm* spare_or_new_state(Handle comm, std::size_t calls_before);
   /// With own_counts: returns whether the call is large enough on any rank.
   bool is_large(const CallShape& shape);
   /// Gives plait's communicator the GPU, once. Collective over the communicator.
@@ -139,8 +154,11 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   bool has_tried_gpu_ = false;
   /// Of a persistent request with buffers on GPUs: the state of the program's communicator.
   std::shared_ptr<ServedComm> whole_;
-  bool is_shared_ = false;  ///< persistent requests use the GPU too
-  std::mutex gpu_order_;    ///< serialises calls on a shared GPU, on rank 0
+  bool is_shared_ = false;               ///< persistent requests use the GPU too
+  std::size_t persistent_calls_ = 0;     ///< of make_persistent_state(), alike on all ranks
+  std::atomic<bool> has_failed_{false};  ///< a call has, on this rank
+  SpareState spare_;
+  std::mutex gpu_order_;  ///< serialises calls on a shared GPU, on rank 0
   std::mutex mutex_;
   std::condition_variable changed_;
   CollectiveRequest* first_ = nullptr;  ///< queue of started calls
@@ -156,9 +174,8 @@ bool may_serve(const CollectiveArgs& args);
 ServedCall served_call(const CollectiveArgs& args, bool may_attach);
 
 /// The same for a persistent call, in the function that makes the request: ranks may attach there.
-/// The state belongs to the request until release_state().
+/// The state belongs to the request until release_persistent_state() (served_comms.hpp).
 ServedCall persistent_served_call(const CollectiveArgs& args);
-void release_state(ServedComm* state);
 
 /// Runs a blocking call. Returns the function's result, or nothing if the native MPI must run it;
 /// `why` then has the reason.

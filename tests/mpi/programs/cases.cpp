@@ -96,6 +96,66 @@ void freed_in_pairs() {
   }
 }
 
+/// A persistent sum of ints over all ranks.
+struct SumAgain {
+  SumAgain(MPI_Comm comm, int count)
+      : in(static_cast<std::size_t>(count)), out(in.size()), of(comm) {
+    make("MPI_Allreduce_init", &request, static_cast<const void*>(in.data()),
+         static_cast<void*>(out.data()), count, MPI_INT, MPI_SUM, comm);
+  }
+  void start(int value) {
+    std::fill(in.begin(), in.end(), value + rank_in(of));
+    MPI_Start(&request);
+  }
+  void end(int value) {
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    const int ranks = ranks_of(of);
+    const int wanted = ranks * value + ranks * (ranks - 1) / 2;
+    expect(std::count(out.begin(), out.end(), wanted) == static_cast<long>(out.size()),
+           "a persistent sum");
+  }
+  void run(int value) {
+    start(value);
+    end(value);
+  }
+  void free() { MPI_Request_free(&request); }
+  std::vector<int> in, out;
+  MPI_Comm of;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+/// Requests are made, freed and made again: in turn, freed in different orders, and freed by rank 0
+/// before and by the other ranks after the next request is made.
+void persistent_again() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const bool first = rank_in(comm) == 0;
+  for (int round = 0; round < 40; ++round) {
+    SumAgain sum(comm, 1 + 700 * (round % 3));
+    for (int start = 0; start < round % 3; ++start) sum.run(round + start);
+    sum.free();
+  }
+  for (int round = 0; round < 10; ++round) {
+    SumAgain one(comm, 10), other(comm, 2000);
+    (first ? one : other).start(round);
+    (first ? other : one).start(round);
+    one.end(round);
+    other.end(round);
+    (first ? one : other).free();
+    (first ? other : one).free();
+  }
+  for (int round = 0; round < 10; ++round) {
+    SumAgain one(comm, 100);
+    one.run(round);
+    if (first) one.free();
+    SumAgain next(comm, 100);
+    if (!first) one.free();
+    next.run(round);
+    next.free();
+  }
+  MPI_Comm_free(&comm);
+}
+
 int last_sum(MPI_Comm comm, int, void*, void*) {
   expect(sum_of_ranks(comm) == expected_sum(comm), "a sum in a delete callback");
   const int ranks = ranks_of(comm), rank = rank_in(comm);
@@ -519,6 +579,8 @@ int main(int argc, char** argv) {
     freed_early();
   else if (name == "freed_in_pairs")
     freed_in_pairs();
+  else if (name == "persistent_again")
+    persistent_again();
   else if (name == "used_while_freed")
     used_while_freed();
   else if (name == "thread_ends")

@@ -178,6 +178,36 @@ void exchange_fails(std::atomic<int>& fault, int step) {
   expect_in_step(MPI_COMM_WORLD);
 }
 
+/// A persistent sum of the ranks' numbers, made, started twice and freed.
+void persistent_sum(MPI_Comm comm) {
+  const int rank = rank_in(comm), ranks = ranks_of(comm);
+  int all = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  make("MPI_Allreduce_init", &request, static_cast<const void*>(&rank), static_cast<void*>(&all), 1,
+       MPI_INT, MPI_SUM, comm);
+  for (int start = 0; start < 2; ++start) {
+    all = -1;
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    expect_equal(all, ranks * (ranks - 1) / 2, "a persistent sum");
+  }
+  MPI_Request_free(&request);
+}
+
+/// The n-th exchange about a spare of a freed persistent request fails on one rank alone.
+void choice_fails(int step) {
+  MPI_Comm comm = handled_comm(count_call);
+  persistent_sum(comm);
+  if (is_at_fault()) no_vote = step;
+  for (int round = 0; round < 3; ++round) {
+    persistent_sum(comm);
+    expect(no_vote == 0, "the exchange was made");
+    expect(calls_of_handler == (is_at_fault() ? 1 : 0), "the MPI's error, once");
+  }
+  expect_in_step(comm);
+  MPI_Comm_free(&comm);
+}
+
 /// No descriptor is left for the shared memory of a larger call.
 void grow() {
   sum(MPI_COMM_WORLD, 1000, false, true, "the first sum");
@@ -317,6 +347,8 @@ int main(int argc, char** argv) {
     unattached(no_socket);
   else if (name == "vote")
     exchange_fails(no_vote, step);
+  else if (name == "choice")
+    choice_fails(step);
   else if (name == "split")
     exchange_fails(no_split, step);
   else if (name == "grow")
