@@ -126,3 +126,12 @@ def test_an_engines_plan_of_no_ranks_is_refused():
     topology = plait.load_topology("hgx-h200")
     with pytest.raises(plait.InvalidArgumentError, match="ranks, found 0"):
         plait.engine_plan(topology, plait.Request("all_reduce", 4, ranks=0), "two_shot", {})
+
+
+def test_an_engines_plan_of_more_steps_than_it_counts_is_refused():
+    machine = plait.load_topology("hgx-h200")
+    request = plait.Request("all_to_all", 1 << 57, "int8", ranks=4)
+    with pytest.raises(
+        plait.UnsupportedError, match=r"at most 2\^46 bytes, found 576460752303423488"
+    ):
+        plait.what_would_run(machine, request, "copy_ring")

@@ -230,6 +230,12 @@ Tuning eager_tuning(const Engine& engine, const Request& request, const Tuning& 
 
 Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
              const Tuning& tuning, const Group& group) {
+  // More steps than a 32-bit count holds; the verifier takes no larger space either.
+  constexpr std::uint64_t kMostBytes = 1ULL << 46;
+  if (message_bytes(request) > kMostBytes)
+    throw Error(ErrorCode::unsupported,
+                text("plan of an engine: wanted a message of at most 2^46 bytes, found {}",
+                     message_bytes(request)));
   return plan_through(engine, topology, request, tuning, group, nullptr);
 }
 
