@@ -187,8 +187,19 @@ def _wait_for(child: subprocess.Popen[bytes]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: child.send_signal(received))
-    status = child.wait()
+    # A handler runs between two waits only: another thread may get the signal, or the signal comes
+    # just before the wait.
+    while (status := _status_within(child, 1.0)) is None:
+        pass
     return status if status >= 0 else 128 - status
+
+
+def _status_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Returns the child's status; None if the child still runs after that time."""
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def served(folder: str | Path, order: str = "rank_order") -> list[str]:

@@ -173,3 +173,23 @@ def test_doctor_explains(tmp_path, monkeypatch):
     )
     said = [row for row in json.loads(done.stdout) if row["what"] == "plait run --bitwise"]
     assert len(said) == 1 and "vLLM" in said[0]["found"]
+
+
+GOT_BY_ANOTHER_THREAD = """
+import signal, subprocess, threading, time
+from plait import same_bits
+child = subprocess.Popen(["sleep", "10"])
+def get():
+    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        time.sleep(0.01)
+    time.sleep(0.3)  # until the main thread waits
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+threading.Thread(target=get).start()
+print(same_bits._wait_for(child))
+"""
+
+
+def test_a_signal_that_another_thread_gets_reaches_the_program():
+    words = [sys.executable, "-c", GOT_BY_ANOTHER_THREAD]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "143\n", done
