@@ -114,6 +114,20 @@ bool set_gets(const CollectiveArgs& args, const RankPosition& position, PartSize
   return sizes.set(args.root, in_place ? args.in_counts[position.rank] : args.out_count, type);
 }
 
+/// Returns whether a buffer of a predefined type cannot be valid. Null is also MPI_BOTTOM, from
+/// which displacements may reach the parts.
+bool lacks_memory(const void* buffer, Handle type, const CountArray& counts,
+                  const CountArray& displs, int ranks) {
+  if (buffer != nullptr || native().abi.type(type) == nullptr) return false;
+  if (!counts || !displs) return true;
+  constexpr std::int64_t kFirstPage = 4096;
+  const auto element = static_cast<std::int64_t>(size_of(type).value_or(0));
+  for (int rank = 0; rank < ranks; ++rank)
+    if (counts[rank] > 0 && displs[rank] < kFirstPage / std::max<std::int64_t>(element, 1))
+      return true;
+  return false;
+}
+
 /// Sets this rank's sizes of a call with own_counts; returns false if an argument is wrong.
 bool set_own_counts(const CollectiveArgs& args, const RankPosition& position, CallShape& shape) {
   const auto ranks = static_cast<std::size_t>(position.ranks);
@@ -123,23 +137,24 @@ bool set_own_counts(const CollectiveArgs& args, const RankPosition& position, Ca
   const std::uint64_t sent = sum_of(shape.own.sends), got = sum_of(shape.own.gets);
   shape.part_bytes = args.collective == Collective::scatter ? got : sent;
   shape.request.type = DataType::uint8;
-  const auto lacks = [](const void* buffer, std::uint64_t bytes, Handle type) {
-    return buffer == nullptr && bytes > 0 && native().abi.type(type) != nullptr;
-  };
-  return !lacks(args.in, sent, args.in_type) && !lacks(args.out, got, args.out_type);
+  if (sent > 0 &&
+      lacks_memory(args.in, args.in_type, args.in_counts, args.in_displs, position.ranks))
+    return false;
+  return got == 0 ||
+         !lacks_memory(args.out, args.out_type, args.counts, args.displs, position.ranks);
 }
 
 /// Returns whether this rank's pointers can be valid; if not, the native call reports the error.
 bool has_buffers(const CollectiveArgs& args, const RankPosition& position) {
   const bool is_root = args.root == position.rank;
-  const auto lacks = [](const void* buffer, Handle type) {
-    return buffer == nullptr && native().abi.type(type) != nullptr;
-  };
   const bool no_part = args.counts && args.counts[position.rank] == 0;
   const bool gives = !no_part || args.collective != Collective::all_gather;
   const bool takes = !no_part || args.collective != Collective::reduce_scatter;
-  if (gives && reads_input(args.collective, is_root) && lacks(args.in, args.in_type)) return false;
-  return !takes || !writes_output(args.collective, is_root) || !lacks(args.out, args.out_type);
+  if (gives && reads_input(args.collective, is_root) &&
+      lacks_memory(args.in, args.in_type, {}, {}, position.ranks))
+    return false;
+  return !takes || !writes_output(args.collective, is_root) ||
+         !lacks_memory(args.out, args.out_type, args.counts, args.displs, position.ranks);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // types CASE: buffers of derived datatypes: made by functions for large counts, on an emulated GPU
 // (tests/fake_cuda) by MPI_BOTTOM and absolute addresses, and of more than 2 GiB. Prints a line of
 // JSON a rank.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -272,17 +273,48 @@ void large() {
   MPI_Type_free(&type);
 }
 
+/// Rank 0 gets its parts at MPI_BOTTOM and absolute displacements, which MPI_Aint holds.
+void displaced() {
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  std::vector<char> in(kMany, static_cast<char>(rank + 1)), out(in.size() * ranks);
+  MPI_Aint first = 0;
+  MPI_Get_address(out.data(), &first);
+  const std::vector<MPI_Count> counts(ranks, kMany);
+  std::vector<MPI_Aint> displs;
+  for (int from = 0; from < ranks; ++from)
+    displs.push_back((rank == 0 ? first : 0) + static_cast<MPI_Aint>(from) * kMany);
+  void* const to = rank == 0 ? MPI_BOTTOM : out.data();
+  using Gather = int(const void*, MPI_Count, MPI_Datatype, void*, const MPI_Count*, const MPI_Aint*,
+                     MPI_Datatype, MPI_Comm);
+  using GatherToRoot = int(const void*, MPI_Count, MPI_Datatype, void*, const MPI_Count*,
+                           const MPI_Aint*, MPI_Datatype, int, MPI_Comm);
+  for (const bool to_all : {true, false}) {
+    std::fill(out.begin(), out.end(), 0);
+    if (to_all)
+      named<Gather>("MPI_Allgatherv_c")(in.data(), kMany, MPI_BYTE, to, counts.data(),
+                                        displs.data(), MPI_BYTE, MPI_COMM_WORLD);
+    else
+      named<GatherToRoot>("MPI_Gatherv_c")(in.data(), kMany, MPI_BYTE, to, counts.data(),
+                                           displs.data(), MPI_BYTE, 0, MPI_COMM_WORLD);
+    for (int from = 0; (to_all || rank == 0) && from < ranks; ++from) {
+      const auto begin = out.begin() + static_cast<std::ptrdiff_t>(from) * kMany;
+      expect(std::count(begin, begin + kMany, from + 1) == kMany, "parts at displacements");
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
-  if (name != "large") EmulatedCuda::now().begin(1);
+  if (name != "large" && name != "displaced") EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   if (name == "made_c") made_c();
   if (name == "bottom") bottom();
   if (name == "apart") apart();
   if (name == "nested") nested();
   if (name == "split") split();
+  if (name == "displaced") displaced();
   if (name == "large") large();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
