@@ -240,13 +240,24 @@ class TypeContents {
   std::vector<TypePart> parts_;
 };
 
+std::intptr_t true_low_of(Handle type) {
+  std::intptr_t low = 0, extent = 0;
+  native().Type_get_true_extent(type, &low, &extent);
+  return low;
+}
+
 /// Returns the offsets in an element at which parts begin that may be allocations of their own.
 std::vector<std::intptr_t> places_in(Handle type) {
   if (native().abi.type(type) != nullptr) return {0};
   const TypeContents made(type);
   if (made.types().empty()) return {0};
-  if (made.parts().empty()) return places_in(made.types()[0]);
   std::vector<std::intptr_t> all, inner;
+  if (made.parts().empty()) {  // an index or a subarray may begin behind the buffer's address
+    inner = places_in(made.types()[0]);
+    const std::intptr_t shift = true_low_of(type) - true_low_of(made.types()[0]);
+    for (std::intptr_t& at : inner) at += shift;
+    return inner;
+  }
   Handle last = 0;
   for (const TypeContents::TypePart& part : made.parts()) {
     if (last != part.type) inner = places_in(part.type);

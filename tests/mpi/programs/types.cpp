@@ -142,7 +142,15 @@ void bottom() {
   MPI_Sendrecv(in.device_ptr(), 100, MPI_INT, peer, 0, &here, 1, reaching, peer, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
   expect(out.holds(peer, 0, 100) && out.holds(-1, 100, 300), "data reached from a host address");
-  for (MPI_Datatype* one : {&from, &to, &reaching}) MPI_Type_free(one);
+  MPI_Datatype behind;  // the nominal buffer is in front of the allocation
+  const int ints[] = {100}, places[] = {1 << 20};
+  MPI_Type_indexed(1, ints, places, MPI_INT, &behind);
+  MPI_Type_commit(&behind);
+  out.fill(rank);
+  const MPI_Aint front = address_of(out.device_ptr()) - (MPI_Aint{4} << 20);
+  MPI_Bcast(reinterpret_cast<void*>(front), 1, behind, 0, MPI_COMM_WORLD);
+  expect(out.holds(0, 0, 100) && out.holds(rank, 100, 300), "data behind the buffer's address");
+  for (MPI_Datatype* one : {&from, &to, &reaching, &behind}) MPI_Type_free(one);
 }
 
 /// 100 ints of each of two allocations, a GiB apart, as one element.
