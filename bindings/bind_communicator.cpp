@@ -47,7 +47,7 @@ void bind_ranked(nb::module_& module) {
         for (const Refusal& one : refusals) refused.emplace_back(one.strategy, one.reason);
         return std::pair(std::move(plans), std::move(refused));
       },
-      nb::arg("topology"), nb::arg("request"), nb::arg("budget_ops") = 200'000,
+      nb::arg("topology"), nb::arg("request"), nb::arg("budget_ops") = kSimulatedOps,
       nb::call_guard<nb::gil_scoped_release>(),
       "(proposals, fastest by simulation first; refusals as (strategy, reason)).");
 }

@@ -25,10 +25,14 @@ struct RankedPlan {
   Timeline timeline;
 };
 
+/// Simulated ops of a choice among plans, in about 0.2 s. The list of all ways has the same budget,
+/// so that it knows no plan that is faster than the choice.
+inline constexpr std::uint64_t kSimulatedOps = 200'000;
+
 /// Returns all proposals, fastest by simulation first. Proposals beyond `budget_ops` simulated ops
 /// follow in the order of propose(). Deterministic: the same on every rank.
 std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
-                               std::uint64_t budget_ops = 200'000,
+                               std::uint64_t budget_ops = kSimulatedOps,
                                std::vector<Refusal>* refusals = nullptr);
 
 class Transport;

@@ -21,8 +21,6 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kSimulatedOps = 100'000;  // budget of a choice: about 0.1 s
-
 std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   const Report report = verify(plan);
   if (!report.proved())
