@@ -61,7 +61,7 @@ def test_a_suspend_that_freed_nothing_needs_no_common_resume(run_case, ranks):
 def test_no_rank_waits_for_the_program_of_another(run_case):
     rows = run_case("first_arena_alone", 3)
     assert all(row["wrong"] == 0 and row["passed"] == 0 for row in rows)
-    assert rows[0]["enqueued_ms"] < 1500  # the others sleep 2 s
+    assert rows[0]["enqueued_ms"] < 8000  # the others call then; a call waits 10 s for an arena
 
 
 def test_a_rank_that_dies_while_it_opens_fails_the_call_as_a_lost_rank(run_case):

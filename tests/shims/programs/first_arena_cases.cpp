@@ -170,17 +170,17 @@ std::string first_arena_suspended(const TestJob& job, int rank) {
          ", " + number("late", suspendable(child.comm)) + ", " + counted("all_reduce");
 }
 
-/// Rank 0 calls long before the other ranks, and goes on at once: the other ranks' watch threads
-/// open.
+/// The other ranks call once rank 0 has enqueued its call: the other ranks' watch threads open.
 std::string first_arena_alone(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
   const Child child(r);
   NumberedCall call(r, kSmall, 1);
-  if (rank != 0) sleep_ms(2000);
+  if (rank != 0) await_counted(job, 1);
   const auto began = std::chrono::steady_clock::now();
   call.enqueue(child.comm, r.stream);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  if (rank == 0) ++*job.attached;
   r.wait();
   return number("wrong", wrong + call.wrong()) + ", " +
          number("enqueued_ms", static_cast<std::uint64_t>(took.count())) + ", " +
@@ -210,7 +210,9 @@ std::string first_arena_closed_early(const TestJob& job, int rank) {
       MUST(nccl().ncclGroupSimulateEnd(nullptr));
     }
   }
-  return number("freed", standin_calls("engine freed"));
+  const auto freed = [] { return standin_calls("engine freed"); };
+  for (int i = 0; rank == 0 && i < 1500 && freed() < 2; ++i) sleep_ms(10);  // a thread frees
+  return number("freed", freed());
 }
 
 /// Random communicators, calls, captures, messages, suspends and resumes, the same on all ranks, in
