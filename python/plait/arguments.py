@@ -4,7 +4,7 @@ checked in arrays.py and blocks.py."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from plait._core import InvalidArgumentError
@@ -79,6 +79,8 @@ def scalars_of(how: How, ranks: int) -> list[float]:
     """Returns every rank's factor; peers' factors are used on GPUs only."""
     if how.scalars is None:
         return [scalar_of(how.scalar)] * ranks
+    if not isinstance(how.scalars, Iterable):
+        raise InvalidArgumentError(f"wanted {ranks} scalars, one a rank, found {how.scalars!r:.60}")
     found = [scalar_of(scalar) for scalar in how.scalars]
     if len(found) != ranks:
         raise InvalidArgumentError(f"wanted {ranks} scalars, one a rank, found {len(found)}")
@@ -116,6 +118,15 @@ def _is_utf8(word: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def masks_of(given: Any, name: str) -> list[str]:
+    """Returns masks of links as a list; raises InvalidArgumentError for a single text."""
+    if not isinstance(given, str) and isinstance(given, Iterable):
+        return [text_of(mask, name) for mask in given]
+    raise InvalidArgumentError(
+        f"{name}: wanted texts, found {given!r:.60}; take a list such as ['nvlink:0-1']"
+    )
 
 
 def id_of(given: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from plait import _core
 from plait._core import InvalidArgumentError
+from plait.arguments import masks_of
 from plait.arrays import DTYPE_OF_TYPE, HOST, Buffer, buffer_of, stream_handle
 
 _copies_of: dict[tuple[str, tuple[str, ...]], _core.Copies] = {}
@@ -21,7 +22,7 @@ _guard = threading.Lock()
 
 def copies(topology: str = "", without: Sequence[str] | None = None) -> _core.Copies:
     """Returns this process's copies on a topology ("" = the machine as found), made once."""
-    key = (topology, tuple(without or ()))
+    key = (topology, tuple(masks_of(without or (), "without")))
     with _guard:
         if key not in _copies_of:
             _copies_of[key] = _core.Copies(topology, list(key[1]))

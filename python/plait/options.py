@@ -16,7 +16,6 @@ KINDS = {
 }
 ADVICE = {
     "topology": "; take a shipped name, a file, or what Topology.to_json() writes to one",
-    "masks": "; take a list such as ['nvlink:0-1']",
 }
 
 

@@ -200,6 +200,8 @@ def test_a_strategy_has_its_parameters_in_the_text_or_beside():
         ({"arrive_s": "soon"}, "arrive_s: wanted a number, found 'soon'"),
         ({"arrive_s": float("inf")}, "wanted seconds above 0, at most 1e9, found inf"),
         ({"masks": "nvlink:0-1"}, "masks: wanted texts, found 'nvlink:0-1'; take a list"),
+        ({"masks": 3}, "masks: wanted texts, found 3; take a list"),
+        ({"masks": [3]}, "wanted text as masks, found 3"),
         ({"bitwise": "yes"}, "bitwise: wanted True or False, found 'yes'"),
     ],
 )

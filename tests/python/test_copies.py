@@ -54,6 +54,11 @@ def test_what_copy_refuses(dst, src, said):
         plait.copy(dst, src)
 
 
+def test_masks_of_copy_are_a_list():
+    with pytest.raises(plait.InvalidArgumentError, match="without: wanted texts, found 'nvlink:0"):
+        plait.copy(FakeGpuArray(), FakeGpuArray(), without="nvlink:0-1")
+
+
 @without_gpu
 def test_copy_says_that_there_is_no_gpu():
     with pytest.raises(plait.NoDeviceError, match="wanted GPUs to copy between; "):

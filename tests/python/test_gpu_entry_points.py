@@ -98,12 +98,12 @@ def test_overlap_compute_keeps_its_former_name(monkeypatch):
 
 
 def test_scalars_of_all_ranks():
-    comm = plait.Communicator(0, 1)
-    ones = np.ones(3, np.float32)
+    comm, ones = plait.Communicator(0, 1), np.ones(3, np.float32)
     assert (comm.all_reduce(ones, "premul_sum", scalars=[2.5]) == 2.5).all()
     assert (comm.all_reduce(ones, "premul_sum", scalar=0.5) == 0.5).all()
-    with pytest.raises(plait.InvalidArgumentError, match="wanted 1 scalars"):
-        comm.all_reduce(ones, "premul_sum", scalars=[1.0, 2.0])
+    for scalars in ([1.0, 2.0], 3):
+        with pytest.raises(plait.InvalidArgumentError, match="wanted 1 scalars, one a rank, found"):
+            comm.all_reduce(ones, "premul_sum", scalars=scalars)
 
 
 def test_ranks_must_agree_on_having_gpus(run_ranks):
