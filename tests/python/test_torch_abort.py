@@ -40,20 +40,20 @@ def group_is_ended():
     assert time.monotonic() - began < SOON_S
 
 
-def abort_later():
-    """Aborts the group in a second, and tells."""
-    group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
-    threading.Timer(1, lambda: (group.abort(), store.set("aborted", ""))).start()
+def sum_with_a_late_rank(rank, late, aborts, is_async=False):
+    """Rank `aborts` aborts the group in a second; rank `late` calls after that."""
+    if rank == late:
+        await_told("aborted")
+    if rank == aborts:
+        threading.Timer(1, dist.group.WORLD.abort).start()
+    assert sum_is_closed(is_async) < SOON_S
+    if rank == aborts:
+        tell("aborted")
+    group_is_ended()
 
 
 def abort_in_rendezvous(rank, ranks, is_async=False):
-    """The last rank comes late; the first rank aborts before."""
-    if rank == ranks - 1:
-        await_told("aborted")
-    if rank == 0:
-        abort_later()
-    assert sum_is_closed(is_async) < SOON_S
-    group_is_ended()
+    sum_with_a_late_rank(rank, late=ranks - 1, aborts=0, is_async=is_async)
 
 
 def abort_in_rendezvous_of_a_queued_call(rank, ranks):
@@ -74,12 +74,7 @@ def abort_with_a_slow_store(rank, ranks):
 
 def abort_before_rank_zero(rank, ranks):
     """Rank 0 comes late, so the others wait for the store."""
-    if rank == 0:
-        await_told("aborted")
-    if rank == 1:
-        abort_later()
-    assert sum_is_closed() < SOON_S
-    group_is_ended()
+    sum_with_a_late_rank(rank, late=0, aborts=1)
 
 
 def abort_before_the_first_call(rank, ranks):
