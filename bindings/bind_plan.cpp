@@ -120,9 +120,16 @@ void bind_propose(nb::module_& module) {
       },
       nb::arg("topology"), nb::arg("request"), nb::call_guard<nb::gil_scoped_release>(),
       "(plans, best first by estimate; refusals as (strategy, reason)).");
-  module.def("propose_one", &propose_one, nb::arg("topology"), nb::arg("request"),
-             nb::arg("strategy"), nb::arg("params") = std::map<std::string, std::int64_t>{},
-             nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "propose_one",
+      [](const Topology& topology, const Request& request, const std::string& strategy,
+         const std::map<std::string, std::int64_t>& params) {
+        check_op_count(topology, request, strategy, params);
+        return propose_one(topology, request, strategy, params);
+      },
+      nb::arg("topology"), nb::arg("request"), nb::arg("strategy"),
+      nb::arg("params") = std::map<std::string, std::int64_t>{},
+      nb::call_guard<nb::gil_scoped_release>());
 }
 
 /// Runs a plan by the reference executor. Throws Error(invalid_argument) for a plan that the

@@ -167,6 +167,9 @@ void Courier::open_channels() {
     channel.released.resize(channel.sent.size());
     channel.piece_bytes = kMostPieceBytes;
     for (const HostRing& stage : channel.stages) {
+      if (ring_bytes == 0)
+        throw Error(ErrorCode::unsupported,
+                    "wanted memory for messages on their way in the host, found none");
       const std::uint64_t parts =
           at(rings, stage.owner) * kRingPieces * static_cast<std::uint64_t>(sharers_);
       const std::uint64_t share = ring_bytes / parts / builder_.granule() * builder_.granule();

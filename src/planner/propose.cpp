@@ -16,7 +16,7 @@ constexpr int kMostRanksBetweenNodes = 16;  // for plans that only the simulator
 constexpr std::size_t kMostPlans = 24;      // for a request; propose() takes less than 100 ms
 constexpr std::size_t kMostOfStrategy = 8;
 constexpr std::uint64_t kMostOps = 1 << 20;  // of a plan: about 0.25 GB
-constexpr std::uint64_t kSampleBytes = 1ull << 30, kStep = 8;
+constexpr std::uint64_t kCheckedBytes = 8ull << 30, kSampleBytes = 256 << 20, kStep = 8;
 // A plan that sums out of rank order must save 10 % of the time.
 constexpr double kAlgorithmOrderPenalty = 1.1;
 
@@ -56,33 +56,50 @@ void check_names(const Strategy& strategy, const Topology& topology, const Reque
   }
 }
 
-/// Returns the request with a message of about `bytes`.
+/// Returns the request with a message of about `bytes`, in parts that divide as well as powers of
+/// two do.
 Request shortened(const Request& request, std::uint64_t bytes) {
+  constexpr std::uint64_t kEven = 64;
   const double share = static_cast<double>(bytes) / static_cast<double>(message_bytes(request));
-  const auto part = [share](std::uint64_t count) {
-    return static_cast<std::uint64_t>(static_cast<double>(count) * share);
+  const auto part = [share](std::uint64_t count, std::uint64_t unit) {
+    return static_cast<std::uint64_t>(static_cast<double>(count) * share) / unit * unit;
   };
+  const std::uint64_t unit = kEven * static_cast<std::uint64_t>(request.ranks);
   Request made = request;
-  made.count = std::max<std::uint64_t>(1, part(request.count));
-  for (std::uint64_t& count : made.counts) count = part(count);
+  made.count = std::max(unit, part(request.count, unit));
+  for (std::uint64_t& count : made.counts) count = part(count, kEven);
   return made;
 }
 
-/// Builds the strategy's plan. A plan has an op for each piece of each rank's message, so that the
-/// plan of a mistyped size would take all memory. Plans of shorter messages tell so beforehand.
-Plan plan_of(const Strategy& strategy, const Topology& topology, const Request& request,
-             const Params& params) {
+/// Refuses a plan of too many ops before it is built: a plan has an op for each piece of each
+/// rank's message, so that the plan of a mistyped size would take all memory. Plans of two shorter
+/// messages tell how the number of ops grows: first of short messages, then of longer ones, whose
+/// pieces fill the memory.
+void check_ops(const Strategy& strategy, const Topology& topology, const Request& request,
+               const Params& params) {
   const std::uint64_t bytes = message_bytes(request);
-  for (std::uint64_t least = kSampleBytes; least <= bytes / kStep; least *= kStep) {
-    const std::uint64_t ops = op_count(strategy.build(topology, shortened(request, least), params));
-    if (ops > kMostOps / kStep)
-      throw Error(
-          ErrorCode::unsupported,
-          text("its plan of {} GiB would have more than {} ops; ask for {} GiB or less: "
-               "times of larger messages grow in proportion",
-               bytes >> 30, kMostOps, std::max<std::uint64_t>(1, (least >> 30) * kMostOps / ops)));
+  if (bytes < kCheckedBytes) return;
+  const auto ops_of = [&](std::uint64_t sample) {
+    return static_cast<double>(
+        op_count(strategy.build(topology, shortened(request, sample), params)));
+  };
+  for (std::uint64_t sample = kSampleBytes; 2 * sample <= bytes; sample *= kStep) {
+    const double one = ops_of(sample), more = ops_of(2 * sample) - one;
+    const double samples = static_cast<double>(bytes) / static_cast<double>(sample);
+    if (one + more * (samples - 1) <= static_cast<double>(kMostOps)) continue;
+    const double most = 1 + (static_cast<double>(kMostOps) - one) / more;
+    const auto gib = static_cast<std::int64_t>(most * static_cast<double>(sample)) >> 30;
+    throw Error(
+        ErrorCode::unsupported,
+        text("its plan of {} GiB would have more than {} ops; ask for {} GiB or less: times "
+             "of larger messages grow in proportion",
+             bytes >> 30, kMostOps, std::max<std::int64_t>(1, gib)));
   }
-  return strategy.build(topology, request, params);
+}
+
+bool is_own(const Strategy* strategy) {
+  const std::vector<const Strategy*> own = own_strategies();
+  return std::find(own.begin(), own.end(), strategy) != own.end();
 }
 
 struct Proposal {
@@ -107,12 +124,12 @@ int node_count(const Topology& topology, const Request& request) {
 
 std::vector<Plan> propose(const Topology& topology, const Request& request,
                           std::vector<Refusal>* refusals) {
-  return propose_of(all_strategies(), topology, request, refusals);
+  return propose_of(all_strategies(), topology, request, refusals, true);
 }
 
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
                              const Topology& topology, const Request& request,
-                             std::vector<Refusal>* refusals) {
+                             std::vector<Refusal>* refusals, bool limits_ops) {
   const Request wanted = checked(request, topology);
   std::vector<Proposal> proposals;
   const auto refuse = [&](const Strategy& strategy, const std::string& reason) {
@@ -137,7 +154,8 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
       // Each strategy gets one plan, and more within the limits.
       if (built > 0 && (built >= kMostOfStrategy || proposals.size() >= kMostPlans)) break;
       try {
-        Plan plan = plan_of(*strategy, topology, wanted, params);
+        if (limits_ops && is_own(strategy)) check_ops(*strategy, topology, wanted, params);
+        Plan plan = strategy->build(topology, wanted, params);
         ++built;
         if (!is_known(proposals, plan)) {
           const bool has_algorithm_order = plan.sum_order == SumOrder::algorithm_order;
@@ -169,10 +187,18 @@ Plan propose_one(const Topology& topology, const Request& request, const std::st
     if (const std::string why = why_not(*one, wanted); !why.empty())
       throw Error(ErrorCode::unsupported, text("{} {}", strategy, why));
     check_names(*one, topology, wanted, params);
-    return plan_of(*one, topology, wanted, params);
+    return one->build(topology, wanted, params);
   }
   throw Error(ErrorCode::invalid_argument,
               text("wanted a strategy (one of {}), found \"{}\"", names, strategy));
+}
+
+void check_op_count(const Topology& topology, const Request& request, const std::string& strategy,
+                    const Params& params) {
+  const Request wanted = checked(request, topology);
+  for (const Strategy* one : own_strategies())
+    if (one->info.name == strategy && why_not(*one, wanted).empty())
+      check_ops(*one, topology, wanted, params);
 }
 
 }  // namespace plait

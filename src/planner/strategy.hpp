@@ -27,9 +27,13 @@ Plan plan_with_steps(const Strategy& strategy, const Topology& topology, const R
 /// Returns the number of nodes of a request's devices. The request must be checked().
 int node_count(const Topology& topology, const Request& request);
 
-/// propose() for the given strategies only.
+/// propose() for the given strategies only. limits_ops: refuses plait's own plans of too many ops,
+/// which calls may have.
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
                              const Topology& topology, const Request& request,
-                             std::vector<Refusal>* refusals = nullptr);
+                             std::vector<Refusal>* refusals = nullptr, bool limits_ops = false);
+/// Throws Error(unsupported) if the plan of one of plait's own strategies would have too many ops.
+void check_op_count(const Topology& topology, const Request& request, const std::string& strategy,
+                    const Params& params);
 
 }  // namespace plait

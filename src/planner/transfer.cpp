@@ -122,6 +122,10 @@ Mover::RingSlots& Mover::slots_of(const Path& path, int from) {
   if (!slots.regions.empty()) return slots;
   const std::uint64_t granule = builder_.granule();
   const std::uint64_t limit = (place < 0 ? options_.ring_bytes : options_.relay_bytes) / kSlots;
+  if (limit == 0)
+    throw Error(ErrorCode::unsupported,
+                text("wanted memory for messages on their way {}, found none",
+                     place < 0 ? "in the host" : "on a relay GPU"));
   // Two chunks for each message, so that the hops overlap; one if two would be too small.
   const bool is_cut = options_.most_bytes >= 2 * kLeastChunkBytes;
   const std::uint64_t half = is_cut ? options_.most_bytes / 2 : options_.most_bytes;
