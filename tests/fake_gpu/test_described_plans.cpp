@@ -97,10 +97,11 @@ std::string done(GpuCalls& calls, const Request& request) {
 
 /// every: compares a call of so many.
 std::string differences(GpuCalls& calls, const Topology& topology, int ranks, int every) {
-  const PlanMemory real = plan_memory(calls.rank().full_group());
+  const PlanMemory real = plan_memory(calls.rank().full_group(), cuda::kPlanRingBytes);
   Request like;
   like.ranks = ranks;
-  const PlanMemory said = plan_memory(described_group(topology, like));
+  const cuda::Group group = described_group(topology, like);
+  const PlanMemory said = plan_memory(group, usual_plan_ring(group));
   std::string found;
   if (real.scratch_bytes != said.scratch_bytes || real.inbox_bytes != said.inbox_bytes ||
       real.ring_bytes != said.ring_bytes)
@@ -119,7 +120,9 @@ std::string differences(GpuCalls& calls, const Topology& topology, int ranks, in
   return found;
 }
 
-void compare(const std::string& name, int ranks, int every = 1) {
+/// Runs body(calls, rank) on each rank of a communicator on that machine.
+template <class Body>
+void on_calls(const std::string& name, int ranks, const CallOptions& forced, const Body& body) {
   const Topology topology = load_topology(name);
   fake_cuda().gpu = gpu_of(topology);
   CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
@@ -136,9 +139,10 @@ void compare(const std::string& name, int ranks, int every = 1) {
           make_with_arenas(
               group, mine.exchange, Env(), is_linked ? "" : "the driver grants none",
               ranks > 2 ? direct : "", [&](GpuGroup agreed) {
-                with_calls(mine, std::move(agreed), own_calls(topology), [&](GpuCalls& calls) {
-                  const std::string found =
-                      mine.rank == 0 ? differences(calls, topology, ranks, every) : "";
+                GpuCallsOptions options = own_calls(topology);
+                options.forced = forced;
+                with_calls(mine, std::move(agreed), options, [&](GpuCalls& calls) {
+                  const std::string found = mine.rank == 0 ? body(calls, topology) : "";
                   mine.board.barrier(kPatienceS);
                   if (!found.empty())
                     throw std::runtime_error(text("{} ranks of {}:{}", ranks, name, found));
@@ -146,6 +150,12 @@ void compare(const std::string& name, int ranks, int every = 1) {
               });
         }) == 0);
   fake_cuda().gpu = {};  // of other cases
+}
+
+void compare(const std::string& name, int ranks, int every = 1) {
+  on_calls(name, ranks, {}, [&](GpuCalls& calls, const Topology& topology) {
+    return differences(calls, topology, ranks, every);
+  });
 }
 
 }  // namespace
@@ -158,6 +168,22 @@ TEST_CASE("a described machine with links runs what calls run there") {
 TEST_CASE("a described machine without links, or with some, runs what calls run there") {
   for (const int ranks : {2, 3, 4}) compare("a100-pcie-x4", ranks);
   for (const int ranks : {2, 4}) compare("l40s-x4", ranks);
+}
+
+TEST_CASE("plans have their host ring also if copy engines have too few hardware queues") {
+  CallOptions forced;
+  forced.strategy = "direct";
+  forced.params = {{"host_permille", 250}};
+  for (const char* const queues : {"8", "1"}) {
+    ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", queues, 1);
+    on_calls("hgx-h200", 2, forced, [](GpuCalls& calls, const Topology&) {
+      Request request;
+      request.ranks = 2;
+      const std::string said = done(calls, of_message_bytes(request, 64 << 20));
+      return said.find("host_permille=250") == said.npos ? said + " runs" : "";
+    });
+  }
+  ::unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
 TEST_CASE("each described machine of GPUs with kernels runs what calls run there") {

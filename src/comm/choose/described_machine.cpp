@@ -57,7 +57,8 @@ std::unique_ptr<GpuPlans> described_plans(const Topology& topology, const Reques
     return nullptr;
   const cuda::Group group = described_group(topology, request, 0, 0, order);
   if (!group.runs(cuda::kLaneKernels)) return nullptr;
-  return std::make_unique<GpuPlans>(topology, request.devices, group, CallOptions{}, bitwise);
+  return std::make_unique<GpuPlans>(topology, request.devices, group, usual_plan_ring(group),
+                                    CallOptions{}, bitwise);
 }
 
 Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise, SumOrder order) {

@@ -21,9 +21,12 @@ std::string too_little(const char* what, std::uint64_t wanted, std::uint64_t fou
 
 }  // namespace
 
-PlanMemory plan_memory(const cuda::Group& group) {
-  return {group.sizes[cuda::kPlanScratch], group.sizes[cuda::kPlanInbox],
-          group.host_bytes == 0 ? 0 : cuda::kPlanRingBytes};
+PlanMemory plan_memory(const cuda::Group& group, std::uint64_t ring_bytes) {
+  return {group.sizes[cuda::kPlanScratch], group.sizes[cuda::kPlanInbox], ring_bytes};
+}
+
+std::uint64_t usual_plan_ring(const cuda::Group& group) {
+  return group.host_bytes == 0 ? 0 : cuda::kPlanRingBytes;
 }
 
 Topology for_plans(const Topology& topology, const std::vector<int>& devices,
@@ -58,8 +61,9 @@ std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory) {
 }
 
 GpuPlans::GpuPlans(const Topology& topology, const std::vector<int>& devices,
-                   const cuda::Group& group, CallOptions forced, bool bitwise)
-    : memory_(plan_memory(group)),
+                   const cuda::Group& group, std::uint64_t ring_bytes, CallOptions forced,
+                   bool bitwise)
+    : memory_(plan_memory(group, ring_bytes)),
       topology_(for_plans(topology, devices, memory_)),
       chooser_(
           topology_, std::move(forced), bitwise, [this](const Plan& plan) { return why_not(plan); },

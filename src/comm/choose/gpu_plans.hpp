@@ -19,8 +19,10 @@ struct PlanMemory {
   std::uint64_t inbox_bytes = 0;
   std::uint64_t ring_bytes = 0;  ///< of host memory
 };
-/// Returns the memory that the arenas of the group's ranks hold for plans.
-PlanMemory plan_memory(const cuda::Group& group);
+/// Returns the memory that the group's ranks have for plans. ring_bytes: of a host ring.
+PlanMemory plan_memory(const cuda::Group& group, std::uint64_t ring_bytes);
+/// Returns the bytes of a host ring for plans in a group that is described, without its ranks.
+std::uint64_t usual_plan_ring(const cuda::Group& group);
 /// Returns the topology for plans of ranks on `devices`: with this memory, and without paths over
 /// GPUs outside the job, since no process lends the memory.
 Topology for_plans(const Topology& topology, const std::vector<int>& devices,
@@ -32,9 +34,10 @@ std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory);
 class GpuPlans {
  public:
   /// topology: of the communicator. devices: of the ranks. group: values that the ranks agree on,
-  /// with the sizes of their arenas. forced and bitwise: as for Chooser.
+  /// with the sizes of their arenas. ring_bytes: of each host ring. forced and bitwise: as for
+  /// Chooser.
   GpuPlans(const Topology& topology, const std::vector<int>& devices, const cuda::Group& group,
-           CallOptions forced = {}, bool bitwise = false);
+           std::uint64_t ring_bytes, CallOptions forced = {}, bool bitwise = false);
   GpuPlans(const GpuPlans&) = delete;
   GpuPlans& operator=(const GpuPlans&) = delete;
 

@@ -111,7 +111,8 @@ cuda::PredictPlan plan_predictor(const Topology& topology,
 cuda::Selector described_selector(const Topology& topology, const Request& placed,
                                   const cuda::Group& group, cuda::TuningTable table) {
   const std::vector<std::string> models = models_of(topology, placed);
-  const auto plans = std::make_shared<GpuPlans>(topology, placed.devices, group);
+  const auto plans =
+      std::make_shared<GpuPlans>(topology, placed.devices, group, usual_plan_ring(group));
   const bool as_measured = !group.through_host && cuda::are_measured_models(models, placed.ranks);
   return {group,
           std::move(table),

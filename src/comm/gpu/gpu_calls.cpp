@@ -71,8 +71,9 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
   const bool runs_plans = predicts() && cuda_->full_group().runs(cuda::kLaneKernels);
   whole_ = selector(cuda_->full_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
-  plans_ = std::make_unique<GpuPlans>(group_.topology, group_.devices_of_ranks(),
-                                      cuda_->full_group(), options_.forced, options_.bitwise);
+  plans_ =
+      std::make_unique<GpuPlans>(group_.topology, group_.devices_of_ranks(), cuda_->full_group(),
+                                 options_.rank.ring_bytes, options_.forced, options_.bitwise);
 }
 
 bool GpuCalls::predicts() const { return group_.why_no_topology.empty() && !options_.beats_nccl; }

@@ -86,8 +86,8 @@ class DescribedNode {
     const bool as_measured = options_.beats_nccl ? is_measured_beside_nccl(group_)
                                                  : cuda::is_measured(group_.kind, group_.ranks);
     const bool predicts = !options_.beats_nccl && options_.knows_links;
-    plans_ = std::make_unique<GpuPlans>(group_.topology, group_.devices, of, options_.forced,
-                                        options_.bitwise);
+    plans_ = std::make_unique<GpuPlans>(group_.topology, group_.devices, of, usual_plan_ring(of),
+                                        options_.forced, options_.bitwise);
     const auto plan_for = [this](const Request& one) {
       return plans_->chooser().pick(placed(one), {});
     };
