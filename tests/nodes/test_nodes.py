@@ -281,7 +281,7 @@ def test_messages_of_the_program_with_any_tag_are_its_own(tag):
 
 LATE = """
 from mpi4py import MPI
-import os, plait, sys, time
+import numpy as np, os, plait, sys, time
 world = MPI.COMM_WORLD
 if world.rank == 2:
     [world.recv(source=peer, tag=1) for peer in (0, 1)]  # they have given up
@@ -298,6 +298,10 @@ if world.rank < 2:  # mpiexec ends the other ranks with the first
 else:
     [world.send(None, peer, tag=1) for peer in (0, 1)]
     time.sleep(1)
+if sys.argv[1] != "asleep":
+    total = plait.init(arrive_s=30).all_reduce(np.ones(1))[0]
+    os.write(1, f"then {total}\\n".encode())  # in one piece
+    world.barrier()
 os._exit(0)
 """
 
@@ -310,3 +314,4 @@ def test_a_rank_that_is_missing_is_named_and_hears_of_it_when_it_comes_late(othe
     late = [line for line in said if "no rank 2" not in line]  # mpiexec prints additional lines
     assert len(late) == 1, done.stdout
     assert int(late[0].split()[1]) < 20, late  # of 60 s
+    assert done.stdout.count("then 3.0") == (0 if others == "asleep" else 3), done.stdout

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <numeric>
@@ -30,8 +31,9 @@ constexpr double kAnswerS = 1.0;    // time for ranks that have come to say so
 
 /// Message of a rank that gives up waiting. No private communicator exists yet: the message goes by
 /// the program's communicator, where the program may use every tag. Receivers recognise the message
-/// by the length, probed before anything is received.
-constexpr int kGaveUpTag = 32766;
+/// by the length, probed before anything is received. Each attempt has a tag of its own, so that
+/// the message of a rank that came late ends no later attempt.
+constexpr int kGaveUpTag = 32766, kGaveUpTags = 64;
 using GaveUpMessage = std::array<char, 1021>;
 constexpr GaveUpMessage kGaveUp = [] {
   GaveUpMessage bytes{};
@@ -85,6 +87,8 @@ class MpiTransport : public Transport {
   MpiTransport(mpi::LoadedMpi loaded, int rank, int ranks, const Deadline& deadline,
                double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
+    static std::atomic<int> attempts{0};  // alike on all ranks, since a duplicate is collective
+    gave_up_tag_ -= attempts++ % kGaveUpTags;
     Handle request = 0;
     call(mpi_.Comm_idup(loaded_.abi.world, &comm_, &request), "MPI_Comm_idup");
     for (int turn = 1; !test(request); ++turn) {
@@ -215,7 +219,7 @@ class MpiTransport : public Transport {
   /// Whether that rank has sent the give-up message. The program's own messages of this tag stay in
   /// place.
   bool has_given_up(int peer) const {
-    return probe(loaded_.abi.world, peer, kGaveUpTag).bytes == static_cast<int>(kGaveUp.size());
+    return probe(loaded_.abi.world, peer, gave_up_tag_).bytes == static_cast<int>(kGaveUp.size());
   }
   bool any_gave_up() const {
     for (int peer = 0; peer < ranks_; ++peer)
@@ -230,7 +234,7 @@ class MpiTransport : public Transport {
     for (int peer = 0; peer < ranks_; ++peer)
       if (peer != rank_)
         call(mpi_.Isend(kGaveUp.data(), static_cast<int>(kGaveUp.size()), loaded_.abi.byte, peer,
-                        kGaveUpTag, loaded_.abi.world, &sent),
+                        gave_up_tag_, loaded_.abi.world, &sent),
              "MPI_Isend");
     std::string missing;
     const std::int64_t deadline_ns = deadline_in(kAnswerS);
@@ -252,8 +256,8 @@ class MpiTransport : public Transport {
   void consume_gave_up(int peer) const {
     GaveUpMessage bytes{};
     Handle request = 0;
-    if (mpi_.Irecv(bytes.data(), static_cast<int>(bytes.size()), loaded_.abi.byte, peer, kGaveUpTag,
-                   loaded_.abi.world, &request) != 0)
+    if (mpi_.Irecv(bytes.data(), static_cast<int>(bytes.size()), loaded_.abi.byte, peer,
+                   gave_up_tag_, loaded_.abi.world, &request) != 0)
       return;
     const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have received it
     while (!test(request)) {
@@ -270,6 +274,7 @@ class MpiTransport : public Transport {
   const mpi::LoadedMpi loaded_;
   const MpiFunctions mpi_ = functions_of(loaded_);
   const int rank_, ranks_;
+  int gave_up_tag_ = kGaveUpTag;
   Handle comm_ = 0;
   bool has_failed_ = false;  // true: messages may be left on the communicator
   std::mutex mutex_;
