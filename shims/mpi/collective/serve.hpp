@@ -106,8 +106,9 @@ class ServedComm final : public std::enable_shared_from_this<ServedComm>, public
   /// Returns whether a later persistent request may use the state of one that has ended.
   bool is_reusable() const { return !has_failed_.load(); }
   bool is_idle();
-  /// Drops the use of the communicator's GPU, after a persistent request has ended.
-  void leave_gpus() { whole_.reset(); }
+  /// Ends the use of the communicator's GPU, after a persistent request has ended. The caller drops
+  /// the communicator's state, which may wait for the GPU.
+  std::shared_ptr<ServedComm> leave_gpus() { return std::move(whole_); }
 
  private:
   /// The location of a rank's buffers in a call; ranks may differ.

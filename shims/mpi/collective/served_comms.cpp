@@ -83,11 +83,12 @@ void release_state(ServedComm* state) {
 }
 
 void release_persistent_state(ServedComm* state) {
+  std::shared_ptr<ServedComm> whole;  // dropped without the lock
   {
     const std::lock_guard lock(served_comms().mutex);
     const auto at = place_of(state);
     if (at == served_comms().all.end()) return;  // MPI_Finalize has dropped the state
-    state->leave_gpus();
+    whole = state->leave_gpus();
     state->spare().is_free = state->spare().owner != nullptr && state->is_reusable();
     if (state->spare().is_free) return;
   }

@@ -58,7 +58,9 @@ ByteRange span_of(const std::vector<TypedRange>& ranges) {
 /// Returns false if all data of the buffer must be in host memory, as most are.
 bool may_reach_gpu(const void* buffer, Handle type) {
   if (is_in_place(buffer)) return false;
-  return gpu_of(buffer) >= 0 || (uses_gpus() && native().abi.type(type) == nullptr);
+  // Null is also MPI_BOTTOM.
+  return gpu_of(buffer) >= 0 ||
+         (uses_gpus() && (buffer == nullptr || native().abi.type(type) == nullptr));
 }
 
 bool may_reach_gpu(const PartsBuffer& parts) {

@@ -311,6 +311,24 @@ void displaced() {
   }
 }
 
+/// The same with parts in device memory.
+void displaced_gpus() {
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  const DeviceInts in(kMany, rank), out(ranks * kMany, -1);
+  const std::vector<MPI_Count> counts(ranks, kMany);
+  std::vector<MPI_Aint> displs;
+  for (int from = 0; from < ranks; ++from)
+    displs.push_back((rank == 0 ? address_of(out.device_ptr()) / MPI_Aint{sizeof(int)} : 0) +
+                     static_cast<MPI_Aint>(from) * kMany);
+  void* const to = rank == 0 ? MPI_BOTTOM : out.device_ptr();
+  using Gather = int(const void*, MPI_Count, MPI_Datatype, void*, const MPI_Count*, const MPI_Aint*,
+                     MPI_Datatype, MPI_Comm);
+  named<Gather>("MPI_Allgatherv_c")(in.device_ptr(), kMany, MPI_INT, to, counts.data(),
+                                    displs.data(), MPI_INT, MPI_COMM_WORLD);
+  for (int from = 0; from < ranks; ++from)
+    expect(out.holds(from, from * kMany, (from + 1) * kMany), "device parts at displacements");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -323,6 +341,7 @@ int main(int argc, char** argv) {
   if (name == "nested") nested();
   if (name == "split") split();
   if (name == "displaced") displaced();
+  if (name == "displaced_gpus") displaced_gpus();
   if (name == "large") large();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
