@@ -245,7 +245,7 @@ TEST_CASE("parameters without a strategy demand the fused kernel, whatever PLAIT
           expect(launched(calls, norm, by("", {{"units", 4}})),
                  "plait_sum_norm_one_shot_bf16_2_4 4x256");
           const bool is_two_shot =
-              launched(calls, norm) == "plait_sum_norm_two_shot_bf16_2_2 4x512";
+              launched(calls, norm) == "plait_sum_norm_two_shot_bf16_2_2 2x512";
           require(is_two_shot == (forced == "two_shot"), "a call without parameters");
         },
         true, "", forced);

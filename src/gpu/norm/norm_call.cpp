@@ -342,7 +342,10 @@ bool is_faster_fused(const RmsNorm& norm, const Group& group) {
   const std::uint64_t bytes = input_bytes(norm);
   const bool is_between = group.ranks == 2 && norm.rows > kFewRows && bytes < kFusedFrom &&
                           best_cluster(norm, group) == 0;
-  return bytes <= kFusedBytes && !is_between;
+  // Without clusters a two_shot of more ranks has a block for a row of each rank, which are few.
+  const bool has_few_blocks =
+      group.ranks > 2 && is_by_two_shot(norm, {}, group) && !group.runs(kNormClusterKernels);
+  return bytes <= kFusedBytes && !is_between && !has_few_blocks;
 }
 
 NormCall::NormCall(const RmsNorm& norm, const NormTuning& tuning, EngineRank& rank, bool alone)
