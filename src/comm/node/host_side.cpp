@@ -165,7 +165,7 @@ void HostSide::in_call(const CallDescriptor& mine, const Body& body, const OwnCo
   std::optional<Error> broken;
   try {
     broken = attempt(std::cref(steps));
-  } catch (...) {  // of the program's own functions, and no std::exception
+  } catch (...) {  // the program's functions may throw any type
     fail(Error(ErrorCode::aborted, "an exception of the program ended a call of this rank"));
     throw;
   }
