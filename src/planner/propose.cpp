@@ -73,8 +73,8 @@ Request shortened(const Request& request, std::uint64_t bytes) {
 
 /// Refuses a plan of too many ops before it is built: a plan has an op for each piece of each
 /// rank's message, so that the plan of a mistyped size would take all memory. Plans of two shorter
-/// messages tell how the number of ops grows: first of short messages, then of longer ones, whose
-/// pieces fill the memory.
+/// messages tell how the number of ops grows: first short messages, then messages with pieces that
+/// fill the memory.
 void check_ops(const Strategy& strategy, const Topology& topology, const Request& request,
                const Params& params) {
   const std::uint64_t bytes = message_bytes(request);

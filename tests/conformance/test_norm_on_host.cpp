@@ -393,8 +393,7 @@ TEST_CASE("packets of rows behind a bus are not written again before their clear
 }
 
 TEST_CASE("a cluster of a two_shot with norm waits for peers' clusters of its own number alone") {
-  // Clusters run one after another, as on GPUs whose other SMs wait for another communicator's
-  // call.
+  // Clusters run in turn, as on GPUs where a second communicator's call holds most SMs.
   for (const int ranks : {2, 3, 4, 8})
     for (const unsigned slot_blocks : {1u, 2u, 4u}) {
       if (slot_blocks >= static_cast<unsigned>(ranks) || (ranks == 8 && slot_blocks == 4)) continue;

@@ -1,5 +1,5 @@
-// `plait plan` on machines that nobody measured, against calls of plait's own communicators there:
-// which engine or plan runs, and with which memory. Processes over a fake driver.
+// `plait plan` on machines without measurements, against calls of plait's own communicators: the
+// engine or plan that runs, and the memory of plans. Processes over a fake driver.
 #include <doctest/doctest.h>
 
 #include <algorithm>

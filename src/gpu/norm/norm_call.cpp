@@ -137,7 +137,7 @@ void set_cluster_config(NormLaunch& launch, const RmsNorm& norm, const NormTunin
 }
 
 /// Returns the blocks that share a slot of a two_shot, whose launch has at most `most` blocks. A
-/// block waits for peers' blocks that share its slot, so these blocks run at once, as a cluster. A
+/// block waits for the peers' blocks of a slot, so blocks of a slot run at once, as a cluster. A
 /// quarter of the blocks stays free, since clusters do not fill every group of SMs.
 unsigned slot_blocks_of(std::uint64_t slots, unsigned most, const Group& group) {
   if (!group.runs(kNormClusterKernels)) return 1;
@@ -342,7 +342,7 @@ bool is_faster_fused(const RmsNorm& norm, const Group& group) {
   const std::uint64_t bytes = input_bytes(norm);
   const bool is_between = group.ranks == 2 && norm.rows > kFewRows && bytes < kFusedFrom &&
                           best_cluster(norm, group) == 0;
-  // Without clusters a two_shot of more ranks has a block for a row of each rank, which are few.
+  // Without clusters a two_shot of more ranks has few blocks: a block for a row of each rank.
   const bool has_few_blocks =
       group.ranks > 2 && is_by_two_shot(norm, {}, group) && !group.runs(kNormClusterKernels);
   return bytes <= kFusedBytes && !is_between && !has_few_blocks;

@@ -156,7 +156,7 @@ __device__ void sum_norm_two_shot(const NormArgs& args) {
   SumNorm<kType, kRanks, kUnits, kOp> rows(args, sums, slot_rows * args.row_units);
   fence_earlier_clears(args, rows.call.number);
   // Slot s holds rows s * ranks to s * ranks + ranks - 1, a row of each owner. A cluster of blocks
-  // does all work for its slots, so that a block waits for the peers' clusters of its own number.
+  // does all work for a slot, so that a block waits for the peers' clusters of the same number.
   const unsigned blocks = kRanks == 2 ? 1 : args.slot_blocks, member = blockIdx.x % blocks;
   const unsigned first = blockIdx.x / blocks, stride = gridDim.x / blocks;
   // Calls body for this block's rows of other owners, until body returns false.

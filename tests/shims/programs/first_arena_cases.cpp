@@ -110,8 +110,8 @@ std::string first_arena(const TestJob& job, int rank) {
   std::vector<std::unique_ptr<Child>> children;
   for (int i = 0; i < 5; ++i) children.push_back(std::make_unique<Child>(r));
   const std::uint64_t made_early = arenas() - before, early = suspendable(children[0]->comm);
-  // A peer's first call makes this rank's arena: a call of all ranks keeps peers from the next
-  // communicator until this rank has counted its arenas.
+  // A peer's first call makes this rank's arena, so a call of all ranks holds the peers until this
+  // rank has counted arenas.
   wrong += wrong_sum(r, r.comm, r.ranks);
   wrong += wrong_once(r, children[0]->comm, kSmall, 1);
   const std::uint64_t first = arenas() - before;
@@ -170,7 +170,7 @@ std::string first_arena_suspended(const TestJob& job, int rank) {
          ", " + number("late", suspendable(child.comm)) + ", " + counted("all_reduce");
 }
 
-/// The other ranks call once rank 0 has enqueued its call: the other ranks' watch threads open.
+/// Ranks after rank 0 call once rank 0 has enqueued a call: watch threads of these ranks open.
 std::string first_arena_alone(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);

@@ -31,8 +31,8 @@ constexpr double kAnswerS = 1.0;    // time for ranks that have come to say so
 
 /// Message of a rank that gives up waiting. No private communicator exists yet: the message goes by
 /// the program's communicator, where the program may use every tag. Receivers recognise the message
-/// by the length, probed before anything is received. Each attempt has a tag of its own, so that
-/// the message of a rank that came late ends no later attempt.
+/// by the length, probed before anything is received. Each attempt has its tag, so that the
+/// message of a late rank ends no later attempt.
 constexpr int kGaveUpTag = 32766, kGaveUpTags = 64;
 using GaveUpMessage = std::array<char, 1021>;
 constexpr GaveUpMessage kGaveUp = [] {
@@ -97,7 +97,7 @@ class MpiTransport : public Transport {
       if (now_ns() > deadline.at_ns || (turn % 16 == 0 && any_gave_up()))
         throw Error(ErrorCode::timeout, describe_missing(arrive_s));
     }
-    // The MPI completes the duplicate with ranks that have given up, if they are in other calls.
+    // The MPI completes the duplicate also with ranks that have given up, in later calls of MPI.
     if (any_gave_up()) throw Error(ErrorCode::timeout, describe_missing(arrive_s));
     let_errors_return();
   }
