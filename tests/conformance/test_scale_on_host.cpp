@@ -26,11 +26,13 @@ constexpr DataType kTypes[] = {
 #undef PLAIT_TYPE
 };
 
-/// Runs the kernel's threads one after the other.
+/// Runs the kernel's threads one after the other on the caller's thread, and resets the indices:
+/// helpers of later tests on this thread read blockIdx.
 void run_kernel(const cuda::ScaleArgs& args, unsigned blocks, unsigned threads) {
   gridDim.x = blocks, blockDim.x = threads;
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
     for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) cuda::scale(args);
+  threadIdx = blockIdx = blockDim = gridDim = {};
 }
 
 Bytes products(DataType type, const Bytes& input, std::uint64_t factor) {

@@ -420,6 +420,7 @@ TEST_CASE(
   lay_slots(wish, 2);
   TileShared shared{};
   shared.args = args_of(request, wish, {}, gpus, 0, 1);
+  REQUIRE(blockIdx.x == 0);  // TileRoles reads the flags of the thread's block
   TileRoles work(shared, 4);
   const auto took = [&](TileRoles::SendRate& rate, int copies) {
     const auto begin = Clock::now();
