@@ -268,7 +268,11 @@ def memory(
 
 @program
 def factors(
-    rounds: Annotated[int, Option(min=1, help="Samples a variant and size.")] = 9, csv: Csv = None
+    rounds: Annotated[int, Option(min=1, help="Samples a variant and size.")] = 9,
+    type: Annotated[
+        str, Option(help="fp32, bf16 or fp16.", callback=one_of("fp32", "bf16", "fp16"))
+    ] = "fp32",
+    csv: Csv = None,
 ) -> None:
     """Time pre-multiplied sums of both libraries, and compare bits; under torchrun."""
 

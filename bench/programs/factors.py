@@ -2,8 +2,8 @@
 
 Plain sums are timed beside, and results are compared bit for bit.
 
-Each rank has a factor of its own. Of two ranks a sum has one order, so both libraries' results of
-fp32 are the same, unless NCCL's compiler fuses a product with the sum. Rank 0 prints a JSON line a
+Each rank has a factor of its own. Of two ranks a sum has one order, so both libraries' results are
+the same, unless NCCL's compiler fuses a product with the sum. Rank 0 prints a JSON line a
 size: microseconds (the slowest rank's median), and elements that differ from the sum of rounded
 products.
 """
@@ -23,53 +23,60 @@ from bench.lib.drop_in import served
 
 SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20, 256 << 20]
 CALLS = 10  # a sample
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def inputs(rank: int, count: int) -> torch.Tensor:
-    """Returns fp32 values of a rank, the same on each GPU."""
+def inputs(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Returns values of a rank, the same on each GPU."""
     at = torch.arange(count, device="cuda", dtype=torch.float32)
-    return (at * (rank + 3)).remainder(1009.0) / 7.0
+    return ((at * (rank + 3)).remainder(1009.0) / 7.0).to(dtype)
 
 
 def factor(rank: int) -> float:
     return 1.0 / (3.0 + rank)
 
 
-def products(rank: int, count: int) -> torch.Tensor:
-    return inputs(rank, count) * torch.tensor(factor(rank), device="cuda", dtype=torch.float32)
+def products(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    scaled = torch.tensor(factor(rank), device="cuda", dtype=dtype)
+    return inputs(rank, count, dtype) * scaled
 
 
-def call_of(collective: str, group: Any, count: int, op: Any) -> tuple[Callable[[], Any], Any]:
+def call_of(
+    collective: str, group: Any, count: int, dtype: torch.dtype, op: Any
+) -> tuple[Callable[[], Any], Any]:
     """Returns a call out of place, and its output."""
-    ranks, mine = dist.get_world_size(), inputs(dist.get_rank(), count)
+    ranks, mine = dist.get_world_size(), inputs(dist.get_rank(), count, dtype)
     if collective == "reduce_scatter":
-        output = torch.empty(count // ranks, device="cuda")
+        output = torch.empty(count // ranks, device="cuda", dtype=dtype)
         return lambda: dist.reduce_scatter_tensor(output, mine, op=op, group=group), output
     return lambda: dist.all_reduce(mine, op=op, group=group), mine
 
 
-def apart(collective: str, group: Any, count: int) -> int:
+def apart(collective: str, group: Any, count: int, dtype: torch.dtype) -> int:
     """Returns how many elements of a first call differ from the sum of rounded products.
 
     NCCL's kernels fuse product and sum, so its elements differ.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    call, output = call_of(collective, group, count, dist._make_nccl_premul_sum(factor(rank)))
+    scaled = dist._make_nccl_premul_sum(factor(rank))
+    call, output = call_of(collective, group, count, dtype, scaled)
     call()
-    wanted = products(0, count)
+    wanted = products(0, count, dtype)
     for other in range(1, ranks):
-        wanted += products(other, count)
+        wanted += products(other, count, dtype)
     if collective == "reduce_scatter":
         wanted = wanted[rank * (count // ranks) :][: count // ranks]
     return int((output != wanted).sum())
 
 
-def timed(collective: str, group: Any, count: int, op: Any, kept: list[Any]) -> Callable[[], float]:
+def timed(
+    collective: str, group: Any, count: int, dtype: torch.dtype, op: Any, kept: list[Any]
+) -> Callable[[], float]:
     """Returns a function that replays a graph of calls, and returns the microseconds of one.
 
     A graph does not own its buffers: `kept` gets them, and outlives the function.
     """
-    call, output = call_of(collective, group, count, op)
+    call, output = call_of(collective, group, count, dtype, op)
     kept += [call, output]
 
     def calls() -> None:
@@ -87,24 +94,24 @@ def timed(collective: str, group: Any, count: int, op: Any, kept: list[Any]) -> 
 
 
 def run(given: SimpleNamespace) -> None:
-    groups = torch_jobs.both_groups()
+    groups, dtype = torch_jobs.both_groups(), TYPES[given.type]
     lines: list[dict[str, Any]] = []
     for collective in ("all_reduce", "reduce_scatter"):
         for size in SIZES:
-            count = size // 4
+            count = size // dtype.itemsize
             scaled = dist._make_nccl_premul_sum(factor(dist.get_rank()))
             kept: list[Any] = []
             samples = {
-                f"{name} {kind}": timed(collective, group, count, op, kept)
+                f"{name} {kind}": timed(collective, group, count, dtype, op, kept)
                 for name, group in groups.items()
                 for kind, op in (("factors", scaled), ("sum", dist.ReduceOp.SUM))
             }
             before = served()
             found = variants.medians(variants.taken(samples, given.rounds, warm_up=2))
             worst = torch_jobs.slowest([found[name] for name in samples])
-            row: dict[str, Any] = {"collective": collective, "bytes": size}
+            row: dict[str, Any] = {"collective": collective, "type": given.type, "bytes": size}
             row |= {f"{name} us": round(us, 1) for name, us in zip(samples, worst, strict=True)}
-            differing = [float(apart(collective, group, count)) for group in groups.values()]
+            differing = [float(apart(collective, group, count, dtype)) for group in groups.values()]
             row |= dict(
                 zip(
                     [f"{name} apart" for name in groups],
