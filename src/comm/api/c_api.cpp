@@ -13,6 +13,8 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/launch_page.hpp"
 #include "comm/choose/choose.hpp"
+#include "gpu/norm/norm_call.hpp"
+#include "gpu/select/engines.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/plait.h"
@@ -118,6 +120,21 @@ plaitResult_t call(plaitComm_t comm, void* stream, Collective collective, const 
     call_on(*wanted(comm, "comm")->communicator, comm->options, stream, collective, input, output,
             count, type, op, root, peer);
   });
+}
+
+/// Throws Error(invalid_argument) if no engine and no strategy has the name; empty = plait chooses.
+void check_known(const std::string& strategy) {
+  if (strategy.empty() || strategy == cuda::kUnfused ||
+      cuda::engine_named(strategy, Request{}) != nullptr)
+    return;
+  std::string names = cuda::engine_names();
+  for (const StrategyInfo& info : strategies()) {
+    if (info.name == strategy) return;
+    if (cuda::engine_named(info.name, Request{}) == nullptr) names += text(", {}", info.name);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              text("strategy: wanted an engine or a strategy (one of {}), or NULL, found \"{}\"",
+                   names, strategy));
 }
 
 enum class PairDirection { send, receive, both };
@@ -264,6 +281,7 @@ plaitResult_t plaitCommDestroy(plaitComm_t comm) {
 plaitResult_t plaitCommSetStrategy(plaitComm_t comm, const char* strategy) {
   return guarded(comm, [&] {
     const CallOptions parsed = parse_algo("strategy", words(strategy));
+    check_known(parsed.strategy);
     wanted(comm, "comm")->options.strategy = parsed.strategy;
     comm->options.params = parsed.params;
   });

@@ -1,19 +1,23 @@
 // plaitAllReduceRmsNorm over Communicator. A rank with wrong values reports them to the peers of a
 // call on host memory.
 #include <cstddef>
+#include <optional>
 
+#include "base/error_reason.hpp"
 #include "base/text.hpp"
 #include "comm/api/c_api.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "plait/rms_norm.hpp"
 
 using namespace plait;
 
 namespace {
 
-/// The type of a C value. A wrong value becomes a type that no call takes, so that the check of the
-/// call reports it.
-DataType type_of(int given) {
-  return given < 0 || given >= plaitDataType_count ? DataType::int8 : static_cast<DataType>(given);
+/// The type of a C value. Throws Error(invalid_argument) for a value of no type.
+DataType type_of(const char* name, const char* wanted, int given) {
+  if (given < 0 || given >= plaitDataType_count)
+    throw Error(ErrorCode::invalid_argument, text("{}: wanted {}, found {}", name, wanted, given));
+  return static_cast<DataType>(given);
 }
 
 }  // namespace
@@ -26,14 +30,21 @@ plaitResult_t plaitAllReduceRmsNorm(const void* sendbuff, void* residual, const 
                                     const float* scale, plaitComm_t comm, void* stream) {
   return guarded(comm, [&] {
     Communicator& communicator = *wanted(comm, "comm")->communicator;
+    const bool device = on_device(communicator, sendbuff, recvbuff, stream);
     RmsNorm norm;
     norm.rows = rows;
     norm.hidden = hidden;
-    norm.type = type_of(type);
-    norm.output = type_of(outtype);
     norm.epsilon = epsilon;
+    const std::optional<Error> bad = attempt([&] {
+      norm.type = type_of("type", "plait_bf16 or plait_fp16", type);
+      norm.output = type_of("outtype", "the type of the input or plait_fp8e4m3", outtype);
+    });
+    if (bad) {
+      if (!device) communicator.refuse(bad->code(), reason_of(*bad));
+      throw Error(*bad);
+    }
     const RmsNormBuffers buffers{sendbuff, residual, weight, recvbuff, scale};
-    if (on_device(communicator, sendbuff, recvbuff, stream))
+    if (device)
       return communicator.enqueue_all_reduce_rms_norm(norm, buffers, stream, comm->options);
     communicator.all_reduce_rms_norm(norm, buffers, comm->options);
   });

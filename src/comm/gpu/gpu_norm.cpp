@@ -9,12 +9,6 @@
 #include "plait/error.hpp"
 
 namespace plait {
-namespace {
-
-/// Strategy of an all_reduce as plait chooses, and the norm behind it.
-constexpr const char* kUnfused = "unfused";
-
-}  // namespace
 
 void GpuCalls::check_memory(const RmsNorm& norm, const RmsNormBuffers& buffers) const {
   Request request = all_reduce_of(norm, 1);
@@ -117,7 +111,7 @@ void GpuCalls::enqueue(const RmsNorm& norm, const RmsNormBuffers& buffers, cuda:
   cuda::NormCall& behind = prepared(norm, tuning, key, tier_of(false));
   RmsNormBuffers of_sums = buffers;
   if (group_.ranks > 1) {
-    const bool has_engine = !options.strategy.empty() && options.strategy != kUnfused;
+    const bool has_engine = !options.strategy.empty() && options.strategy != cuda::kUnfused;
     enqueue(request, buffers.input, buffers.output, stream, has_engine ? options : CallOptions{});
     of_sums.input = buffers.output;
   }

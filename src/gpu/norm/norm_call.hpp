@@ -20,6 +20,8 @@ extern const KernelFamily kNormClusterKernels;  ///< a cluster of blocks holds a
 extern const KernelFamily kNormTreeKernels;
 const Resources& norm_resources();
 
+/// Strategy of an all_reduce as plait chooses, and the norm behind it.
+inline constexpr const char* kUnfused = "unfused";
 /// True for the strategies by which one kernel sums and normalises: one_shot and two_shot.
 bool is_fused_strategy(const std::string& strategy);
 

@@ -130,6 +130,16 @@ static int refusals(plaitComm_t comm, int rank, char* sentence, size_t sentence_
   const plaitDataType_t odd_type = rank == 1 ? (plaitDataType_t)77 : plait_fp32;
   WANT(plaitAllReduceRmsNorm(data, data, data, data, 1, rank == 1 ? 7 : 8, plait_bf16, plait_bf16,
                              0.0f, NULL, comm, NULL) == plait_invalid_argument);
+  struct {
+    uint16_t input[8], residual[8], weight[8], output[8];
+  } row __attribute__((aligned(16))) = {{0}, {0}, {0}, {0}};
+  for (int i = 0; i < 2; ++i) { /* rank 1's type, then its outtype */
+    const plaitDataType_t types[] = {plait_bf16, rank == 1 ? odd_type : plait_bf16};
+    WANT(plaitAllReduceRmsNorm(row.input, row.residual, row.weight, row.output, 1, 8, types[1 - i],
+                               types[i], 0.0f, NULL, comm, NULL) == plait_invalid_argument);
+    WANT(strstr(plaitGetLastError(comm), i == 0 ? " type: wanted" : "outtype: wanted") != NULL);
+    WANT(strstr(plaitGetLastError(comm), "found 77") != NULL);
+  }
   WANT(plaitAllReduce(data, data, 8, odd_type, plait_sum, comm, NULL) == plait_invalid_argument);
   WANT(strstr(plaitGetLastError(comm), "77") != NULL);
   WANT(plaitAllReduce(data, data, rank == 1 ? 8 : 7, plait_fp32, plait_sum, comm, NULL) ==
@@ -142,6 +152,12 @@ static int refusals(plaitComm_t comm, int rank, char* sentence, size_t sentence_
   DO(plaitCommGetAsyncError(comm, &async));
   WANT(async == plait_ok);
   WANT(plaitCommSetStrategy(comm, "ring:chunks") == plait_invalid_argument);
+  WANT(plaitCommSetStrategy(comm, "none") == plait_invalid_argument);
+  WANT(strstr(plaitGetLastError(comm), "found \"none\"") != NULL);
+  for (int i = 0; i < 4; ++i) {
+    const char* const known[] = {"tiled:blocks=8", "unfused", "ring", ""};
+    DO(plaitCommSetStrategy(comm, known[i]));
+  }
   WANT(plaitCommSetStrategy(NULL, "ring") == plait_invalid_argument);
   WANT(plaitBarrier(NULL) == plait_invalid_argument);
   WANT(plaitCommInitRank(NULL, NULL) == plait_invalid_argument);
