@@ -147,6 +147,15 @@ TEST_CASE("processes: groups of messages arrive whole, eager and replayed") {
   check_groups(8, true, 12);  // On any number of GPUs.
 }
 
+/// Blocks of a launch count by atomics in the arena, and claim tiles and endpoints there.
+TEST_CASE("processes: messages whose arenas lie in host memory arrive whole") {
+  const int ranks = gpus_for_processes();
+  if (skipped(ranks)) return;
+  const ArenasInHost in_host;
+  check_groups(ranks, true, 12);
+  check_groups(4, true, 8);
+}
+
 TEST_CASE("processes: a sender runs ahead of a receiver that comes with other groups") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;

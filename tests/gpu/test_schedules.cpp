@@ -92,5 +92,12 @@ TEST_CASE("schedules of tiled calls and chains give the reference's bytes") {
   for (const int ranks : {2, 4, 8}) check_schedules(ranks);
 }
 
+/// Blocks of a chain in several pieces count by atomics in the arena.
+TEST_CASE("schedules of calls whose arenas lie in host memory give the reference's bytes") {
+  if (skipped(2 * gpus_to_use(), why_no_cuda())) return;
+  const ArenasInHost in_host;
+  for (const int ranks : {2, 4}) check_schedules(ranks);
+}
+
 }  // namespace
 }  // namespace plait::cuda
