@@ -89,6 +89,17 @@ void bind_tuning(nb::module_& module) {
   module.def(
       "check_tuning", [](const std::string& json) { static_cast<void>(cuda::TuningTable(json)); },
       nb::arg("json"), "Raises ParseError if this is no tuning table.");
+  module.def(
+      "read_tuning",
+      [](const std::string& file) {
+        std::string table = cuda::read_tuning(read_env(), file);
+        static_cast<void>(cuda::TuningTable(table, file));
+        return table;
+      },
+      nb::arg("file"),
+      "Text of a tuning table as communicators read the file; '' = no file. Raises "
+      "FileError, "
+      "AccessError or ParseError if communicators refuse the file.");
   module.def("beats_nccl", &cuda::beats_nccl, nb::arg("us"), nb::arg("nccl_us"),
              "Whether plait serves a call by its tuning table; None if NCCL was not measured.");
 }

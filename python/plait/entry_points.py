@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import plait
-from plait import _core, run
+from plait import _core, run, settings
 from plait.bench.sizes import REDUCTIONS
 from plait.outputs import human_bytes
 from plait.what_runs import Runs
@@ -54,11 +54,10 @@ def table_beside_nccl(machine: plait.Topology, request: plait.Request) -> str:
         file = _core.tuning_file_beside_nccl(machine, request, version)
         return file if Path(file).exists() else ""
 
-    def version_of(file: str) -> list[int]:
-        (text,) = re.findall(r"-nccl([\d.]+)-\d+\.json$", file)
-        return [int(part) for part in text.split(".")]
-
-    return max(files, key=version_of)
+    versions = [re.search(r"-nccl(\d+)\.(\d+)\.(\d+)-\d+\.json$", file) for file in files]
+    newest = max((tuple(map(int, one.groups())) for one in versions if one), default=())
+    text = ".".join(map(str, newest))
+    return _core.tuning_file_beside_nccl(machine, request, text) if text else ""
 
 
 def _shortened(why: str) -> str:
@@ -80,7 +79,7 @@ def under_nccl(machine: plait.Topology, request: plait.Request) -> str:
     if not _on_gpus(machine, request):
         return ""
     file = table_beside_nccl(machine, request)
-    found = _core.under_nccl(machine, request, Path(file).read_text() if file else "")
+    found = _core.under_nccl(machine, request, settings.read_table(file))
     if found.is_error:
         return f"an error, since PLAIT_BITWISE_STRICT is 1: {found.why}"
     if found.why:

@@ -6,11 +6,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import plait
-from plait import entry_points
+from plait import entry_points, settings
 from plait.bench.sizes import parse_bytes
 from plait.evidence.beside_nccl import Beside, recorded
 
@@ -37,10 +36,7 @@ def tuned(machine: plait.Topology, request: plait.Request) -> dict[int, Beside]:
     """Returns the figures of this machine's table beside NCCL, at the largest message of each
     row."""
     file = entry_points.table_beside_nccl(machine, request)
-    try:
-        content = json.loads(Path(file).read_text()) if file else {}
-    except (OSError, ValueError):
-        return {}  # no table, or an unreadable table
+    content = json.loads(settings.read_table(file) or "{}")
     source = f"{file} (NCCL {content.get('nccl', '')}, {content.get('date', '')[:10]})"
     found: dict[int, Beside] = {}
     for row in content.get("rows", []):

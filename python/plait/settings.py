@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from plait import _core
@@ -56,20 +58,34 @@ def check_tuning() -> None:
     if named in ("", "none"):
         return
     wanted, advice = "PLAIT_TUNING: wanted a tuning table", "unset it or run plait tune"
-    try:
-        table = Path(named).read_text(encoding="utf-8")
-        _core.check_tuning(table)
-    except FileNotFoundError:
+    if not Path(named).exists():
         found = f"no file {named}"
-    except OSError as error:
-        found = f"{named}: {error.strerror}"
-    except UnicodeDecodeError:
-        found = f"{named}, which is no text"
-    except Error as error:
-        found = f"{named}: {_text(error)}"
+    elif Path(named).is_dir():
+        found = f"{named}: Is a directory"
     else:
-        return
+        try:
+            _core.read_tuning(named)
+        except Error as error:
+            found = f"{named}: {_text(error)}"
+        else:
+            return
     raise InvalidArgumentError(f"{wanted}, found {found}; {advice}")
+
+
+@cache
+def read_table(file: str) -> str:
+    """Returns the text of a tuning table; empty = none.
+
+    Communicators go without a table of the cache folder that they cannot read, and warn. So this
+    does too.
+    """
+    try:
+        return str(_core.read_tuning(file)) if file else ""
+    except Error as error:
+        if os.environ.get("PLAIT_TUNING"):
+            raise
+        print(f"plait: {error}; calls go without the table", file=sys.stderr, flush=True)
+        return ""
 
 
 def algo() -> str:

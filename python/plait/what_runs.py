@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import plait
-from plait import _core, gpu
+from plait import _core, gpu, settings
 
 OF_COPIES = ("copy", "send_recv")  # collectives of plait.copy's strategy
 LANES = "lanes"  # if no engine takes the request: CPU ranks, masks, missing links
@@ -94,8 +93,7 @@ def tuning_table(machine: plait.Topology, ranks: int) -> str:
     """Returns the tuning table that communicators on this machine read; empty = none."""
     is_in_host = _leaves_links_out(machine) or _lacks_links(machine)
     where = _core.tuning_machine(machine, ranks, is_in_host)
-    file = _core.tuning_file(where, ranks)
-    return Path(file).read_text() if file and Path(file).exists() else ""
+    return settings.read_table(_core.tuning_file(where, ranks))
 
 
 def _runs(found: _core.WhatRuns) -> Runs:

@@ -4,13 +4,16 @@ errors."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from gpu_stand_ins import plait_command
 
-from plait import run
+import plait
+from plait import _core, run
 
 READ_A_TABLE = {
     "plan": ["plan", "all_reduce", "-T", "hgx-h200"],
@@ -35,6 +38,43 @@ def test_a_tuning_table_that_is_not_there_is_refused(command, monkeypatch, tmp_p
     done = plait_command(*words)
     assert (done.returncode, done.stdout) == (2, ""), done
     assert done.stderr.startswith(f"{wanted}, found {file}: ") and done.stderr.endswith(advice)
+
+
+def test_a_tuning_table_that_communicators_refuse_is_refused(monkeypatch, tmp_path):
+    file, plan = tmp_path / "table.json", READ_A_TABLE["plan"]
+    monkeypatch.setenv("PLAIT_TUNING", str(file))
+    os.mkfifo(file)
+    done = plait_command(*plan)
+    assert (done.returncode, done.stdout) == (2, "") and "found no regular file; " in done.stderr
+    file.unlink()
+    file.write_text((Path(__file__).parents[2] / "tuning" / "hgx-h200.json").read_text())
+    file.chmod(0o666)
+    done = plait_command(*plan)
+    assert (done.returncode, done.stdout) == (2, "") and "that everybody may write" in done.stderr
+    file.chmod(0o600)
+    assert plait_command(*plan).returncode == 0
+
+
+@pytest.mark.parametrize("damage", ["no table", "[]", '{"schema": "plait.tuning/3"}'])
+def test_plan_goes_without_a_damaged_table_of_the_cache_folder(damage, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PLAIT_TUNING", raising=False)
+    machine = plait.load_topology("hgx-b200")
+    own = Path(_core.tuning_file(_core.tuning_machine(machine, 8), 8))
+    request = plait.Request("all_reduce", 1 << 20, "fp32", ranks=8)
+    beside = Path(_core.tuning_file_beside_nccl(machine, request, "2.28.9"))
+    own.parent.mkdir()
+    wanted = plait_command("plan", "all_reduce", "-T", "hgx-b200", "-b", "4M")
+    for file in (own, beside):
+        file.write_text(damage)
+        done = plait_command("plan", "all_reduce", "-T", "hgx-b200", "-b", "4M")
+        assert (done.returncode, done.stdout) == (0, wanted.stdout), done.stderr
+        assert done.stderr.count("\n") == 1 and f"tuning table {file}: " in done.stderr
+        assert done.stderr.endswith("; calls go without the table\n")
+        file.unlink()
+    beside.with_name(beside.name.replace("2.28.9", "2.28.9-kept")).write_text(damage)
+    done = plait_command("plan", "all_reduce", "-T", "hgx-b200", "-b", "4M")
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted.stdout, "")
 
 
 def test_commands_that_read_no_tuning_table_run_without_it(monkeypatch, tmp_path):

@@ -327,7 +327,7 @@ def _tuning() -> Check:
         return Check(what, "missing" if wanted or unread else "ok", found, advice)
     try:
         for file in read:
-            plait._core.check_tuning(Path(file).read_text())
+            plait._core.read_tuning(file)
     except (OSError, ValueError, plait.Error) as error:
         return Check(what, "broken", f"{file}: {error}", "correct or remove it; plait tune")
     advice = "remove what is not read, or run plait tune" if unread else ""
