@@ -18,6 +18,19 @@ bool takes(const Engine& engine, const Request& request, const Tuning& tuning, c
   return why_not(engine, request, tuning, group).empty();
 }
 
+/// Returns the tuning within the group's SM budget, which limits tables and callers; 0 blocks = the
+/// engine chooses.
+Tuning within_budget(Tuning tuning, const Group& group) {
+  if (group.most_blocks != 0)
+    tuning.blocks = std::min(tuning.blocks, static_cast<int>(group.most_blocks));
+  return tuning;
+}
+
+/// True if the row's engine takes the request with the blocks that the budget leaves the row.
+bool takes(const TuningRow& row, const Request& request, const Group& group) {
+  return takes(*row.engine, request, within_budget(row.tuning, group), group);
+}
+
 /// True if both run a call the same way, apart from the number of blocks.
 bool are_one_way(Tuning one, Tuning other) {
   one.blocks = other.blocks = 0;
@@ -89,7 +102,7 @@ const TuningRow* Selector::built_in(const Request& request, bool captured) const
   return built_in_.find(request, [&](const TuningRow& row) {
     return is_for_calls(row, captured) &&
            (!request.counts.empty() || has_ring_as_measured(*row.engine)) &&
-           takes(*row.engine, request, row.tuning, group_);
+           takes(row, request, group_);
   });
 }
 
@@ -139,8 +152,7 @@ bool Selector::has_row_for_graphs(const Request& request) const {
 const TuningRow* Selector::measured(const Request& request) const {
   const RowUse use = group_.overlap_compute ? RowUse::overlap_compute : RowUse::alone;
   const TuningRow* const row = table_.find(request, use);
-  if (row == nullptr || has_row_for_graphs(request) ||
-      !takes(*row->engine, request, row->tuning, group_))
+  if (row == nullptr || has_row_for_graphs(request) || !takes(*row, request, group_))
     return nullptr;
   if (group_.overlap_compute) return group_.most_blocks == 0 ? row : nullptr;
   const TuningRow* const choice = built_in(request, false);
@@ -217,8 +229,7 @@ std::optional<EngineChoice> Selector::best(const Request& request,
     choice->tuning = tuning_from(name, wanted.params);
     choice->by = EngineChoice::By::caller;
   }
-  if (group_.most_blocks != 0)  // An SM budget limits tables and callers; 0 = chosen.
-    choice->tuning.blocks = std::min(choice->tuning.blocks, static_cast<int>(group_.most_blocks));
+  choice->tuning = within_budget(choice->tuning, group_);
   const std::string why = why_not(*choice->engine, request, choice->tuning, group_);
   if (!why.empty())
     throw Error(ErrorCode::unsupported,

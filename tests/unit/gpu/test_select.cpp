@@ -101,6 +101,19 @@ TEST_CASE("a caller's parameters replace the row's, and keep a budget of blocks"
   CHECK(bounded.best(request)->tuning.shift == 1);
 }
 
+/// With the row's 48 blocks the packets are reused in 23 steps, with the budget's 8 in too many.
+TEST_CASE("a row serves a request only with the blocks that a budget leaves the row") {
+  Tuning many;
+  many.blocks = 48;
+  const TuningTable table(std::vector<TuningRow>{row_of(two_shot_engine(), true, kAnySize, many),
+                                                 row_of(tiled_engine(), false)});
+  const Group bounded = usual_group(4, false, 64 << 20, 8);
+  const Request request = request_of(DataType::fp32, 32 << 20, 4);
+  REQUIRE(why_not(two_shot_engine(), request, many, bounded).empty());
+  CHECK(said(*Selector(bounded, {}, true, nullptr, table).best(request)) == "tiled");
+  CHECK(said(*Selector(bounded, table, true, nullptr, table).best(request)) == "tiled");
+}
+
 TEST_CASE("a pace serves only measured links") {
   Tuning paced;
   paced.send_gb_per_s = 350;
