@@ -170,16 +170,15 @@ std::optional<bool> TuningTable::messages_are_ahead(int ranks) const {
   for (const TuningRow& row : messages_)
     if (row.from_ranks <= ranks && ranks <= row.upto_ranks && row.ahead_of_nccl != true)
       return false;
-  for (const Collective collective : {Collective::send_recv, Collective::all_to_all}) {
-    std::size_t covered = 0;
-    for (const TuningRow& row : messages_) {
-      if (row.collective != collective || ranks < row.from_ranks || row.upto_ranks < ranks)
-        continue;
-      for (const std::uint64_t bytes : kUsual)
-        covered += row.from_bytes <= bytes && bytes <= row.upto_bytes ? 1 : 0;
-    }
-    if (covered < std::size(kUsual)) return std::nullopt;
-  }
+  const auto is_covered = [&](Collective collective, std::uint64_t bytes) {
+    return std::any_of(messages_.begin(), messages_.end(), [&](const TuningRow& row) {
+      return row.collective == collective && row.from_ranks <= ranks && ranks <= row.upto_ranks &&
+             row.from_bytes <= bytes && bytes <= row.upto_bytes;
+    });
+  };
+  for (const Collective collective : {Collective::send_recv, Collective::all_to_all})
+    for (const std::uint64_t bytes : kUsual)
+      if (!is_covered(collective, bytes)) return std::nullopt;
   return true;
 }
 

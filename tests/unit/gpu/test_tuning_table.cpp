@@ -264,6 +264,8 @@ TEST_CASE("messages are ahead if every row of messages is, at all usual sizes") 
   CHECK(TuningTable(table(one)).messages_are_ahead(2) == std::nullopt);
   CHECK(TuningTable(table(one + "," + rows("all_to_all", "true", 1 << 20))).messages_are_ahead(2) ==
         std::nullopt);
+  const std::string small = rows("all_to_all", "true", 1 << 20);
+  CHECK(TuningTable(table(one + "," + small + "," + small)).messages_are_ahead(2) == std::nullopt);
   CHECK(TuningTable(table(one + "," + rows("all_to_all", "false"))).messages_are_ahead(2) == false);
   // A size at which NCCL is ahead decides, though other sizes were not timed.
   CHECK(TuningTable(table(rows("send_recv", "false", 1024))).messages_are_ahead(2) == false);
