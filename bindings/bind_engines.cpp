@@ -29,9 +29,12 @@ std::vector<std::pair<std::string, std::string>> refusals(const Request& request
   std::vector<std::pair<std::string, std::string>> found;
   const cuda::Group group =
       topology ? described_group(*topology, request) : cuda::usual_group(request.ranks);
-  for (const cuda::Engine* const engine : cuda::engines())
-    if (std::string why = why_not(*engine, request, {}, group); !why.empty())
-      found.emplace_back(engine->info().name, std::move(why));
+  const std::string masked = topology ? why_masked(*topology, checked(request, *topology)) : "";
+  for (const cuda::Engine* const engine : cuda::engines()) {
+    std::string why = why_not(*engine, request, {}, group);
+    if (why.empty()) why = masked;
+    if (!why.empty()) found.emplace_back(engine->info().name, std::move(why));
+  }
   return found;
 }
 
@@ -88,6 +91,13 @@ void bind_choices(nb::module_& module) {
       nb::arg("topology"), nb::arg("plan"),
       "Why calls on the topology's GPUs refuse a plan, with the memory that the plan wants; empty "
       "= they run the plan, or the ranks are on CPUs or on several nodes.");
+  module.def(
+      "goes_through_host",
+      [](const Topology& topology, const Request& request) {
+        return go_through_host(topology, checked(request, topology));
+      },
+      nb::arg("topology"), nb::arg("request"),
+      "True if the ranks' GPUs do not all address each other, and go through host memory.");
   module.def(
       "why_library_runs",
       [](const Topology& topology, const Request& request) {
@@ -193,7 +203,7 @@ void bind_engines(nb::module_& module) {
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
       nb::arg("table") = "", nb::arg("memory") = 0, nb::arg("pair_of") = 0,
       nb::call_guard<nb::gil_scoped_release>(),
-      "Engine that ranks on such GPUs choose, one process each, without a budget or mask; table: "
+      "Engine that ranks on such GPUs choose, one process each, without a budget; table: "
       "of the machine; memory: of a communicator on each GPU; pair_of: not 0 = a pair of ranks in "
       "a communicator of that size. None = a plan by lanes.");
   module.def(

@@ -289,8 +289,11 @@ def parameters() -> list[str]:
         [f"`{row['key']}`", row["default"] or row["otherwise"], row["meaning"]]
         for row in rows("parameters.def", "PLAIT_PARAMETER")
     ]
-    made_by_masks = ["`no_relay.N`", "", "device N is no relay GPU (made by masks)"]
-    return table(("key", "default", "meaning"), [*body, made_by_masks])
+    made_by_masks = [
+        ["`no_relay.N`", "", "device N is no relay GPU (made by masks)"],
+        ["`no_link.A.B`", "", "a link from GPU A to GPU B is left out (made by masks)"],
+    ]
+    return table(("key", "default", "meaning"), [*body, *made_by_masks])
 
 
 # --- faults that tests put into engines, and the checks that reject them.

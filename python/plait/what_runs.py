@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 import plait
@@ -72,26 +71,24 @@ def _leaves_links_out(machine: plait.Topology) -> bool:
     return is_here and bool(gpu.why_no_direct_access())
 
 
-def _lacks_links(machine: plait.Topology) -> bool:
-    places = machine.rank_devices()
-    if len({(machine.devices[at].kind, machine.devices[at].node) for at in places}) > 1:
-        return False
-    linked = {(link.src, link.dst) for link in machine.links}
-    return not all(pair in linked for pair in permutations(places, 2))
-
-
 def as_used(machine: plait.Topology) -> plait.Topology:
     """Returns the machine without the links that communicators leave out."""
     if not _leaves_links_out(machine):
         return machine
     said = json.loads(machine.to_json())
     kept = [link for link in said["links"] if link["kind"] != "nvlink"]
-    return plait.Topology.from_json(json.dumps(said | {"links": kept}))
+    stated = {
+        name: value
+        for name, value in said["parameters"].items()
+        if not name.startswith("no_link.")  # masks leave no way to choose
+    }
+    return plait.Topology.from_json(json.dumps(said | {"links": kept, "parameters": stated}))
 
 
 def tuning_table(machine: plait.Topology, ranks: int) -> str:
     """Returns the tuning table that communicators on this machine read; empty = none."""
-    is_in_host = _leaves_links_out(machine) or _lacks_links(machine)
+    request = plait.Request("all_reduce", 1, "fp32", ranks=ranks)
+    is_in_host = _leaves_links_out(machine) or _core.goes_through_host(machine, request)
     where = _core.tuning_machine(machine, ranks, is_in_host)
     return settings.read_table(_core.tuning_file(where, ranks))
 

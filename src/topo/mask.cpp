@@ -1,5 +1,6 @@
 // Removes masked links from a topology, and notes a device that may not relay as the parameter
-// "no_relay.N". Tests and `--without` emulate a machine with a broken link by masks.
+// "no_relay.N", and a pair of GPUs without a link as "no_link.A.B". Tests and `--without` emulate a
+// machine with a broken link by masks.
 #include <algorithm>
 #include <set>
 
@@ -66,6 +67,8 @@ void drop_pair(Topology& topology, const std::string& mask, const std::string& k
            (both_ways && link.src == other && link.dst == one);
   });
   if (dropped == 0) refuse(topology, mask, "no such link");
+  leave_out(topology, one, other, mask);
+  if (both_ways) leave_out(topology, other, one, mask);
 }
 
 void drop_host(Topology& topology, const std::string& mask, std::string_view label) {
@@ -89,7 +92,23 @@ void bar_relay(Topology& topology, const std::string& mask, std::string_view lab
       1, text("--without {}", mask)};
 }
 
+std::string left_out(const Topology& topology, int from, int to) {
+  return text("no_link.{}.{}", device_label(topology, from), device_label(topology, to));
+}
+
 }  // namespace
+
+bool is_left_out(const Topology& topology, int from, int to) {
+  return topology.parameters.contains(left_out(topology, from, to));
+}
+
+void leave_out(Topology& topology, int from, int to, const std::string& mask) {
+  const auto is_gpu = [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].kind == DeviceKind::gpu;
+  };
+  if (is_gpu(from) && is_gpu(to) && find_link(topology, from, to) < 0)
+    topology.parameters[left_out(topology, from, to)] = {1, text("--without {}", mask)};
+}
 
 Topology without(const Topology& topology, const std::vector<std::string>& masks) {
   Topology masked = topology;

@@ -16,4 +16,9 @@ std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view nam
 /// Returns the device named "3" (a GPU, or without GPUs a CPU), "gpu3" or "numa1"; -1 = none.
 int device_of_label(const Topology& topology, std::string_view label);
 
+/// Whether a mask has left out the last link from one GPU to another: the parameter "no_link.0.1".
+bool is_left_out(const Topology& topology, int from, int to);
+/// Notes that a mask has left out the last link from one GPU to another.
+void leave_out(Topology& topology, int from, int to, const std::string& mask);
+
 }  // namespace plait

@@ -46,11 +46,12 @@ double parameter(const Topology& topology, std::string_view key) {
 }
 
 std::string unknown_parameter(const std::string& key) {
-  if (key.starts_with("no_relay.") || find(key) != nullptr) return {};
+  if (key.starts_with("no_relay.") || key.starts_with("no_link.") || find(key) != nullptr)
+    return {};
   if (std::find(std::begin(kFormer), std::end(kFormer), key) != std::end(kFormer)) return {};
   std::string names;
   for (const ParameterKind& kind : parameter_kinds()) names += text("{}, ", kind.key);
-  return text("wanted one of {}no_relay.N, found {}", names, key);
+  return text("wanted one of {}no_relay.N, no_link.A.B, found {}", names, key);
 }
 
 }  // namespace plait

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/choose/reach.hpp"
 #include "comm/choose/what_runs.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "fake_cuda/fake_gpu.hpp"
@@ -122,8 +123,9 @@ std::string differences(GpuCalls& calls, const Topology& topology, int ranks, in
 
 /// Runs body(calls, rank) on each rank of a communicator on that machine.
 template <class Body>
-void on_calls(const std::string& name, int ranks, const CallOptions& forced, const Body& body) {
-  const Topology topology = load_topology(name);
+void on_calls(const std::string& name, int ranks, const CallOptions& forced, const Body& body,
+              const std::vector<std::string>& masks = {}) {
+  const Topology whole = load_topology(name), topology = without(whole, masks);
   fake_cuda().gpu = gpu_of(topology);
   CHECK(run_on_ranks(ranks, [&](const RankProcess& mine) {
           GpuGroup group;
@@ -134,7 +136,8 @@ void on_calls(const std::string& name, int ranks, const CallOptions& forced, con
               text("{}, {} multiprocessors", fake_cuda().gpu.name, fake_cuda().gpu.multiprocessors);
           group.in_processes = true;
           group.topology = topology;
-          const std::string direct = direct_of(topology, mine.rank, ranks);
+          if (!masks.empty()) group.reach = reach_of(topology, group.devices_of_ranks(), masks);
+          const std::string direct = direct_of(whole, mine.rank, ranks);
           const bool is_linked = direct.find('0') == std::string::npos;
           make_with_arenas(
               group, mine.exchange, Env(), is_linked ? "" : "the driver grants none",
@@ -152,10 +155,14 @@ void on_calls(const std::string& name, int ranks, const CallOptions& forced, con
   fake_cuda().gpu = {};  // of other cases
 }
 
-void compare(const std::string& name, int ranks, int every = 1) {
-  on_calls(name, ranks, {}, [&](GpuCalls& calls, const Topology& topology) {
-    return differences(calls, topology, ranks, every);
-  });
+void compare(const std::string& name, int ranks, int every = 1,
+             const std::vector<std::string>& masks = {}) {
+  on_calls(
+      name, ranks, {},
+      [&](GpuCalls& calls, const Topology& topology) {
+        return differences(calls, topology, ranks, every);
+      },
+      masks);
 }
 
 }  // namespace
@@ -168,6 +175,15 @@ TEST_CASE("a described machine with links runs what calls run there") {
 TEST_CASE("a described machine without links, or with some, runs what calls run there") {
   for (const int ranks : {2, 3, 4}) compare("a100-pcie-x4", ranks);
   for (const int ranks : {2, 4}) compare("l40s-x4", ranks);
+}
+
+TEST_CASE("a described machine with masked links runs what calls run there") {
+  constexpr int kEvery = 3;
+  compare("hgx-h200", 2, kEvery, {"nvlink:0-1"});
+  compare("hgx-b200", 5, kEvery, {"nvlink:0>1"});
+  compare("hgx-b200", 4, kEvery, {"host:0"});
+  compare("narval", 4, kEvery, {"nvlink:2-3", "host:1"});
+  compare("a100-pcie-x4", 4, kEvery, {"nvlink:0-1"});
 }
 
 TEST_CASE("plans have their host ring also if copy engines have too few hardware queues") {

@@ -331,6 +331,26 @@ def test_a_plan_that_calls_have_no_memory_for_says_what_it_wants():
     assert "refused" in marked_row(text) and "refused: calls have too little memory" in text
 
 
+def test_masked_links_leave_the_call_to_a_plan():
+    masked = ("all_reduce", "-b", "64K", "-T", "hgx-h200", "-g", "4", "--without", "nvlink:0-1")
+    text = said(*masked)
+    assert "  runs       by lanes, as calls choose: " in text and "strategy " in marked_row(text)
+    assert "engine " not in "".join(text.partition("not engine")[0].split("bytes per path")[1:])
+    why = "kernels go by links that masks have left out: rank 0 has none to rank 1"
+    assert f"not engine one_shot, two_shot, direct_ll, tiled, scatter_ring: {why}" in text
+    assert re.search(r"  plait run  by lanes, \w+", text), text
+    done = plait_command("plan", *masked, "-s", "tiled")
+    assert done.returncode == 2 and f"tiled: {why}" in done.stderr, done
+    machine = plait.load_topology("hgx-h200").without(["nvlink:0>1"])
+    request = plait.Request("all_reduce", 1 << 20, "fp32", ranks=8)
+    assert plait.what_would_run(machine, request) is None
+    assert not _core.goes_through_host(machine, request)
+    again = plait.Topology.from_json(machine.to_json())
+    assert "no_link.0.1" in again.parameters and "no_link.1.0" not in again.parameters
+    others = plait.Request("all_reduce", 1 << 20, "fp32", ranks=2, devices=[2, 3])
+    assert plait.what_would_run(machine, others).choice.engine
+
+
 def test_a_message_without_an_end_has_no_plan_and_says_the_most():
     for name, ranks in (("narval", 4), ("hgx-b200", 8), ("local-cpu", 8)):
         machine = plait.load_topology(name)

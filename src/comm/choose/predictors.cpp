@@ -7,6 +7,7 @@
 #include "comm/choose/what_runs.hpp"
 #include "cpu/float_mode.hpp"
 #include "plait/error.hpp"
+#include "topo/names.hpp"
 
 namespace plait {
 
@@ -25,7 +26,9 @@ std::vector<int> described_islands(const Topology& topology, const std::vector<i
   for (const int from : devices) {
     std::string& peers = direct.emplace_back();
     for (const int to : devices)
-      peers += from == to || find_link(topology, from, to) >= 0 ? '1' : '0';
+      peers += from == to || find_link(topology, from, to) >= 0 || is_left_out(topology, from, to)
+                   ? '1'
+                   : '0';
   }
   return islands_of(direct);
 }
@@ -42,7 +45,21 @@ cuda::Group described_group(const Topology& topology, const Request& given,
   cuda::Group group =
       cuda::usual_group(request.ranks, false, memory_bytes, 0, models, through_host, has_islands);
   group.sum_order = order;
+  group.has_host_reducer &= reach_of(topology, request.devices, {}).host;
+  if (!why_masked(topology, request).empty()) {  // all memory is there from the first call on
+    group.sizes = {};
+    lay_out_arena(group, {.budget_bytes = memory_bytes, .pairs = true, .plans = true});
+  }
   return group;
+}
+
+std::string why_masked(const Topology& topology, const Request& placed) {
+  if (go_through_host(topology, placed)) return "";  // arenas in host memory, whatever masks say
+  for (std::size_t from = 0; from < placed.devices.size(); ++from)
+    for (std::size_t to = 0; to < placed.devices.size(); ++to)
+      if (is_left_out(topology, placed.devices[from], placed.devices[to]))
+        return why_no_link(from, to);
+  return "";
 }
 
 std::optional<Path> way_through_host(const Topology& topology, int from, int to) {
@@ -61,7 +78,8 @@ bool go_through_host(const Topology& topology, const Request& request) {
   bool lacks_link = false;
   for (const int from : request.devices)
     for (const int to : request.devices) {
-      if (from == to || find_link(topology, from, to) >= 0) continue;
+      if (from == to || find_link(topology, from, to) >= 0 || is_left_out(topology, from, to))
+        continue;
       lacks_link = true;
       if (!way_through_host(topology, from, to)) return false;
     }

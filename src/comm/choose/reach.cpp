@@ -8,6 +8,11 @@
 
 namespace plait {
 
+std::string why_no_link(std::size_t from, std::size_t to) {
+  return text("kernels go by links that masks have left out: rank {} has none to rank {}", from,
+              to);
+}
+
 Reach reach_of(const Topology& topology, const std::vector<int>& devices,
                const std::vector<std::string>& masks) {
   Reach reach;
@@ -26,8 +31,7 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices,
     for (std::size_t b = 0; b < devices.size(); ++b)
       if (about_links && a != b && reach.why_no_kernels.empty() &&
           direct_paths(topology, devices[a], devices[b]).empty())
-        reach.why_no_kernels =
-            text("kernels go by links that masks have left out: rank {} has none to rank {}", a, b);
+        reach.why_no_kernels = why_no_link(a, b);
   }
   return reach;
 }

@@ -16,6 +16,9 @@ struct Reach {
   bool host = true;            ///< every GPU reaches host memory
 };
 
+/// Says why no kernel runs if masks have left out the link from a rank to another.
+std::string why_no_link(std::size_t from, std::size_t to);
+
 /// devices: of the ranks, in the masked topology. A pair without a link never had a link unless a
 /// mask names a link between two GPUs.
 Reach reach_of(const Topology& topology, const std::vector<int>& devices,

@@ -37,13 +37,16 @@ WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
 /// Returns the model of each rank's GPU.
 std::vector<std::string> models_of(const Topology& topology, const Request& request);
 /// Returns the group that ranks on the topology's GPUs agree on, a process each, without memory
-/// budget or masks: no kernels that a GPU of the model cannot run (topo/gpu_models.hpp).
+/// budget: no kernels that a GPU of the model cannot run (topo/gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
                             std::uint64_t memory_bytes = 0, int pair_of = 0,
                             SumOrder order = SumOrder::rank_order);
 /// Whether a pair of the request's GPUs, all of one node, has no link, and every such pair has a
-/// path through host memory: arenas then lie there. request: checked.
+/// path through host memory: arenas then lie there. Links that masks have left out count as links,
+/// since GPUs still address each other. request: checked.
 bool go_through_host(const Topology& topology, const Request& request);
+/// Returns why masks leave no engine to the ranks; empty = engines may run. placed: checked.
+std::string why_masked(const Topology& topology, const Request& placed);
 /// Returns the path through host memory between two devices, if any.
 std::optional<Path> way_through_host(const Topology& topology, int from, int to);
 /// Whether engines can take a request of ranks there. placed: checked.
@@ -53,11 +56,12 @@ void take_host_paths(Plan& plan, const Topology& topology);
 /// Returns the topology with links between GPUs that have none.
 Topology with_links(const Topology& topology);
 /// Returns what ranks run on the topology's GPUs: a process each, with host memory that all map,
-/// without memory budget or masks. launch: whether the call is captured, regardless of `wanted`.
+/// without memory budget. launch: whether the call is captured, regardless of `wanted`.
 /// table: the machine's tuning table. None = a plan by lanes, for example if two GPUs lie
-/// on two nodes, or if a plan is predicted to be faster. GPUs without a direct link run engines
-/// through host memory; paths of the result's plan say so. pair_of: not 0 = for a
-/// pair of two ranks out of this number. order: of sums, rank order or a tree.
+/// on two nodes, if masks have left out a link, or if a plan is predicted to be faster. GPUs
+/// without a direct link run engines through host memory; paths of the result's plan say so.
+/// pair_of: not 0 = for a pair of two ranks out of this number. order: of sums, rank order or a
+/// tree. Throws Error(unsupported) if the wanted engine refuses.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,

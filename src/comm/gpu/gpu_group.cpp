@@ -40,7 +40,10 @@ void remove_nvlinks(GpuGroup& group) {
       links.push_back(text("nvlink:{}>{}", device_label(topology, devices[one]),
                            device_label(topology, devices[other])));
     }
-  if (!links.empty()) group.topology = without(group.topology, links);
+  if (links.empty()) return;
+  const auto parameters = group.topology.parameters;
+  group.topology = without(group.topology, links);
+  group.topology.parameters = parameters;  // The links are missing, and not left out by masks.
 }
 
 }  // namespace

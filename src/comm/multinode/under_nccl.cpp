@@ -22,6 +22,7 @@
 #include "plait/error.hpp"
 #include "plan/sum_order.hpp"
 #include "topo/gpu_models.hpp"
+#include "topo/names.hpp"
 
 namespace plait {
 namespace {
@@ -58,6 +59,10 @@ class DescribedNode {
     }
     group_.kind = kind_of(models_);
     group_.tuning_machine = tuning_machine(topology, group_.devices);
+    group_.reach.host = reach_of(topology, group_.devices, {}).host;
+    Request of_node = placed;
+    of_node.devices = group_.devices;
+    group_.reach.why_no_kernels = why_masked(topology, of_node);
     find_arenas(env);
   }
 
@@ -106,11 +111,15 @@ class DescribedNode {
     const bool names_engine =
         !forced.strategy.empty() && cuda::engine_named(forced.strategy, request) != nullptr;
     if (!forced.strategy.empty() && !names_engine) return std::nullopt;
+    if (const std::string& why = group_.reach.why_no_kernels; !why.empty()) {
+      if (!names_engine) return std::nullopt;
+      throw Error(ErrorCode::unsupported, text("{}: {}", forced.strategy, why));
+    }
     if (options_.beats_nccl && !names_engine) return selector().no_slower_than_nccl(request);
     return selector().best(request, {forced.strategy, forced.params});
   }
 
-  /// Returns the plan that PLAIT_ALGO names. Throws Error without one.
+  /// Returns the plan that PLAIT_ALGO names, or of a masked machine. Throws Error without one.
   Plan named_plan(const Request& request) {
     selector();
     return plans_->chooser().pick(placed(request), options_.forced);
@@ -132,14 +141,19 @@ class DescribedNode {
 
   /// Decides where arenas lie, as make_with_arenas() does.
   void find_arenas(const Env& env) {
+    const auto is_masked = [&](const std::string& one, const std::string& other) {
+      return is_left_out(group_.topology, std::stoi(one), std::stoi(other));
+    };
     const auto addresses = [&](const std::string& one, const std::string& other) {
-      return find_link(group_.topology, std::stoi(one), std::stoi(other)) >= 0;
+      return find_link(group_.topology, std::stoi(one), std::stoi(other)) >= 0 ||
+             is_masked(one, other);
     };
     const auto distance = [&](const std::string& one, const std::string& other) {
       const int link = find_link(group_.topology, std::stoi(one), std::stoi(other));
       const bool by_nvlink =
-          link >= 0 &&
-          group_.topology.links[static_cast<std::size_t>(link)].kind == LinkKind::nvlink;
+          is_masked(one, other) ||
+          (link >= 0 &&
+           group_.topology.links[static_cast<std::size_t>(link)].kind == LinkKind::nvlink);
       return by_nvlink ? cuda::Distance::nvl : cuda::Distance::phb;
     };
     std::vector<std::string> reasons, records;
@@ -164,7 +178,7 @@ class DescribedNode {
     cuda::Group group = cuda::usual_group(group_.ranks, rank.overlap_compute, 0, rank.most_blocks,
                                           models_, in_host);
     cuda::ArenaOptions memory = rank.memory;
-    memory.two_tiers = options_.has_lazy_arena;
+    memory.two_tiers = options_.has_lazy_arena && group_.reach.why_no_kernels.empty();
     if (in_host && memory.budget_bytes == 0)
       memory.budget_bytes =
           cuda::usual_host_bytes(group_.ranks) +
@@ -178,7 +192,8 @@ class DescribedNode {
     lay_out_arena(group, memory);
     const bool has_rings = options_.knows_links && (memory.plans || group_.ranks <= 4 || in_host);
     group.host_bytes = has_rings ? cuda::kPlanRingBytes + cuda::kExchangeRingBytes : 0;
-    group.has_host_reducer = has_rings && (!in_host || cuda::cores_take_calls(group_.ranks));
+    group.has_host_reducer =
+        has_rings && group_.reach.host && (!in_host || cuda::cores_take_calls(group_.ranks));
     return group;
   }
 
@@ -308,7 +323,8 @@ void ask(UnderNccl& found, const Topology& topology, const Request& placed, cons
   if (const auto choice = node.choice(request)) {
     const auto unknown = attempt([&] { found.engine = node.described(*choice, request); });
     if (unknown) found.other = text("engine {}", label(*choice));
-  } else if (!node.options().forced.strategy.empty()) {
+  } else if (!node.options().forced.strategy.empty() ||
+             !node.group().reach.why_no_kernels.empty()) {
     found.other = text("by lanes, {}", label(node.named_plan(request)));
   } else {
     found.why = why_slower(node, request);
