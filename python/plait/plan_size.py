@@ -45,10 +45,10 @@ def require_memory(machine: plait.Topology, request: plait.Request) -> None:
         *(of.collective, max(1, int(of.count * share)), of.type, of.op, of.ranks, of.root, of.peer),
         counts=[int(count * share) for count in of.counts],
     )
-    ops = sum(
-        plan.op_count() for plan in plait.propose(plait.for_calls(machine, sample), sample)[0]
-    )
-    each = max(1, ops) * BYTES_OF_OP  # for a message of SAMPLE
+    plans = plait.propose(plait.for_calls(machine, sample), sample)[0]
+    # Of long messages only the first plans are made.
+    most_ops = max((plan.op_count() for plan in plans), default=1)
+    each = most_ops * BYTES_OF_OP  # for a message of SAMPLE
     available = available_bytes()
     if each * size / SAMPLE <= available / 2:
         return

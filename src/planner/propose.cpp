@@ -1,6 +1,7 @@
 // Proposes plans: builds every strategy's candidates and sorts by closed-form cost, or builds a
 // single named strategy with checked parameters.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -17,6 +18,7 @@ constexpr std::size_t kMostPlans = 24;      // for a request; propose() takes le
 constexpr std::size_t kMostOfStrategy = 8;
 constexpr std::uint64_t kMostOps = 1 << 20;  // of a plan: about 0.25 GB
 constexpr std::uint64_t kCheckedBytes = 8ull << 30, kSampleBytes = 256 << 20, kStep = 8;
+constexpr std::uint64_t kMostBuiltOps = 1 << 21;  // of the plans of a long message
 // A plan that sums out of rank order must save 10 % of the time.
 constexpr double kAlgorithmOrderPenalty = 1.1;
 
@@ -102,9 +104,13 @@ bool is_own(const Strategy* strategy) {
   return std::find(own.begin(), own.end(), strategy) != own.end();
 }
 
+/// A plan, or of a long message the plan of a sample with the long message's cost.
 struct Proposal {
   double cost_ns = 0.0;
   Plan plan;
+  const Strategy* strategy = nullptr;
+  Params params;
+  bool is_sample = false;
 };
 
 bool is_known(const std::vector<Proposal>& proposals, const Plan& plan) {
@@ -112,6 +118,110 @@ bool is_known(const std::vector<Proposal>& proposals, const Plan& plan) {
     return proposal.plan.strategy == plan.strategy && proposal.plan.lanes == plan.lanes;
   });
 }
+
+/// Builds a message's plans by each strategy, and estimates their cost.
+class Proposer {
+ public:
+  /// request: checked, and outlives the object.
+  Proposer(const Topology& topology, const Request& request, std::vector<Refusal>* refusals,
+           bool limits_ops, bool takes_samples)
+      : topology_(topology), request_(request), refusals_(refusals), limits_ops_(limits_ops) {
+    const std::uint64_t bytes = message_bytes(request);
+    if (!takes_samples || bytes <= kLongBytes) return;
+    sample_ = shortened(request, kSampleBytes);
+    samples_ = static_cast<double>(bytes) / static_cast<double>(message_bytes(*sample_));
+  }
+
+  void refuse(const Strategy& strategy, const std::string& reason) {
+    if (refusals_ != nullptr) refusals_->push_back({strategy.info.name, reason});
+  }
+
+  void add_all(const Strategy& strategy) {
+    std::size_t built = 0;
+    const std::vector<Params> sets = strategy.candidates(topology_, request_);
+    if (sets.empty()) refuse(strategy, "more ops than a choice has time for: by name only");
+    for (const Params& params : sets) {
+      // Each strategy gets one plan, and more within the limits.
+      if (built > 0 && (built >= kMostOfStrategy || proposals_.size() >= kMostPlans)) break;
+      try {
+        add(strategy, params);
+        ++built;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw;
+        refuse(strategy, error.what());
+        if (built == 0) break;
+      }
+    }
+  }
+
+  /// Returns the plans, cheapest first. Of a long message: those that do not exceed the limit of
+  /// ops together, and the first in rank order.
+  std::vector<Plan> plans() {
+    std::stable_sort(
+        proposals_.begin(), proposals_.end(),
+        [](const Proposal& one, const Proposal& other) { return one.cost_ns < other.cost_ns; });
+    std::vector<Plan> plans;
+    std::uint64_t ops = 0;
+    bool is_in_order = false;
+    std::set<const Strategy*> left, refused;
+    for (Proposal& proposal : proposals_) {
+      if (proposal.is_sample && is_in_order && ops >= kMostBuiltOps) {
+        left.insert(proposal.strategy);
+        continue;
+      }
+      try {
+        if (proposal.is_sample) proposal.plan = whole(*proposal.strategy, proposal.params);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw;
+        if (refused.insert(proposal.strategy).second) refuse(*proposal.strategy, error.what());
+        continue;
+      }
+      ops += op_count(proposal.plan);
+      is_in_order |= proposal.plan.sum_order == SumOrder::rank_order;
+      plans.push_back(std::move(proposal.plan));
+    }
+    for (const Plan& plan : plans)
+      std::erase_if(left, [&](const Strategy* one) { return one->info.name == plan.strategy; });
+    for (const Strategy* const one : left)
+      refuse(*one, "predicted to be slower: a message above 1 GiB has the first plans alone");
+    return plans;
+  }
+
+ private:
+  Plan whole(const Strategy& strategy, const Params& params) const {
+    if (limits_ops_ && is_own(&strategy)) check_ops(strategy, topology_, request_, params);
+    return strategy.build(topology_, request_, params);
+  }
+
+  /// Returns the plan of the sample; none = the strategy makes a whole plan, or says why not.
+  std::optional<Plan> sampled(const Strategy& strategy, const Params& params) const {
+    if (!sample_ || !is_own(&strategy)) return std::nullopt;  // the program's are made once
+    try {
+      return strategy.build(topology_, *sample_, params);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      return std::nullopt;
+    }
+  }
+
+  void add(const Strategy& strategy, const Params& params) {
+    std::optional<Plan> sample = sampled(strategy, params);
+    const bool is_sample = sample.has_value();
+    Plan plan = is_sample ? std::move(*sample) : whole(strategy, params);
+    if (is_known(proposals_, plan)) return;
+    double cost_ns = estimate_ns(plan, topology_) * (is_sample ? samples_ : 1.0);
+    if (plan.sum_order == SumOrder::algorithm_order) cost_ns *= kAlgorithmOrderPenalty;
+    proposals_.push_back({cost_ns, std::move(plan), &strategy, params, is_sample});
+  }
+
+  const Topology& topology_;
+  const Request& request_;
+  std::vector<Refusal>* refusals_;
+  bool limits_ops_;
+  std::optional<Request> sample_;
+  double samples_ = 1.0;  // of a long message
+  std::vector<Proposal> proposals_;
+};
 
 }  // namespace
 
@@ -129,52 +239,22 @@ std::vector<Plan> propose(const Topology& topology, const Request& request,
 
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
                              const Topology& topology, const Request& request,
-                             std::vector<Refusal>* refusals, bool limits_ops) {
+                             std::vector<Refusal>* refusals, bool limits_ops, bool takes_samples) {
   const Request wanted = checked(request, topology);
-  std::vector<Proposal> proposals;
-  const auto refuse = [&](const Strategy& strategy, const std::string& reason) {
-    if (refusals != nullptr) refusals->push_back({strategy.info.name, reason});
-  };
+  Proposer proposer(topology, wanted, refusals, limits_ops, takes_samples);
   const bool is_wide = wanted.ranks > kMostRanksBetweenNodes && node_count(topology, wanted) > 1;
   for (const Strategy* strategy : strategies) {
-    if (const std::string why = why_not(*strategy, wanted); !why.empty()) {
-      refuse(*strategy, why);
-      continue;
-    }
-    if (is_wide && !strategy->uses_library) {
-      refuse(*strategy, text("sends between nodes by plait's own links, which is for simulation; "
-                             "on more than {} ranks by name only",
-                             kMostRanksBetweenNodes));
-      continue;
-    }
-    std::size_t built = 0;
-    const std::vector<Params> sets = strategy->candidates(topology, wanted);
-    if (sets.empty()) refuse(*strategy, "more ops than a choice has time for: by name only");
-    for (const Params& params : sets) {
-      // Each strategy gets one plan, and more within the limits.
-      if (built > 0 && (built >= kMostOfStrategy || proposals.size() >= kMostPlans)) break;
-      try {
-        if (limits_ops && is_own(strategy)) check_ops(*strategy, topology, wanted, params);
-        Plan plan = strategy->build(topology, wanted, params);
-        ++built;
-        if (!is_known(proposals, plan)) {
-          const bool has_algorithm_order = plan.sum_order == SumOrder::algorithm_order;
-          const double cost_ns =
-              estimate_ns(plan, topology) * (has_algorithm_order ? kAlgorithmOrderPenalty : 1.0);
-          proposals.push_back({cost_ns, std::move(plan)});
-        }
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::unsupported) throw;
-        refuse(*strategy, error.what());
-        if (built == 0) break;
-      }
-    }
+    if (const std::string why = why_not(*strategy, wanted); !why.empty())
+      proposer.refuse(*strategy, why);
+    else if (is_wide && !strategy->uses_library)
+      proposer.refuse(*strategy,
+                      text("sends between nodes by plait's own links, which is for simulation; "
+                           "on more than {} ranks by name only",
+                           kMostRanksBetweenNodes));
+    else
+      proposer.add_all(*strategy);
   }
-  std::stable_sort(proposals.begin(), proposals.end(),
-                   [](const Proposal& a, const Proposal& b) { return a.cost_ns < b.cost_ns; });
-  std::vector<Plan> plans;
-  for (Proposal& proposal : proposals) plans.push_back(std::move(proposal.plan));
-  return plans;
+  return proposer.plans();
 }
 
 Plan propose_one(const Topology& topology, const Request& request, const std::string& strategy,

@@ -1,5 +1,6 @@
 // The list of strategies: plait's own, named only in strategies.def, and additions by the program.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "plait/strategy.hpp"
@@ -27,11 +28,17 @@ Plan plan_with_steps(const Strategy& strategy, const Topology& topology, const R
 /// Returns the number of nodes of a request's devices. The request must be checked().
 int node_count(const Topology& topology, const Request& request);
 
+/// Plans of longer messages are ranked by plans of a sample, and times are taken of a sample.
+inline constexpr std::uint64_t kLongBytes = 1ull << 30;
+
 /// propose() for the given strategies only. limits_ops: refuses plait's own plans of too many ops,
-/// which calls may have.
+/// which calls may have. takes_samples: of messages above 1 GiB returns only the first plans, as
+/// the plans of a shorter message rank them, and at least one in rank order; building all takes
+/// many seconds and gigabytes.
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
                              const Topology& topology, const Request& request,
-                             std::vector<Refusal>* refusals = nullptr, bool limits_ops = false);
+                             std::vector<Refusal>* refusals = nullptr, bool limits_ops = false,
+                             bool takes_samples = true);
 /// Throws Error(unsupported) if the plan of one of plait's own strategies would have too many ops.
 void check_op_count(const Topology& topology, const Request& request, const std::string& strategy,
                     const Params& params);

@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -349,6 +350,23 @@ def test_masked_links_leave_the_call_to_a_plan():
     assert "no_link.0.1" in again.parameters and "no_link.1.0" not in again.parameters
     others = plait.Request("all_reduce", 1 << 20, "fp32", ranks=2, devices=[2, 3])
     assert plait.what_would_run(machine, others).choice.engine
+
+
+def test_a_long_message_has_the_first_plans_alone():
+    for name, ranks in (("l40s-x8", 8), ("hgx-b200", 8)):
+        machine = plait.load_topology(name)
+        request = plait.Request("all_reduce", 2 << 28, "fp32", ranks=ranks)  # 2 GiB
+        began = time.process_time()
+        plans, refusals = plait.propose(plait.for_calls(machine, request), request)
+        took = time.process_time() - began
+        in_order = [plan for plan in plans if plan.sum_order == "rank_order"]
+        assert in_order and len(plans) < 6, plans
+        assert sum(plan.op_count() for plan in plans[:-1]) < 2 << 20
+        few = "a message above 1 GiB has the first plans alone"
+        assert any(why.endswith(few) for _, why in refusals) and took < 20, took
+        staged = [why for name, why in refusals if name == "staged"]
+        assert staged == [] or str(2 << 30) in staged[0]  # the bytes of the message, not a sample
+        assert _core.taken_by_calls(machine, request).label in [one.label for one in in_order]
 
 
 def test_a_message_without_an_end_has_no_plan_and_says_the_most():

@@ -59,10 +59,11 @@ std::optional<Plan> measured(const Topology& topology, const Request& request) {
 
 /// Returns plait's own proposals, best first (ranks may differ in added strategies). Order on GPUs:
 /// by simulation. Order on CPU ranks, since the simulator would occupy the ranks' cores: by
-/// measurement, then by the planner's estimate. request: checked.
+/// measurement, then by the planner's estimate. request: checked. takes_samples: see propose_of().
 std::vector<Plan> candidates(const Topology& topology, const Request& request,
-                             std::vector<Refusal>* refusals = nullptr) {
-  std::vector<Plan> proposals = propose_of(own_strategies(), topology, request, refusals);
+                             std::vector<Refusal>* refusals = nullptr, bool takes_samples = true) {
+  std::vector<Plan> proposals =
+      propose_of(own_strategies(), topology, request, refusals, false, takes_samples);
   if (find_device(topology, DeviceKind::gpu, 0) < 0) {
     if (std::optional<Plan> first = measured(topology, request)) {
       std::erase(proposals, *first);
@@ -70,6 +71,8 @@ std::vector<Plan> candidates(const Topology& topology, const Request& request,
     }
     return proposals;
   }
+  // The first plan spends the budget: the order stays as it is.
+  if (proposals.empty() || op_count(proposals.front()) > kSimulatedOps) return proposals;
   std::vector<Plan> plans;
   for (RankedPlan& one : ranked_of(std::move(proposals), topology, kSimulatedOps))
     plans.push_back(std::move(one.plan));
@@ -183,6 +186,11 @@ Plan Chooser::ordered(Plan plan) const {
   return verify(tree).proved() ? tree : plan;
 }
 
+std::vector<Plan> Chooser::ordered(std::vector<Plan> plans) const {
+  for (Plan& plan : plans) plan = ordered(std::move(plan));
+  return plans;
+}
+
 /// Whether a plan keeps the order that plait's plans prefer.
 bool Chooser::prefers(const Plan& plan) const {
   return plan.sum_order == SumOrder::rank_order || is_tree(order_);
@@ -200,16 +208,20 @@ Plan Chooser::pick(const Request& given, const CallOptions& options) const {
   }
   if (const std::string why = why_not_order(request, order_); !why.empty())
     throw Error(ErrorCode::unsupported, text("{}: {}", name_of(request), why));
-  std::vector<Plan> plans = candidates(*topology_, request);
-  for (Plan& plan : plans) plan = ordered(std::move(plan));
   const bool any_order = takes_any_order(*topology_, request);
-  const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
-    return allowed(plan) && (any_order || prefers(plan));
-  });
-  if (first != plans.end()) return std::move(*first);
-  const auto any =
-      std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) { return allowed(plan); });
-  if (any != plans.end()) return std::move(*any);
+  const auto find = [&](std::vector<Plan>& plans, bool takes_any) {
+    return std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
+      return allowed(plan) && (takes_any || prefers(plan));
+    });
+  };
+  std::vector<Plan> plans;
+  if (message_bytes(request) > kLongBytes) {
+    plans = ordered(candidates(*topology_, request));
+    if (const auto first = find(plans, any_order); first != plans.end()) return std::move(*first);
+  }
+  plans = ordered(candidates(*topology_, request, nullptr, false));
+  if (const auto first = find(plans, any_order); first != plans.end()) return std::move(*first);
+  if (const auto first = find(plans, true); first != plans.end()) return std::move(*first);
   std::string why;
   for (const Plan& plan : plans) why += text("; {} {}", label(plan), refusal(plan));
   throw Error(ErrorCode::unsupported,
@@ -274,8 +286,7 @@ std::string Chooser::explain(const Request& request) {
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
   const Request placed = checked(request, *topology_);
-  std::vector<Plan> plans = candidates(*topology_, placed, &refusals);
-  for (Plan& plan : plans) plan = ordered(std::move(plan));
+  const std::vector<Plan> plans = ordered(candidates(*topology_, placed, &refusals));
   const bool any_order = takes_any_order(*topology_, placed);
   std::string lines = text("{} of {} {}, {}, on {} ranks of {}\nchosen: {}", name_of(request),
                            amount_of(request), name_of(request.type), name_of(request.op),

@@ -68,6 +68,7 @@ class Chooser {
                  std::vector<std::uint64_t>, std::string, std::map<std::string, std::int64_t>>;
   bool allowed(const Plan& plan) const;
   Plan ordered(Plan plan) const;
+  std::vector<Plan> ordered(std::vector<Plan> plans) const;
   bool prefers(const Plan& plan) const;
   std::string refusal(const Plan& plan) const;
   std::string why_not_multinode(const Plan& plan) const;

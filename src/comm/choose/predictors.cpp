@@ -7,6 +7,8 @@
 #include "comm/choose/what_runs.hpp"
 #include "cpu/float_mode.hpp"
 #include "plait/error.hpp"
+#include "plan/blocks.hpp"
+#include "planner/strategy.hpp"
 #include "topo/names.hpp"
 
 namespace plait {
@@ -117,9 +119,17 @@ cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
 cuda::PredictPlan plan_predictor(const Topology& topology,
                                  std::function<Plan(const Request&)> plan_for) {
   return [&topology, plan_for = std::move(plan_for)](const Request& request) {
+    // Time grows in proportion to long messages, and so does the time to simulate them.
     const PlainFloats same_on_every_rank;
+    Request simulated = request;
+    double samples = 1.0;
+    if (request.counts.empty() && message_bytes(request) > kLongBytes) {
+      simulated = of_message_bytes(request, kLongBytes);
+      samples = static_cast<double>(message_bytes(request)) /
+                static_cast<double>(message_bytes(simulated));
+    }
     try {
-      return predicted_ns(plan_for(request), topology) / 1e3;
+      return samples * predicted_ns(plan_for(simulated), topology) / 1e3;
     } catch (const Error&) {  // no plan serves the call
       return std::numeric_limits<double>::infinity();
     }
