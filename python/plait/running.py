@@ -9,7 +9,6 @@ import re
 import socket
 import stat
 import struct
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -67,11 +66,14 @@ def sockets(pid: int | None = None) -> dict[tuple[int, int], list[Path]]:
     return found
 
 
-def _joined(answers: Iterable[Status]) -> Status:
-    """Returns the answers of a process's libraries as one."""
-    first, *others = answers
-    more = [one for each in others for one in each["communicators"]]
-    return first | {"communicators": first["communicators"] + more}
+def _joined(answers: list[Status]) -> Status:
+    """Returns the answers of a process's libraries as one. A library of an older version may lack a
+    part."""
+    joined = {
+        part: [one for each in answers for one in each.get(part, [])]
+        for part in ("communicators", "now")
+    }
+    return answers[0] | joined
 
 
 def ask(pid: int | None = None) -> tuple[list[Status], list[int]]:

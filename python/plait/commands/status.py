@@ -78,6 +78,18 @@ def _print(states: list[running.Status], silent: list[int], calls: bool) -> None
         )
     for members in _by_communicator(states):
         _print_communicator(members, calls)
+    for state in states:
+        for one in state["now"]:
+            out.print(_now_text(state["pid"], one), markup=False)
+
+
+def _now_text(pid: int, one: dict[str, Any]) -> str:
+    """Returns which call of another library a thread is in."""
+    by = _SERVED_BY.get(one["door"], one["door"])
+    return (
+        f"process {pid}: rank {one['rank']} of {one['ranks']} ({by}), thread {one['thread']}\n"
+        f"  is {one['seconds']:.1f} s in {one['in']}"
+    )
 
 
 # Who serves a communicator's calls, by its entry point.

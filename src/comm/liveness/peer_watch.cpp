@@ -20,6 +20,7 @@
 #include "base/threads.hpp"
 #include "comm/bootstrap/process_file.hpp"
 #include "comm/bootstrap/vote.hpp"
+#include "comm/trace/open_calls.hpp"
 #include "comm/trace/status.hpp"
 #include "plait/error.hpp"
 
@@ -30,6 +31,12 @@ constexpr int kLookMs = 20;
 constexpr double kRetryS = 1;  ///< after a failure to start a thread
 
 double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
+
+/// Returns the shorter one of two times in milliseconds; -1 = for ever.
+int shorter(int one_ms, int other_ms) {
+  if (one_ms < 0 || other_ms < 0) return std::max(one_ms, other_ms);
+  return std::min(one_ms, other_ms);
+}
 
 }  // namespace
 
@@ -115,6 +122,9 @@ class PeerWatch {
   /// Starts the thread, which answers `plait status` too.
   void begin() {
     StatusSocket::open();
+    begin_thread();
+  }
+  void begin_thread() {
     const std::lock_guard<std::mutex> hold(guard_);
     if (!runs_) quiet_thread([this] { run(); }).detach();
     runs_ = true;
@@ -170,17 +180,18 @@ class PeerWatch {
   }
   /// Waits for an event, at most for kLookMs while there are peers, and looks at all peers once.
   void turn() {
-    int timeout_ms = StatusSocket::rest_ms();  // before file(), which ends with the rest
+    // Before file(), which ends with the rest.
+    int timeout_ms = shorter(StatusSocket::rest_ms(), open_calls_due_ms());
     // A file of -1 is ignored.
     std::vector<pollfd> files{{wake_.get(), POLLIN, 0}, {StatusSocket::file(), POLLIN, 0}};
     {
       const std::lock_guard<std::mutex> hold(guard_);
       for (const WatchEntry& entry : all_) {
         if (entry.wants != ObserverCalls::process_ends || entry.by->fails_ns_.load() > 0)
-          timeout_ms = kLookMs;
+          timeout_ms = shorter(timeout_ms, kLookMs);
         for (const WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
           if (!peer.is_open()) continue;
-          timeout_ms = kLookMs;
+          timeout_ms = shorter(timeout_ms, kLookMs);
           // The pidfd of an exited process stays readable, so it is polled only until the exit
           // is seen.
           if (peer.ended_s == 0) files.push_back({peer.process->get(), POLLIN, 0});
@@ -191,6 +202,7 @@ class PeerWatch {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
     if (files[1].revents != 0) StatusSocket::answer();
+    look_at_open_calls();
     // An observer in a callback cannot be removed meanwhile.
     const std::lock_guard<std::mutex> hold(guard_);
     for (const WatchEntry& entry : all_) {
@@ -312,6 +324,11 @@ void watch(std::shared_ptr<WatchedPeers> peers, PeerObserver& watched, ObserverC
 }
 
 void answer_always() { PeerWatch::mine().begin(); }
+
+void watch_open_calls(OpenCallsInfo info) {
+  begin_open_calls(std::move(info));
+  PeerWatch::mine().begin_thread();
+}
 
 void unwatch(const PeerObserver& watched) noexcept {
   if (PeerWatch* const mine = PeerWatch::existing()) mine->remove(watched);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/liveness/liveness_page.hpp"
+#include "comm/trace/open_calls.hpp"
 
 namespace plait {
 
@@ -114,6 +115,8 @@ void watch(std::shared_ptr<WatchedPeers> peers, PeerObserver& watched,
            ObserverCalls wants = ObserverCalls::process_ends);
 /// Starts the watch thread without peers, so that `plait status` gets an answer at any time.
 void answer_always();
+/// Starts the watch thread without peers, for looks at the calls in slots (open_calls.hpp).
+void watch_open_calls(OpenCallsInfo info);
 /// Stops watching. The observer is not touched any more after the return: a running query() is
 /// awaited. Not allowed inside the observer's own callbacks.
 void unwatch(const PeerObserver& watched) noexcept;

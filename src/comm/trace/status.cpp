@@ -25,6 +25,7 @@
 #include "comm/bootstrap/vote.hpp"
 #include "comm/bootstrap/wait_warning.hpp"
 #include "comm/trace/hang.hpp"
+#include "comm/trace/open_calls.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -120,6 +121,17 @@ std::string communicator_json(const FlightInfo& info, StatusCalls whose) {
            [](const FlightMemory& one) { return text("{}:{}", quoted(one.part), one.bytes); }));
 }
 
+/// Returns the calls of another library that the program's threads are in.
+std::string now_json() {
+  const OpenCallsInfo* const info = open_calls_info();
+  if (info == nullptr) return "";
+  return each(open_calls(), [&](const ThreadCall& one) {
+    return text(
+        "{{\"door\":{},\"rank\":{},\"ranks\":{},\"thread\":{},\"in\":{},\"seconds\":{}}}",
+        quoted(info->door), info->rank, info->ranks, one.thread, quoted(one.call), one.seconds);
+  });
+}
+
 /// Of a process. Never destroyed; a forked child makes a new one.
 struct OpenSocket {
   std::string path;
@@ -211,8 +223,8 @@ std::string status_json(StatusCalls calls) {
   });
   return text(
       "{{\"schema\":\"plait.status/1\",\"pid\":{},\"version\":{},\"warn_s\":{},\"communicators\":"
-      "[{}]}}\n",
-      ::getpid(), quoted(PLAIT_VERSION), wait_warning_s(), communicators);
+      "[{}],\"now\":[{}]}}\n",
+      ::getpid(), quoted(PLAIT_VERSION), wait_warning_s(), communicators, now_json());
 }
 
 std::string write_last_calls() noexcept {
