@@ -190,16 +190,20 @@ def served_body(form: Form) -> str:
     if form.is_large and arrays and "root" in form.names().split(", "):
         text += f"if (mpi.is_missing()) null_unless_root(root, comm, {', '.join(arrays)});\n"
     passed = {
-        "blocking": f"is_passed_on({args}({arguments}), CallForm::blocking)",
+        "blocking": f"has_call_slot() && is_passed_on({args}({arguments}), CallForm::blocking)",
         "nonblocking": f"is_passed_on({args}({arguments}), CallForm::nonblocking)",
         "persistent": "!is_intercepting()",
     }[form.mode]
+    call = f"return mpi(comm)({form.names()});"
+    if form.mode == "blocking":
+        words = f"words_of_collective(mpi, {args}({arguments}))"
+        call = f"{{\nconst InCall inside(*call_slot, {words});\n{call}\n}}"
     run = {
         "blocking": f"run_collective(mpi, {args}, {arguments})",
         "nonblocking": f"start_collective(mpi, {args}, request, {arguments})",
         "persistent": f"init_collective(mpi, {args}, info, request, {arguments})",
     }[form.mode]
-    return text + f"if ({passed})\nreturn mpi(comm)({form.names()});\nreturn {run};"
+    return text + f"if ({passed})\n{call}\nreturn {run};"
 
 
 def staged_body(form: Form, mode: str) -> str:
@@ -213,13 +217,30 @@ def staged_body(form: Form, mode: str) -> str:
     ]
     result = "" if mode == "blocking" else "request, "
     comm = comm_of(form)
+    if mode == "blocking" and form.of.kind == "staged":
+        text += "const InCall inside(words_of_bare(mpi, comm));\n"
     return text + f"return {run}{comm}, {result}{stage}, mpi({comm}), {rest});"
 
 
+# Words of the call in the slot of a thread, for messages that block.
+INSIDE = {
+    "send": "message(mpi, CallFields::send, count, datatype, {dest, tag}, comm)",
+    "recv": "message(mpi, CallFields::receive, count, datatype, {source, tag}, comm)",
+    "Mrecv": "message(mpi, CallFields::matched, count, datatype, {}, native().abi.no_comm)",
+    "Sendrecv": "exchange(mpi, sendcount, sendtype, {dest, sendtag}, {source, recvtag}, comm)",
+    "Sendrecv_replace": "exchange(mpi, count, datatype, {dest, sendtag}, {source, recvtag}, comm)",
+}
+
+
 def message_body(form: Form) -> str:
+    inside = INSIDE.get(form.of.name) or INSIDE.get(form.of.kind)
+    call = f"return mpi({comm_of(form)})({form.names()});"
+    passed = "are_messages_native()"
+    if inside:
+        passed += " && has_call_slot()"
+        call = f"{{\nconst InCall inside(*call_slot, words_of_{inside});\n{call}\n}}"
     return (
-        f"constexpr {native_type(form)} mpi;\n"
-        f"if (are_messages_native())\nreturn mpi({comm_of(form)})({form.names()});\n"
+        f"constexpr {native_type(form)} mpi;\nif ({passed})\n{call}\n"
         f"return run_{form.of.kind}(mpi, {form.names()});"
     )
 

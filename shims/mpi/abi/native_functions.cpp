@@ -70,6 +70,7 @@ constexpr NativeName kNames[] = {
     {"PMPI_Dist_graph_neighbors_count", nullptr,
      offsetof(NativeFunctions, Dist_graph_neighbors_count)},
     {"PMPI_Ibarrier", nullptr, offsetof(NativeFunctions, Ibarrier)},
+    {"PMPI_Barrier", nullptr, offsetof(NativeFunctions, Barrier)},
     {"PMPI_Type_size", nullptr, offsetof(NativeFunctions, Type_size)},
     {"PMPI_Type_size_x", nullptr, offsetof(NativeFunctions, Type_size_x)},
     {"PMPI_Type_size_c", nullptr, offsetof(NativeFunctions, Type_size_c)},

@@ -86,6 +86,7 @@ struct NativeFunctions {
   int (*Dist_graph_neighbors_count)(Handle comm, int* indegree, int* outdegree,
                                     int* weighted) = nullptr;
   int (*Ibarrier)(Handle comm, void* request) = nullptr;
+  int (*Barrier)(Handle comm) = nullptr;
   int (*Type_size)(Handle datatype, int* size) = nullptr;
   int (*Type_size_x)(Handle datatype, Count* size) = nullptr;
   int (*Type_size_c)(Handle datatype, Count* size) = nullptr;

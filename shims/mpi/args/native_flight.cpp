@@ -87,13 +87,24 @@ void begin_native_flight() noexcept {
 }
 
 void RecordedNative::begin(const CollectiveArgs& args, Fallback why) noexcept {
-  NativeFlight* const mine = flight.load();
-  if (mine == nullptr || native().abi.key(args.comm) == native().abi.no_comm) return;
   FlightCall call;
   call.kind = FlightKind::collective;
   call.collective = static_cast<std::uint8_t>(args.collective);
   call.reason = reason_of_record(why);
   static_cast<void>(attempt([&] { call.count = bytes_of_native(args); }));
+  enter(args.comm, call);
+}
+
+void RecordedNative::begin(Handle comm) noexcept {
+  FlightCall call;
+  call.kind = FlightKind::barrier;
+  call.reason = reason_of_record(Fallback::none);
+  enter(comm, call);
+}
+
+void RecordedNative::enter(Handle comm, const FlightCall& call) noexcept {
+  NativeFlight* const mine = flight.load();
+  if (mine == nullptr || native().abi.key(comm) == native().abi.no_comm) return;
   const std::lock_guard<std::mutex> hold(mine->guard);
   mine->page.ring().enter(call);
   ++mine->open;

@@ -1,9 +1,10 @@
-// Flight recorder of the collectives that the native MPI serves, for `plait status`: one ring for
-// the process, with PLAIT_WARN_S set. Ranks of a native communicator do not know each other, so the
-// recorder says what this rank is in, and compares no calls.
+// Flight recorder of collectives and barriers that the native MPI serves, for `plait status`: one
+// ring for the process, with PLAIT_WARN_S set. Ranks of a native communicator do not know each
+// other, so the recorder says what this rank is in, and compares no calls.
 #pragma once
 #include <atomic>
 
+#include "comm/trace/flight_ring.hpp"
 #include "shims/mpi/args/collective_args.hpp"
 #include "shims/mpi/args/fallback.hpp"
 
@@ -23,6 +24,10 @@ class RecordedNative {
   RecordedNative(const CollectiveArgs& args, Fallback why) {
     if (records_native()) begin(args, why);
   }
+  /// A barrier.
+  explicit RecordedNative(Handle comm) {
+    if (records_native()) begin(comm);
+  }
   ~RecordedNative() {
     if (is_open_) end();
   }
@@ -31,6 +36,8 @@ class RecordedNative {
 
  private:
   void begin(const CollectiveArgs& args, Fallback why) noexcept;
+  void begin(Handle comm) noexcept;
+  void enter(Handle comm, const FlightCall& call) noexcept;
   void end() noexcept;
   bool is_open_ = false;
 };

@@ -16,6 +16,7 @@
 #include "base/text.hpp"
 #include "base/threads.hpp"
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/args/in_call.hpp"
 #include "shims/mpi/args/native_flight.hpp"
 #include "shims/mpi/collective/attach.hpp"
 #include "shims/mpi/collective/collective_request.hpp"
@@ -188,6 +189,7 @@ void begin_serving() {
   const bool serves = agreed_to_serve();
   note_job(serves);
   begin_native_flight();
+  begin_call_slots();
   intercepting.store(serves || is_recording());
   if (!serves) return;
   native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);

@@ -2,6 +2,7 @@
 // the native MPI with staging buffers in the place of GPU memory.
 #pragma once
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/args/in_call.hpp"
 #include "shims/mpi/args/native_flight.hpp"
 #include "shims/mpi/collective/collective_request.hpp"
 #include "shims/mpi/collective/explain.hpp"
@@ -37,6 +38,7 @@ template <class Mpi, class ArgsOf, class... Arguments>
     if (is_explaining()) explain_fallback(mpi.name(), args, why);
     const CountedNative counted(args);
     const RecordedNative recorded(args, why);
+    const InCall inside(words_of_collective(mpi, args));
     return staged(
         args.comm, [&](CallStaging& staging) { staging.add(args); }, mpi(args.comm), arguments...);
   });

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "shims/mpi/abi/status.hpp"
+#include "shims/mpi/args/in_call.hpp"
 #include "shims/mpi/collective/serve.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
+#include "shims/mpi/requests/native_call.hpp"
 #include "shims/mpi/requests/persistent.hpp"
 #include "shims/mpi/requests/requests.hpp"
 
@@ -283,6 +285,8 @@ int MPI_Finalize() {
 }
 
 int MPI_Wait(void* request, void* status) {
+  constexpr Native<&NativeFunctions::Wait> mpi;
+  const InCall inside(words_of_requests(mpi, 1, request));
   return guarded(native().abi.world, [&] {
     CompletionScope scope(request, 1, status, 1);
     void* const filled = scope.statuses().all();
@@ -291,6 +295,8 @@ int MPI_Wait(void* request, void* status) {
   });
 }
 int MPI_Waitall(int count, void* requests, void* statuses) {
+  constexpr Native<&NativeFunctions::Waitall> mpi;
+  const InCall inside(words_of_requests(mpi, count, requests));
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, statuses, count);
     return scope.all(wait_all(count, requests, scope.statuses()));
@@ -298,6 +304,8 @@ int MPI_Waitall(int count, void* requests, void* statuses) {
 }
 int MPI_Waitany(int count, void* requests, int* index, void* status) {
   if (index == nullptr) return native().Waitany(count, requests, index, status);
+  constexpr Native<&NativeFunctions::Waitany> mpi;
+  const InCall inside(words_of_requests(mpi, count, requests));
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, status, 1);
     void* const filled = scope.statuses().all();
@@ -310,6 +318,8 @@ int MPI_Waitany(int count, void* requests, int* index, void* status) {
 }
 int MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
   if (some == nullptr) return native().Waitsome(count, requests, some, indices, statuses);
+  constexpr Native<&NativeFunctions::Waitsome> mpi;
+  const InCall inside(words_of_requests(mpi, count, requests));
   return guarded(native().abi.world, [&] {
     CompletionScope scope(requests, count, statuses, count);
     void* const filled = scope.statuses().all();

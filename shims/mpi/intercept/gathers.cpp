@@ -10,10 +10,15 @@ extern "C" {
 int MPI_Allgather(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf, int recvcount,
                   Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Allgather> mpi;
-  if (is_passed_on(
-          args_of::Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Allgather(sendbuf, sendcount, sendtype, recvbuf,
+                                                         recvcount, recvtype, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Allgather(sendbuf, sendcount, sendtype, recvbuf,
+                                                    recvcount, recvtype, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+  }
   return run_collective(mpi, args_of::Allgather, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, comm);
 }
@@ -51,10 +56,15 @@ int PMPI_Allgather_init(const void*, int, Handle, void*, int, Handle, Handle, Ha
 int MPI_Allgather_c(const void* sendbuf, Count sendcount, Handle sendtype, void* recvbuf,
                     Count recvcount, Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Allgather_c, &NativeFunctions::Allgather> mpi;
-  if (is_passed_on(
-          args_of::Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Allgather(sendbuf, sendcount, sendtype, recvbuf,
+                                                         recvcount, recvtype, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Allgather(sendbuf, sendcount, sendtype, recvbuf,
+                                                    recvcount, recvtype, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+  }
   return run_collective(mpi, args_of::Allgather, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, comm);
 }
@@ -93,10 +103,15 @@ int PMPI_Allgather_init_c(const void*, Count, Handle, void*, Count, Handle, Hand
 int MPI_Allgatherv(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf,
                    const int* recvcounts, const int* displs, Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Allgatherv> mpi;
-  if (is_passed_on(args_of::Allgatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs,
-                                       recvtype, comm),
-                   CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Allgatherv(sendbuf, sendcount, sendtype, recvbuf,
+                                                          recvcounts, displs, recvtype, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Allgatherv(sendbuf, sendcount, sendtype, recvbuf,
+                                                     recvcounts, displs, recvtype, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm);
+  }
   return run_collective(mpi, args_of::Allgatherv, sendbuf, sendcount, sendtype, recvbuf, recvcounts,
                         displs, recvtype, comm);
 }
@@ -138,10 +153,15 @@ int MPI_Allgatherv_c(const void* sendbuf, Count sendcount, Handle sendtype, void
                      const Count* recvcounts, const std::intptr_t* displs, Handle recvtype,
                      Handle comm) {
   constexpr Native<&NativeFunctions::Allgatherv_c, &NativeFunctions::Allgatherv> mpi;
-  if (is_passed_on(args_of::Allgatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs,
-                                       recvtype, comm),
-                   CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Allgatherv(sendbuf, sendcount, sendtype, recvbuf,
+                                                          recvcounts, displs, recvtype, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Allgatherv(sendbuf, sendcount, sendtype, recvbuf,
+                                                     recvcounts, displs, recvtype, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm);
+  }
   return run_collective(mpi, args_of::Allgatherv, sendbuf, sendcount, sendtype, recvbuf, recvcounts,
                         displs, recvtype, comm);
 }
@@ -183,10 +203,14 @@ int PMPI_Allgatherv_init_c(const void*, Count, Handle, void*, const Count*, cons
 int MPI_Gather(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf, int recvcount,
                Handle recvtype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Gather> mpi;
-  if (is_passed_on(
-          args_of::Gather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Gather(sendbuf, sendcount, sendtype, recvbuf,
+                                                      recvcount, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Gather(sendbuf, sendcount, sendtype, recvbuf,
+                                                             recvcount, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm);
+  }
   return run_collective(mpi, args_of::Gather, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, root, comm);
 }
@@ -226,10 +250,14 @@ int PMPI_Gather_init(const void*, int, Handle, void*, int, Handle, int, Handle, 
 int MPI_Gather_c(const void* sendbuf, Count sendcount, Handle sendtype, void* recvbuf,
                  Count recvcount, Handle recvtype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Gather_c, &NativeFunctions::Gather> mpi;
-  if (is_passed_on(
-          args_of::Gather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Gather(sendbuf, sendcount, sendtype, recvbuf,
+                                                      recvcount, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Gather(sendbuf, sendcount, sendtype, recvbuf,
+                                                             recvcount, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm);
+  }
   return run_collective(mpi, args_of::Gather, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, root, comm);
 }
@@ -269,11 +297,16 @@ int PMPI_Gather_init_c(const void*, Count, Handle, void*, Count, Handle, int, Ha
 int MPI_Gatherv(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf,
                 const int* recvcounts, const int* displs, Handle recvtype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Gatherv> mpi;
-  if (is_passed_on(args_of::Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs,
-                                    recvtype, root, comm),
-                   CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Gatherv(sendbuf, sendcount, sendtype, recvbuf,
+                                                       recvcounts, displs, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts,
+                                                  displs, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root,
                      comm);
+  }
   return run_collective(mpi, args_of::Gatherv, sendbuf, sendcount, sendtype, recvbuf, recvcounts,
                         displs, recvtype, root, comm);
 }
@@ -316,11 +349,16 @@ int MPI_Gatherv_c(const void* sendbuf, Count sendcount, Handle sendtype, void* r
                   Handle comm) {
   constexpr Native<&NativeFunctions::Gatherv_c, &NativeFunctions::Gatherv> mpi;
   if (mpi.is_missing()) null_unless_root(root, comm, recvcounts, displs);
-  if (is_passed_on(args_of::Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs,
-                                    recvtype, root, comm),
-                   CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Gatherv(sendbuf, sendcount, sendtype, recvbuf,
+                                                       recvcounts, displs, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts,
+                                                  displs, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root,
                      comm);
+  }
   return run_collective(mpi, args_of::Gatherv, sendbuf, sendcount, sendtype, recvbuf, recvcounts,
                         displs, recvtype, root, comm);
 }

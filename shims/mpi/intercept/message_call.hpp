@@ -2,6 +2,7 @@
 // or by the native MPI with staging buffers in the place of GPU memory.
 #pragma once
 #include "shims/mpi/args/counting.hpp"
+#include "shims/mpi/args/in_call.hpp"
 #include "shims/mpi/collective/explain.hpp"
 #include "shims/mpi/intercept/staged_call.hpp"
 #include "shims/mpi/p2p/matched_messages.hpp"
@@ -108,6 +109,7 @@ struct MakePersistent {
 template <class Mpi, class N>
 [[gnu::noinline]] int run_send(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
                                int tag, Handle comm) {
+  const InCall inside(words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
   const auto offer = [&](Refusal& refusal) {
     return start_rendezvous_send({buf, count, datatype}, dest, tag, comm, refusal);
   };
@@ -196,6 +198,8 @@ int start_recv_message(const Call& call, void* buf, N count, Handle datatype, vo
 template <class Mpi, class N>
 [[gnu::noinline]] int run_recv(Mpi mpi, void* buf, N count, Handle datatype, int source, int tag,
                                Handle comm, void* status) {
+  const InCall inside(
+      words_of_message(mpi, CallFields::receive, count, datatype, {source, tag}, comm));
   return recv_message(mpi(comm), buf, count, datatype, status, source, tag, comm);
 }
 
@@ -203,6 +207,8 @@ template <class Mpi, class N>
 template <class Mpi, class N>
 [[gnu::noinline]] int run_recv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
                                void* status) {
+  const InCall inside(
+      words_of_message(mpi, CallFields::matched, count, datatype, {}, native().abi.no_comm));
   const Handle comm = take_matched(native().abi.at(message, 0));
   return recv_message(mpi(comm), buf, count, datatype, status, message);
 }
@@ -235,6 +241,8 @@ template <class Mpi, class N>
                                    int dest, int sendtag, void* recvbuf, N recvcount,
                                    Handle recvtype, int source, int recvtag, Handle comm,
                                    void* status) {
+  const InCall inside(
+      words_of_exchange(mpi, sendcount, sendtype, {dest, sendtag}, {source, recvtag}, comm));
   if (is_native_only(sendbuf, sendcount, sendtype) && is_native_only(recvbuf, recvcount, recvtype))
     return recv_natively(comm, {recvbuf, recvcount, recvtype}, status, [&](void* filled) {
       return mpi(comm)(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
@@ -252,6 +260,8 @@ template <class Mpi, class N>
 [[gnu::noinline]] int run_sendrecv(Mpi mpi, void* buf, N count, Handle datatype, int dest,
                                    int sendtag, int source, int recvtag, Handle comm,
                                    void* status) {
+  const InCall inside(
+      words_of_exchange(mpi, count, datatype, {dest, sendtag}, {source, recvtag}, comm));
   if (is_native_only(buf, count, datatype))
     return recv_natively(comm, {buf, count, datatype}, status, [&](void* filled) {
       return mpi(comm)(buf, count, datatype, dest, sendtag, source, recvtag, comm, filled);

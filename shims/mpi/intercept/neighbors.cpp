@@ -10,6 +10,7 @@ extern "C" {
 int MPI_Neighbor_allgather(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf,
                            int recvcount, Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Neighbor_allgather> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -58,6 +59,7 @@ int MPI_Neighbor_allgather_c(const void* sendbuf, Count sendcount, Handle sendty
   constexpr Native<&NativeFunctions::Neighbor_allgather_c, &NativeFunctions::Neighbor_allgather,
                    neighbours_in>
       mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -109,6 +111,7 @@ int MPI_Neighbor_allgatherv(const void* sendbuf, int sendcount, Handle sendtype,
                             const int* recvcounts, const int* displs, Handle recvtype,
                             Handle comm) {
   constexpr Native<&NativeFunctions::Neighbor_allgatherv> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -163,6 +166,7 @@ int MPI_Neighbor_allgatherv_c(const void* sendbuf, Count sendcount, Handle sendt
   constexpr Native<&NativeFunctions::Neighbor_allgatherv_c, &NativeFunctions::Neighbor_allgatherv,
                    sources_in>
       mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -221,6 +225,7 @@ int PMPI_Neighbor_allgatherv_init_c(const void*, Count, Handle, void*, const Cou
 int MPI_Neighbor_alltoall(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf,
                           int recvcount, Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Neighbor_alltoall> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -269,6 +274,7 @@ int MPI_Neighbor_alltoall_c(const void* sendbuf, Count sendcount, Handle sendtyp
   constexpr Native<&NativeFunctions::Neighbor_alltoall_c, &NativeFunctions::Neighbor_alltoall,
                    neighbours_in>
       mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -320,6 +326,7 @@ int MPI_Neighbor_alltoallv(const void* sendbuf, const int* sendcounts, const int
                            Handle sendtype, void* recvbuf, const int* recvcounts,
                            const int* rdispls, Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Neighbor_alltoallv> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -384,6 +391,7 @@ int MPI_Neighbor_alltoallv_c(const void* sendbuf, const Count* sendcounts,
   constexpr Native<&NativeFunctions::Neighbor_alltoallv_c, &NativeFunctions::Neighbor_alltoallv,
                    neighbours_in>
       mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -450,6 +458,7 @@ int MPI_Neighbor_alltoallw(const void* sendbuf, const int* sendcounts, const voi
                            const void* sendtypes, void* recvbuf, const int* recvcounts,
                            const void* rdispls, const void* recvtypes, Handle comm) {
   constexpr Native<&NativeFunctions::Neighbor_alltoallw> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -514,6 +523,7 @@ int MPI_Neighbor_alltoallw_c(const void* sendbuf, const Count* sendcounts, const
   constexpr Native<&NativeFunctions::Neighbor_alltoallw_c, &NativeFunctions::Neighbor_alltoallw,
                    neighbours_in>
       mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {

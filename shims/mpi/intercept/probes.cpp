@@ -1,6 +1,8 @@
 // Exports probes: the status of a large message has the size that its RTS header names.
+#include "shims/mpi/args/in_call.hpp"
 #include "shims/mpi/p2p/matched_messages.hpp"
 #include "shims/mpi/p2p/rendezvous.hpp"
+#include "shims/mpi/requests/native_call.hpp"
 
 namespace plait::mpi {
 namespace {
@@ -34,7 +36,9 @@ int fix_matched(int code, Handle comm, int found, const void* message, void* sta
 extern "C" {
 
 int MPI_Probe(int source, int tag, Handle comm, void* status) {
-  return fix_probe(native().Probe(source, tag, comm, status), comm, 1, status);
+  constexpr Native<&NativeFunctions::Probe> mpi;
+  const InCall inside(words_of_message(mpi, CallFields::probe, 0, 0, {source, tag}, comm));
+  return fix_probe(mpi(comm)(source, tag, comm, status), comm, 1, status);
 }
 int MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
   complete_ended();  // not every MPI has a progress hook
@@ -42,7 +46,9 @@ int MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
   return fix_probe(code, comm, flag == nullptr ? 0 : *flag, status);
 }
 int MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
-  const int code = native().Mprobe(source, tag, comm, message, status);
+  constexpr Native<&NativeFunctions::Mprobe> mpi;
+  const InCall inside(words_of_message(mpi, CallFields::probe, 0, 0, {source, tag}, comm));
+  const int code = mpi(comm)(source, tag, comm, message, status);
   return fix_matched(code, comm, 1, message, status);
 }
 int MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {

@@ -10,9 +10,14 @@ extern "C" {
 int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, Handle datatype, Handle op,
                   Handle comm) {
   constexpr Native<&NativeFunctions::Allreduce> mpi;
-  if (is_passed_on(args_of::Allreduce(sendbuf, recvbuf, count, datatype, op, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Allreduce(sendbuf, recvbuf, count, datatype, op, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Allreduce(sendbuf, recvbuf, count, datatype, op, comm)));
     return mpi(comm)(sendbuf, recvbuf, count, datatype, op, comm);
+  }
   return run_collective(mpi, args_of::Allreduce, sendbuf, recvbuf, count, datatype, op, comm);
 }
 int PMPI_Allreduce(const void*, void*, int, Handle, Handle, Handle)
@@ -47,9 +52,14 @@ int PMPI_Allreduce_init(const void*, void*, int, Handle, Handle, Handle, Handle,
 int MPI_Allreduce_c(const void* sendbuf, void* recvbuf, Count count, Handle datatype, Handle op,
                     Handle comm) {
   constexpr Native<&NativeFunctions::Allreduce_c, &NativeFunctions::Allreduce> mpi;
-  if (is_passed_on(args_of::Allreduce(sendbuf, recvbuf, count, datatype, op, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Allreduce(sendbuf, recvbuf, count, datatype, op, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Allreduce(sendbuf, recvbuf, count, datatype, op, comm)));
     return mpi(comm)(sendbuf, recvbuf, count, datatype, op, comm);
+  }
   return run_collective(mpi, args_of::Allreduce, sendbuf, recvbuf, count, datatype, op, comm);
 }
 int PMPI_Allreduce_c(const void*, void*, Count, Handle, Handle, Handle)
@@ -84,9 +94,14 @@ int PMPI_Allreduce_init_c(const void*, void*, Count, Handle, Handle, Handle, Han
 int MPI_Reduce(const void* sendbuf, void* recvbuf, int count, Handle datatype, Handle op, int root,
                Handle comm) {
   constexpr Native<&NativeFunctions::Reduce> mpi;
-  if (is_passed_on(args_of::Reduce(sendbuf, recvbuf, count, datatype, op, root, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Reduce(sendbuf, recvbuf, count, datatype, op, root, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(
+                        mpi, args_of::Reduce(sendbuf, recvbuf, count, datatype, op, root, comm)));
     return mpi(comm)(sendbuf, recvbuf, count, datatype, op, root, comm);
+  }
   return run_collective(mpi, args_of::Reduce, sendbuf, recvbuf, count, datatype, op, root, comm);
 }
 int PMPI_Reduce(const void*, void*, int, Handle, Handle, int, Handle)
@@ -121,9 +136,14 @@ int PMPI_Reduce_init(const void*, void*, int, Handle, Handle, int, Handle, Handl
 int MPI_Reduce_c(const void* sendbuf, void* recvbuf, Count count, Handle datatype, Handle op,
                  int root, Handle comm) {
   constexpr Native<&NativeFunctions::Reduce_c, &NativeFunctions::Reduce> mpi;
-  if (is_passed_on(args_of::Reduce(sendbuf, recvbuf, count, datatype, op, root, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Reduce(sendbuf, recvbuf, count, datatype, op, root, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(
+                        mpi, args_of::Reduce(sendbuf, recvbuf, count, datatype, op, root, comm)));
     return mpi(comm)(sendbuf, recvbuf, count, datatype, op, root, comm);
+  }
   return run_collective(mpi, args_of::Reduce, sendbuf, recvbuf, count, datatype, op, root, comm);
 }
 int PMPI_Reduce_c(const void*, void*, Count, Handle, Handle, int, Handle)
@@ -158,9 +178,14 @@ int PMPI_Reduce_init_c(const void*, void*, Count, Handle, Handle, int, Handle, H
 int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, Handle datatype,
                              Handle op, Handle comm) {
   constexpr Native<&NativeFunctions::Reduce_scatter_block> mpi;
-  if (is_passed_on(args_of::Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Reduce_scatter_block(
+                                                 sendbuf, recvbuf, recvcount, datatype, op, comm)));
     return mpi(comm)(sendbuf, recvbuf, recvcount, datatype, op, comm);
+  }
   return run_collective(mpi, args_of::Reduce_scatter_block, sendbuf, recvbuf, recvcount, datatype,
                         op, comm);
 }
@@ -198,9 +223,14 @@ int MPI_Reduce_scatter_block_c(const void* sendbuf, void* recvbuf, Count recvcou
                                Handle op, Handle comm) {
   constexpr Native<&NativeFunctions::Reduce_scatter_block_c, &NativeFunctions::Reduce_scatter_block>
       mpi;
-  if (is_passed_on(args_of::Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Reduce_scatter_block(
+                                                 sendbuf, recvbuf, recvcount, datatype, op, comm)));
     return mpi(comm)(sendbuf, recvbuf, recvcount, datatype, op, comm);
+  }
   return run_collective(mpi, args_of::Reduce_scatter_block, sendbuf, recvbuf, recvcount, datatype,
                         op, comm);
 }
@@ -242,9 +272,14 @@ int PMPI_Reduce_scatter_block_init_c(const void*, void*, Count, Handle, Handle, 
 int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int* recvcounts, Handle datatype,
                        Handle op, Handle comm) {
   constexpr Native<&NativeFunctions::Reduce_scatter> mpi;
-  if (is_passed_on(args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts,
+                                                                     datatype, op, comm)));
     return mpi(comm)(sendbuf, recvbuf, recvcounts, datatype, op, comm);
+  }
   return run_collective(mpi, args_of::Reduce_scatter, sendbuf, recvbuf, recvcounts, datatype, op,
                         comm);
 }
@@ -282,9 +317,14 @@ int MPI_Reduce_scatter_c(const void* sendbuf, void* recvbuf, const Count* recvco
   constexpr Native<&NativeFunctions::Reduce_scatter_c, &NativeFunctions::Reduce_scatter,
                    own_ranks_in>
       mpi;
-  if (is_passed_on(args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm),
-                   CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm),
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Reduce_scatter(sendbuf, recvbuf, recvcounts,
+                                                                     datatype, op, comm)));
     return mpi(comm)(sendbuf, recvbuf, recvcounts, datatype, op, comm);
+  }
   return run_collective(mpi, args_of::Reduce_scatter, sendbuf, recvbuf, recvcounts, datatype, op,
                         comm);
 }

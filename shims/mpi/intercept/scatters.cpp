@@ -9,8 +9,12 @@ extern "C" {
 /// Served by plait, or passed to the MPI.
 int MPI_Bcast(void* buffer, int count, Handle datatype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Bcast> mpi;
-  if (is_passed_on(args_of::Bcast(buffer, count, datatype, root, comm), CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Bcast(buffer, count, datatype, root, comm), CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Bcast(buffer, count, datatype, root, comm)));
     return mpi(comm)(buffer, count, datatype, root, comm);
+  }
   return run_collective(mpi, args_of::Bcast, buffer, count, datatype, root, comm);
 }
 int PMPI_Bcast(void*, int, Handle, int, Handle) __attribute__((alias("MPI_Bcast")));
@@ -37,8 +41,12 @@ int PMPI_Bcast_init(void*, int, Handle, int, Handle, Handle, void*)
 /// Served by plait, or passed to the MPI.
 int MPI_Bcast_c(void* buffer, Count count, Handle datatype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Bcast_c, &NativeFunctions::Bcast> mpi;
-  if (is_passed_on(args_of::Bcast(buffer, count, datatype, root, comm), CallForm::blocking))
+  if (has_call_slot() &&
+      is_passed_on(args_of::Bcast(buffer, count, datatype, root, comm), CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Bcast(buffer, count, datatype, root, comm)));
     return mpi(comm)(buffer, count, datatype, root, comm);
+  }
   return run_collective(mpi, args_of::Bcast, buffer, count, datatype, root, comm);
 }
 int PMPI_Bcast_c(void*, Count, Handle, int, Handle) __attribute__((alias("MPI_Bcast_c")));
@@ -66,10 +74,14 @@ int PMPI_Bcast_init_c(void*, Count, Handle, int, Handle, Handle, void*)
 int MPI_Scatter(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf, int recvcount,
                 Handle recvtype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Scatter> mpi;
-  if (is_passed_on(
-          args_of::Scatter(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Scatter(sendbuf, sendcount, sendtype, recvbuf,
+                                                       recvcount, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Scatter(sendbuf, sendcount, sendtype, recvbuf,
+                                                              recvcount, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm);
+  }
   return run_collective(mpi, args_of::Scatter, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, root, comm);
 }
@@ -109,10 +121,14 @@ int PMPI_Scatter_init(const void*, int, Handle, void*, int, Handle, int, Handle,
 int MPI_Scatter_c(const void* sendbuf, Count sendcount, Handle sendtype, void* recvbuf,
                   Count recvcount, Handle recvtype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Scatter_c, &NativeFunctions::Scatter> mpi;
-  if (is_passed_on(
-          args_of::Scatter(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Scatter(sendbuf, sendcount, sendtype, recvbuf,
+                                                       recvcount, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot, words_of_collective(mpi, args_of::Scatter(sendbuf, sendcount, sendtype, recvbuf,
+                                                              recvcount, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm);
+  }
   return run_collective(mpi, args_of::Scatter, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, root, comm);
 }
@@ -152,11 +168,16 @@ int PMPI_Scatter_init_c(const void*, Count, Handle, void*, Count, Handle, int, H
 int MPI_Scatterv(const void* sendbuf, const int* sendcounts, const int* displs, Handle sendtype,
                  void* recvbuf, int recvcount, Handle recvtype, int root, Handle comm) {
   constexpr Native<&NativeFunctions::Scatterv> mpi;
-  if (is_passed_on(args_of::Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount,
-                                     recvtype, root, comm),
-                   CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Scatterv(sendbuf, sendcounts, displs, sendtype,
+                                                        recvbuf, recvcount, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf,
+                                                   recvcount, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root,
                      comm);
+  }
   return run_collective(mpi, args_of::Scatterv, sendbuf, sendcounts, displs, sendtype, recvbuf,
                         recvcount, recvtype, root, comm);
 }
@@ -199,11 +220,16 @@ int MPI_Scatterv_c(const void* sendbuf, const Count* sendcounts, const std::intp
                    Handle comm) {
   constexpr Native<&NativeFunctions::Scatterv_c, &NativeFunctions::Scatterv> mpi;
   if (mpi.is_missing()) null_unless_root(root, comm, sendcounts, displs);
-  if (is_passed_on(args_of::Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount,
-                                     recvtype, root, comm),
-                   CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Scatterv(sendbuf, sendcounts, displs, sendtype,
+                                                        recvbuf, recvcount, recvtype, root, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf,
+                                                   recvcount, recvtype, root, comm)));
     return mpi(comm)(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root,
                      comm);
+  }
   return run_collective(mpi, args_of::Scatterv, sendbuf, sendcounts, displs, sendtype, recvbuf,
                         recvcount, recvtype, root, comm);
 }
@@ -247,10 +273,15 @@ int PMPI_Scatterv_init_c(const void*, const Count*, const std::intptr_t*, Handle
 int MPI_Alltoall(const void* sendbuf, int sendcount, Handle sendtype, void* recvbuf, int recvcount,
                  Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Alltoall> mpi;
-  if (is_passed_on(
-          args_of::Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Alltoall(sendbuf, sendcount, sendtype, recvbuf,
+                                                        recvcount, recvtype, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount,
+                                                   recvtype, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+  }
   return run_collective(mpi, args_of::Alltoall, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, comm);
 }
@@ -288,10 +319,15 @@ int PMPI_Alltoall_init(const void*, int, Handle, void*, int, Handle, Handle, Han
 int MPI_Alltoall_c(const void* sendbuf, Count sendcount, Handle sendtype, void* recvbuf,
                    Count recvcount, Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Alltoall_c, &NativeFunctions::Alltoall> mpi;
-  if (is_passed_on(
-          args_of::Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm),
-          CallForm::blocking))
+  if (has_call_slot() && is_passed_on(args_of::Alltoall(sendbuf, sendcount, sendtype, recvbuf,
+                                                        recvcount, recvtype, comm),
+                                      CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount,
+                                                   recvtype, comm)));
     return mpi(comm)(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+  }
   return run_collective(mpi, args_of::Alltoall, sendbuf, sendcount, sendtype, recvbuf, recvcount,
                         recvtype, comm);
 }
@@ -330,11 +366,17 @@ int MPI_Alltoallv(const void* sendbuf, const int* sendcounts, const int* sdispls
                   void* recvbuf, const int* recvcounts, const int* rdispls, Handle recvtype,
                   Handle comm) {
   constexpr Native<&NativeFunctions::Alltoallv> mpi;
-  if (is_passed_on(args_of::Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
+  if (has_call_slot() &&
+      is_passed_on(args_of::Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
                                       rdispls, recvtype, comm),
-                   CallForm::blocking))
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf,
+                                                    recvcounts, rdispls, recvtype, comm)));
     return mpi(comm)(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype,
                      comm);
+  }
   return run_collective(mpi, args_of::Alltoallv, sendbuf, sendcounts, sdispls, sendtype, recvbuf,
                         recvcounts, rdispls, recvtype, comm);
 }
@@ -376,11 +418,17 @@ int MPI_Alltoallv_c(const void* sendbuf, const Count* sendcounts, const std::int
                     Handle sendtype, void* recvbuf, const Count* recvcounts,
                     const std::intptr_t* rdispls, Handle recvtype, Handle comm) {
   constexpr Native<&NativeFunctions::Alltoallv_c, &NativeFunctions::Alltoallv> mpi;
-  if (is_passed_on(args_of::Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
+  if (has_call_slot() &&
+      is_passed_on(args_of::Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts,
                                       rdispls, recvtype, comm),
-                   CallForm::blocking))
+                   CallForm::blocking)) {
+    const InCall inside(
+        *call_slot,
+        words_of_collective(mpi, args_of::Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf,
+                                                    recvcounts, rdispls, recvtype, comm)));
     return mpi(comm)(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype,
                      comm);
+  }
   return run_collective(mpi, args_of::Alltoallv, sendbuf, sendcounts, sdispls, sendtype, recvbuf,
                         recvcounts, rdispls, recvtype, comm);
 }

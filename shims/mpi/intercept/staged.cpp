@@ -11,6 +11,7 @@ int MPI_Alltoallw(const void* sendbuf, const int* sendcounts, const int* sdispls
                   const void* sendtypes, void* recvbuf, const int* recvcounts, const int* rdispls,
                   const void* recvtypes, Handle comm) {
   constexpr Native<&NativeFunctions::Alltoallw> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -70,6 +71,7 @@ int MPI_Alltoallw_c(const void* sendbuf, const Count* sendcounts, const std::int
                     const void* sendtypes, void* recvbuf, const Count* recvcounts,
                     const std::intptr_t* rdispls, const void* recvtypes, Handle comm) {
   constexpr Native<&NativeFunctions::Alltoallw_c, &NativeFunctions::Alltoallw> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm,
       [&](CallStaging& staging) {
@@ -131,6 +133,7 @@ int PMPI_Alltoallw_init_c(const void*, const Count*, const std::intptr_t*, const
 int MPI_Scan(const void* sendbuf, void* recvbuf, int count, Handle datatype, Handle op,
              Handle comm) {
   constexpr Native<&NativeFunctions::Scan> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm, [&](CallStaging& staging) { staging.add_scan(sendbuf, recvbuf, datatype, count); },
       mpi(comm), sendbuf, recvbuf, count, datatype, op, comm);
@@ -165,6 +168,7 @@ int PMPI_Scan_init(const void*, void*, int, Handle, Handle, Handle, Handle, void
 int MPI_Scan_c(const void* sendbuf, void* recvbuf, Count count, Handle datatype, Handle op,
                Handle comm) {
   constexpr Native<&NativeFunctions::Scan_c, &NativeFunctions::Scan> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm, [&](CallStaging& staging) { staging.add_scan(sendbuf, recvbuf, datatype, count); },
       mpi(comm), sendbuf, recvbuf, count, datatype, op, comm);
@@ -200,6 +204,7 @@ int PMPI_Scan_init_c(const void*, void*, Count, Handle, Handle, Handle, Handle, 
 int MPI_Exscan(const void* sendbuf, void* recvbuf, int count, Handle datatype, Handle op,
                Handle comm) {
   constexpr Native<&NativeFunctions::Exscan> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm, [&](CallStaging& staging) { staging.add_scan(sendbuf, recvbuf, datatype, count); },
       mpi(comm), sendbuf, recvbuf, count, datatype, op, comm);
@@ -235,6 +240,7 @@ int PMPI_Exscan_init(const void*, void*, int, Handle, Handle, Handle, Handle, vo
 int MPI_Exscan_c(const void* sendbuf, void* recvbuf, Count count, Handle datatype, Handle op,
                  Handle comm) {
   constexpr Native<&NativeFunctions::Exscan_c, &NativeFunctions::Exscan> mpi;
+  const InCall inside(words_of_bare(mpi, comm));
   return staged(
       comm, [&](CallStaging& staging) { staging.add_scan(sendbuf, recvbuf, datatype, count); },
       mpi(comm), sendbuf, recvbuf, count, datatype, op, comm);

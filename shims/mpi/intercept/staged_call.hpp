@@ -2,6 +2,7 @@
 #pragma once
 #include <utility>
 
+#include "shims/mpi/args/in_call.hpp"
 #include "shims/mpi/requests/native_call.hpp"
 #include "shims/mpi/requests/persistent.hpp"
 #include "shims/mpi/requests/requests.hpp"

@@ -119,13 +119,14 @@ struct Native {
       return NativeLargeCall{native().*kFunction, native().*kSmall, comm, kLengths};
   }
   [[gnu::always_inline]] bool is_missing() const { return native().*kFunction == nullptr; }
-  /// Returns the exported function's name.
-  const char* name() const {
-    const NativeFunctions& table = native();
-    const auto* const member = reinterpret_cast<const std::byte*>(&(table.*kFunction));
-    return name_of_function(
-        static_cast<std::size_t>(member - reinterpret_cast<const std::byte*>(&table)));
+  /// Returns the offset of the member, a constant.
+  [[gnu::always_inline]] std::size_t offset() const {
+    static constexpr NativeFunctions kTable;
+    const auto* const member = reinterpret_cast<const std::byte*>(&(kTable.*kFunction));
+    return static_cast<std::size_t>(member - reinterpret_cast<const std::byte*>(&kTable));
   }
+  /// Returns the exported function's name.
+  const char* name() const { return name_of_function(offset()); }
 };
 
 }  // namespace plait::mpi

@@ -1,5 +1,6 @@
-// late FOLDER: small sums that the MPI serves, then one to which rank 1 comes once FOLDER/go
-// exists. Each rank writes its PID to FOLDER/pid-RANK before. Prints a line of JSON a rank.
+// late FOLDER: a barrier and small sums that the MPI serves, then a sum to which rank 1 comes once
+// FOLDER/go exists. Each rank writes its PID to FOLDER/pid-RANK before. Prints a line of JSON a
+// rank.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
     MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     wrong += out != ranks * (ranks + 1) / 2 ? 1 : 0;
   };
+  MPI_Barrier(MPI_COMM_WORLD);
   for (int i = 0; i < 3; ++i) sum();
   MPI_Request request;
   MPI_Ibarrier(MPI_COMM_WORLD, &request);

@@ -7,19 +7,19 @@
 namespace plait::mpi {
 namespace {
 
-void add_type(Abi& abi, Handle handle, TypeClass kind, DataType type) {
+void add_type(Abi& abi, Handle handle, TypeClass kind, DataType type, const char* name) {
   if (handle == 0) return;  // an MPI without Fortran
   std::size_t at = Abi::slot(handle);
   while (abi.types[at].handle != 0 && abi.types[at].handle != handle)
     at = (at + 1) % Abi::kTypeSlots;
-  if (abi.types[at].handle == 0) abi.types[at] = {handle, kind, type};
+  if (abi.types[at].handle == 0) abi.types[at] = {handle, kind, type, name};
 }
 
 /// by: maps (symbol, MPICH's number, the standard ABI's number) to a handle.
 template <class By>
 void fill(Abi& abi, const By& by) {
 #define PLAIT_MPI_TYPE(kind, type, name, symbol, mpich, standard) \
-  add_type(abi, by(#symbol, mpich, standard), TypeClass::kind, DataType::type);
+  add_type(abi, by(#symbol, mpich, standard), TypeClass::kind, DataType::type, #name);
 #include "comm/transport/mpi/types.def"
 #undef PLAIT_MPI_TYPE
   std::size_t at = 0;

@@ -30,6 +30,7 @@ struct MpiType {
   Handle handle = 0;
   TypeClass kind = TypeClass::moved;
   DataType type = DataType::uint8;
+  const char* name = nullptr;  ///< "MPI_INT"
 };
 
 struct MpiOp {
