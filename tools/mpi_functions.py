@@ -222,25 +222,14 @@ def staged_body(form: Form, mode: str) -> str:
     return text + f"return {run}{comm}, {result}{stage}, mpi({comm}), {rest});"
 
 
-# Words of the call in the slot of a thread, for messages that block.
-INSIDE = {
-    "send": "message(mpi, CallFields::send, count, datatype, {dest, tag}, comm)",
-    "recv": "message(mpi, CallFields::receive, count, datatype, {source, tag}, comm)",
-    "Mrecv": "message(mpi, CallFields::matched, count, datatype, {}, native().abi.no_comm)",
-    "Sendrecv": "exchange(mpi, sendcount, sendtype, {dest, sendtag}, {source, recvtag}, comm)",
-    "Sendrecv_replace": "exchange(mpi, count, datatype, {dest, sendtag}, {source, recvtag}, comm)",
-}
-
-
 def message_body(form: Form) -> str:
-    inside = INSIDE.get(form.of.name) or INSIDE.get(form.of.kind)
-    call = f"return mpi({comm_of(form)})({form.names()});"
-    passed = "are_messages_native()"
-    if inside:
-        passed += " && has_call_slot()"
-        call = f"{{\nconst InCall inside(*call_slot, words_of_{inside});\n{call}\n}}"
+    may_pass = "are_messages_native()"
+    passed = f"mpi({comm_of(form)})({form.names()})"
+    if form.of.kind in ("send", "recv", "sendrecv"):
+        may_pass = "may_pass(mpi)"
+        passed = f"pass_{form.of.kind}(mpi, {form.names()})"
     return (
-        f"constexpr {native_type(form)} mpi;\nif ({passed})\n{call}\n"
+        f"constexpr {native_type(form)} mpi;\nif ({may_pass})\nreturn {passed};\n"
         f"return run_{form.of.kind}(mpi, {form.names()});"
     )
 

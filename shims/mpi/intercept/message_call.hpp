@@ -18,6 +18,12 @@ namespace plait::mpi {
   return __builtin_expect(!uses_rendezvous() && !may_hold_gpu_memory(), 1) != 0;
 }
 
+/// Returns whether a blocking message is passed on at once: pass_send() ... may be called.
+template <class Mpi>
+[[gnu::always_inline]] inline bool may_pass(Mpi mpi) {
+  return are_messages_native() && mpi.is_ready() && has_call_slot();
+}
+
 /// Returns whether the native call suffices: no RTS header may arrive, no GPU memory is involved.
 inline bool is_native_only(const void* buffer, Count count, Handle type) {
   return !(uses_rendezvous() && may_match_header(type, count)) &&
@@ -105,6 +111,54 @@ struct MakePersistent {
 
 // The functions below are never inlined, so that a message that is passed on takes a few
 // instructions and a jump. mpi: the native function (Native).
+
+// Passed on, in the thread's slot. The exported function jumps, with the arguments in registers.
+
+template <class Mpi, class N>
+[[gnu::noinline]] int pass_send(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
+                                int tag, Handle comm) {
+  const InCall inside(*call_slot,
+                      words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
+  return mpi.ready()(buf, count, datatype, dest, tag, comm);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int pass_recv(Mpi mpi, void* buf, N count, Handle datatype, int source, int tag,
+                                Handle comm, void* status) {
+  const InCall inside(
+      *call_slot, words_of_message(mpi, CallFields::receive, count, datatype, {source, tag}, comm));
+  return mpi.ready()(buf, count, datatype, source, tag, comm, status);
+}
+
+/// MPI_Mrecv.
+template <class Mpi, class N>
+[[gnu::noinline]] int pass_recv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
+                                void* status) {
+  const InCall inside(*call_slot,
+                      words_of_message(mpi, CallFields::matched, count, datatype, {}, 0));
+  return mpi.ready()(buf, count, datatype, message, status);
+}
+
+template <class Mpi, class N>
+[[gnu::noinline]] int pass_sendrecv(Mpi mpi, const void* sendbuf, N sendcount, Handle sendtype,
+                                    int dest, int sendtag, void* recvbuf, N recvcount,
+                                    Handle recvtype, int source, int recvtag, Handle comm,
+                                    void* status) {
+  const InCall inside(*call_slot, words_of_exchange(mpi, sendcount, sendtype, {dest, sendtag},
+                                                    {source, recvtag}, comm));
+  return mpi.ready()(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
+                     source, recvtag, comm, status);
+}
+
+/// MPI_Sendrecv_replace.
+template <class Mpi, class N>
+[[gnu::noinline]] int pass_sendrecv(Mpi mpi, void* buf, N count, Handle datatype, int dest,
+                                    int sendtag, int source, int recvtag, Handle comm,
+                                    void* status) {
+  const InCall inside(*call_slot, words_of_exchange(mpi, count, datatype, {dest, sendtag},
+                                                    {source, recvtag}, comm));
+  return mpi.ready()(buf, count, datatype, dest, sendtag, source, recvtag, comm, status);
+}
 
 template <class Mpi, class N>
 [[gnu::noinline]] int run_send(Mpi mpi, const void* buf, N count, Handle datatype, int dest,
@@ -207,8 +261,7 @@ template <class Mpi, class N>
 template <class Mpi, class N>
 [[gnu::noinline]] int run_recv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
                                void* status) {
-  const InCall inside(
-      words_of_message(mpi, CallFields::matched, count, datatype, {}, native().abi.no_comm));
+  const InCall inside(words_of_message(mpi, CallFields::matched, count, datatype, {}, 0));
   const Handle comm = take_matched(native().abi.at(message, 0));
   return recv_message(mpi(comm), buf, count, datatype, status, message);
 }

@@ -10,11 +10,7 @@ extern "C" {
 int MPI_Recv(void* buf, int count, Handle datatype, int source, int tag, Handle comm,
              void* status) {
   constexpr Native<&NativeFunctions::Recv> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_message(mpi, CallFields::receive, count, datatype,
-                                                     {source, tag}, comm));
-    return mpi(comm)(buf, count, datatype, source, tag, comm, status);
-  }
+  if (may_pass(mpi)) return pass_recv(mpi, buf, count, datatype, source, tag, comm, status);
   return run_recv(mpi, buf, count, datatype, source, tag, comm, status);
 }
 int PMPI_Recv(void*, int, Handle, int, int, Handle, void*) __attribute__((alias("MPI_Recv")));
@@ -23,11 +19,7 @@ int PMPI_Recv(void*, int, Handle, int, int, Handle, void*) __attribute__((alias(
 int MPI_Recv_c(void* buf, Count count, Handle datatype, int source, int tag, Handle comm,
                void* status) {
   constexpr Native<&NativeFunctions::Recv_c, &NativeFunctions::Recv> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_message(mpi, CallFields::receive, count, datatype,
-                                                     {source, tag}, comm));
-    return mpi(comm)(buf, count, datatype, source, tag, comm, status);
-  }
+  if (may_pass(mpi)) return pass_recv(mpi, buf, count, datatype, source, tag, comm, status);
   return run_recv(mpi, buf, count, datatype, source, tag, comm, status);
 }
 int PMPI_Recv_c(void*, Count, Handle, int, int, Handle, void*) __attribute__((alias("MPI_Recv_c")));
@@ -35,11 +27,7 @@ int PMPI_Recv_c(void*, Count, Handle, int, int, Handle, void*) __attribute__((al
 /// The message comes by rendezvous, or from the MPI.
 int MPI_Mrecv(void* buf, int count, Handle datatype, void* message, void* status) {
   constexpr Native<&NativeFunctions::Mrecv> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_message(mpi, CallFields::matched, count, datatype, {},
-                                                     native().abi.no_comm));
-    return mpi(native().abi.world)(buf, count, datatype, message, status);
-  }
+  if (may_pass(mpi)) return pass_recv(mpi, buf, count, datatype, message, status);
   return run_recv(mpi, buf, count, datatype, message, status);
 }
 int PMPI_Mrecv(void*, int, Handle, void*, void*) __attribute__((alias("MPI_Mrecv")));
@@ -47,11 +35,7 @@ int PMPI_Mrecv(void*, int, Handle, void*, void*) __attribute__((alias("MPI_Mrecv
 /// The message comes by rendezvous, or from the MPI.
 int MPI_Mrecv_c(void* buf, Count count, Handle datatype, void* message, void* status) {
   constexpr Native<&NativeFunctions::Mrecv_c, &NativeFunctions::Mrecv> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_message(mpi, CallFields::matched, count, datatype, {},
-                                                     native().abi.no_comm));
-    return mpi(native().abi.world)(buf, count, datatype, message, status);
-  }
+  if (may_pass(mpi)) return pass_recv(mpi, buf, count, datatype, message, status);
   return run_recv(mpi, buf, count, datatype, message, status);
 }
 int PMPI_Mrecv_c(void*, Count, Handle, void*, void*) __attribute__((alias("MPI_Mrecv_c")));
@@ -116,12 +100,9 @@ int MPI_Sendrecv(const void* sendbuf, int sendcount, Handle sendtype, int dest, 
                  void* recvbuf, int recvcount, Handle recvtype, int source, int recvtag,
                  Handle comm, void* status) {
   constexpr Native<&NativeFunctions::Sendrecv> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_exchange(mpi, sendcount, sendtype, {dest, sendtag},
-                                                      {source, recvtag}, comm));
-    return mpi(comm)(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
-                     source, recvtag, comm, status);
-  }
+  if (may_pass(mpi))
+    return pass_sendrecv(mpi, sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount,
+                         recvtype, source, recvtag, comm, status);
   return run_sendrecv(mpi, sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount,
                       recvtype, source, recvtag, comm, status);
 }
@@ -133,12 +114,9 @@ int MPI_Sendrecv_c(const void* sendbuf, Count sendcount, Handle sendtype, int de
                    void* recvbuf, Count recvcount, Handle recvtype, int source, int recvtag,
                    Handle comm, void* status) {
   constexpr Native<&NativeFunctions::Sendrecv_c, &NativeFunctions::Sendrecv> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_exchange(mpi, sendcount, sendtype, {dest, sendtag},
-                                                      {source, recvtag}, comm));
-    return mpi(comm)(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
-                     source, recvtag, comm, status);
-  }
+  if (may_pass(mpi))
+    return pass_sendrecv(mpi, sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount,
+                         recvtype, source, recvtag, comm, status);
   return run_sendrecv(mpi, sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount,
                       recvtype, source, recvtag, comm, status);
 }
@@ -149,11 +127,8 @@ int PMPI_Sendrecv_c(const void*, Count, Handle, int, int, void*, Count, Handle, 
 int MPI_Sendrecv_replace(void* buf, int count, Handle datatype, int dest, int sendtag, int source,
                          int recvtag, Handle comm, void* status) {
   constexpr Native<&NativeFunctions::Sendrecv_replace> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_exchange(mpi, count, datatype, {dest, sendtag},
-                                                      {source, recvtag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, sendtag, source, recvtag, comm, status);
-  }
+  if (may_pass(mpi))
+    return pass_sendrecv(mpi, buf, count, datatype, dest, sendtag, source, recvtag, comm, status);
   return run_sendrecv(mpi, buf, count, datatype, dest, sendtag, source, recvtag, comm, status);
 }
 int PMPI_Sendrecv_replace(void*, int, Handle, int, int, int, int, Handle, void*)
@@ -163,11 +138,8 @@ int PMPI_Sendrecv_replace(void*, int, Handle, int, int, int, int, Handle, void*)
 int MPI_Sendrecv_replace_c(void* buf, Count count, Handle datatype, int dest, int sendtag,
                            int source, int recvtag, Handle comm, void* status) {
   constexpr Native<&NativeFunctions::Sendrecv_replace_c, &NativeFunctions::Sendrecv_replace> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(*call_slot, words_of_exchange(mpi, count, datatype, {dest, sendtag},
-                                                      {source, recvtag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, sendtag, source, recvtag, comm, status);
-  }
+  if (may_pass(mpi))
+    return pass_sendrecv(mpi, buf, count, datatype, dest, sendtag, source, recvtag, comm, status);
   return run_sendrecv(mpi, buf, count, datatype, dest, sendtag, source, recvtag, comm, status);
 }
 int PMPI_Sendrecv_replace_c(void*, Count, Handle, int, int, int, int, Handle, void*)

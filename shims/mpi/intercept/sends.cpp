@@ -8,11 +8,7 @@ extern "C" {
 /// By rendezvous, or passed to the MPI.
 int MPI_Send(const void* buf, int count, Handle datatype, int dest, int tag, Handle comm) {
   constexpr Native<&NativeFunctions::Send> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(
-        *call_slot, words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, tag, comm);
-  }
+  if (may_pass(mpi)) return pass_send(mpi, buf, count, datatype, dest, tag, comm);
   return run_send(mpi, buf, count, datatype, dest, tag, comm);
 }
 int PMPI_Send(const void*, int, Handle, int, int, Handle) __attribute__((alias("MPI_Send")));
@@ -20,11 +16,7 @@ int PMPI_Send(const void*, int, Handle, int, int, Handle) __attribute__((alias("
 /// By rendezvous, or passed to the MPI.
 int MPI_Send_c(const void* buf, Count count, Handle datatype, int dest, int tag, Handle comm) {
   constexpr Native<&NativeFunctions::Send_c, &NativeFunctions::Send> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(
-        *call_slot, words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, tag, comm);
-  }
+  if (may_pass(mpi)) return pass_send(mpi, buf, count, datatype, dest, tag, comm);
   return run_send(mpi, buf, count, datatype, dest, tag, comm);
 }
 int PMPI_Send_c(const void*, Count, Handle, int, int, Handle) __attribute__((alias("MPI_Send_c")));
@@ -32,11 +24,7 @@ int PMPI_Send_c(const void*, Count, Handle, int, int, Handle) __attribute__((ali
 /// By rendezvous, or passed to the MPI.
 int MPI_Ssend(const void* buf, int count, Handle datatype, int dest, int tag, Handle comm) {
   constexpr Native<&NativeFunctions::Ssend> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(
-        *call_slot, words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, tag, comm);
-  }
+  if (may_pass(mpi)) return pass_send(mpi, buf, count, datatype, dest, tag, comm);
   return run_send(mpi, buf, count, datatype, dest, tag, comm);
 }
 int PMPI_Ssend(const void*, int, Handle, int, int, Handle) __attribute__((alias("MPI_Ssend")));
@@ -44,11 +32,7 @@ int PMPI_Ssend(const void*, int, Handle, int, int, Handle) __attribute__((alias(
 /// By rendezvous, or passed to the MPI.
 int MPI_Ssend_c(const void* buf, Count count, Handle datatype, int dest, int tag, Handle comm) {
   constexpr Native<&NativeFunctions::Ssend_c, &NativeFunctions::Ssend> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(
-        *call_slot, words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, tag, comm);
-  }
+  if (may_pass(mpi)) return pass_send(mpi, buf, count, datatype, dest, tag, comm);
   return run_send(mpi, buf, count, datatype, dest, tag, comm);
 }
 int PMPI_Ssend_c(const void*, Count, Handle, int, int, Handle)
@@ -57,11 +41,7 @@ int PMPI_Ssend_c(const void*, Count, Handle, int, int, Handle)
 /// By rendezvous, or passed to the MPI.
 int MPI_Rsend(const void* buf, int count, Handle datatype, int dest, int tag, Handle comm) {
   constexpr Native<&NativeFunctions::Rsend> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(
-        *call_slot, words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, tag, comm);
-  }
+  if (may_pass(mpi)) return pass_send(mpi, buf, count, datatype, dest, tag, comm);
   return run_send(mpi, buf, count, datatype, dest, tag, comm);
 }
 int PMPI_Rsend(const void*, int, Handle, int, int, Handle) __attribute__((alias("MPI_Rsend")));
@@ -69,11 +49,7 @@ int PMPI_Rsend(const void*, int, Handle, int, int, Handle) __attribute__((alias(
 /// By rendezvous, or passed to the MPI.
 int MPI_Rsend_c(const void* buf, Count count, Handle datatype, int dest, int tag, Handle comm) {
   constexpr Native<&NativeFunctions::Rsend_c, &NativeFunctions::Rsend> mpi;
-  if (are_messages_native() && has_call_slot()) {
-    const InCall inside(
-        *call_slot, words_of_message(mpi, CallFields::send, count, datatype, {dest, tag}, comm));
-    return mpi(comm)(buf, count, datatype, dest, tag, comm);
-  }
+  if (may_pass(mpi)) return pass_send(mpi, buf, count, datatype, dest, tag, comm);
   return run_send(mpi, buf, count, datatype, dest, tag, comm);
 }
 int PMPI_Rsend_c(const void*, Count, Handle, int, int, Handle)

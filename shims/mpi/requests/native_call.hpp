@@ -118,6 +118,15 @@ struct Native {
     else
       return NativeLargeCall{native().*kFunction, native().*kSmall, comm, kLengths};
   }
+  /// Whether the first call has made the table, and the MPI has the function.
+  [[gnu::always_inline]] bool is_ready() const {
+    const NativeMpi* const table = native_table.load(std::memory_order_acquire);
+    return __builtin_expect(table != nullptr && table->*kFunction != nullptr, 1) != 0;
+  }
+  /// Returns the function itself. Valid if is_ready().
+  [[gnu::always_inline]] auto* ready() const {
+    return native_table.load(std::memory_order_acquire)->*kFunction;
+  }
   [[gnu::always_inline]] bool is_missing() const { return native().*kFunction == nullptr; }
   /// Returns the offset of the member, a constant.
   [[gnu::always_inline]] std::size_t offset() const {
