@@ -371,3 +371,43 @@ def test_a_waiting_rank_says_who_is_missing():
     assert len(lines) == 1, lines
     assert re.search(r"rank [01] waits for rank 2 to enter call ", lines[0]), lines
     assert f"; entered by ranks 0, 1 alone; rank 2 (pid {pids[2]}) was last in call " in lines[0]
+
+
+def _late_messages(rank, ranks):
+    for call in ("recv", "any", "send", "irecv"):
+        small, large = torch.zeros(4), torch.ones(1 << 20)
+        dist.barrier()
+        if rank == 1:
+            time.sleep(1.5)
+            dist.recv(large, 0, tag=7) if call == "send" else dist.send(small, 0, tag=7)
+        elif call == "recv":
+            dist.recv(small, 1, tag=7)
+        elif call == "any":
+            dist.recv(small, tag=7)
+        elif call == "send":
+            dist.send(large, 1, tag=7)
+        else:
+            dist.irecv(small, 1, tag=7).wait()
+
+
+LATE_MESSAGES = (
+    "from test_torch_callbacks import _late_messages, on_ranks; on_ranks(_late_messages, 2)"
+)
+
+
+def test_a_rank_that_waits_for_a_message_names_peer_and_tag():
+    ran = subprocess.run(
+        [sys.executable, "-c", LATE_MESSAGES],
+        env={**os.environ, "PLAIT_WARN_S": "0.5", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    said = re.findall(r"rank 0 waits in a (.*): 0\.5 s so far", ran.stderr)
+    assert said == [
+        "recv from rank 1 (tag 7) of 16 bytes",
+        "recv from any rank (tag 7) of 16 bytes",
+        "send of 4194304 bytes to rank 1 (tag 7)",
+        "recv from rank 1 (tag 7) of 16 bytes",
+    ], ran.stderr

@@ -65,7 +65,8 @@ class Mailbox {
   std::shared_ptr<Message> receive(int peer, const MessageKey& key, void* memory,
                                    std::uint64_t bytes);
   /// Waits until the message is done. After `seconds` the message fails with `timeout`. A stream
-  /// that has carried a part of it closes, since it cannot resume.
+  /// that has carried a part of it closes, since it cannot resume. After PLAIT_WARN_S a line names
+  /// the message.
   void wait(const std::shared_ptr<Message>& message, double seconds);
   /// Calls `call` once the message is done: at once if it is, else in the thread that ends it.
   void on_done(const std::shared_ptr<Message>& message, std::function<void()> call);
@@ -133,6 +134,7 @@ class Mailbox {
              std::int64_t end_ns, bool is_background);
   void spin(Lock& lock, const Message* until, std::int64_t spin_ns);
   bool sleep(Lock& lock, std::int64_t end_ns);
+  void warn(Lock& lock, const Message& message);
   void ask_program(Lock& lock);
   bool prepare_sleep(Sleep& sleep);
   void after_sleep(const Sleep& sleep);

@@ -150,12 +150,19 @@ void Mailbox::wait(const std::shared_ptr<Message>& message, double seconds) {
   if (message->is_done()) return;
   check_process();
   const std::int64_t end_ns = deadline_in(seconds);
+  // Internal messages have waits of their own that say more.
+  std::int64_t warn_ns = message->key_.context < 0 ? end_ns : deadline_in(wait_warning_s());
   Lock lock(mutex_);
   message->is_waited_for_ = true;
   const auto is_over = [&] { return message->is_done(); };
   try {
-    while (!message->is_done() && now_ns() < end_ns)
-      if (become_driver(lock, end_ns)) drive(lock, is_over, message.get(), end_ns, false);
+    while (!message->is_done() && now_ns() < end_ns) {
+      const std::int64_t until_ns = std::min(end_ns, warn_ns);
+      if (become_driver(lock, until_ns)) drive(lock, is_over, message.get(), until_ns, false);
+      if (message->is_done() || now_ns() < warn_ns || warn_ns >= end_ns) continue;
+      warn_ns = end_ns;
+      warn(lock, *message);
+    }
   } catch (...) {
     message->is_waited_for_ = false;  // the background thread takes over
     leave(lock);
@@ -165,6 +172,17 @@ void Mailbox::wait(const std::shared_ptr<Message>& message, double seconds) {
     withdraw(lock, message, ErrorCode::timeout,
              text("not done within {} s{}", seconds, held_back_text(*message)));
   leave(lock);
+}
+
+/// Says which message a thread has waited for since PLAIT_WARN_S.
+void Mailbox::warn(Lock& lock, const Message& message) {
+  const bool is_receive = message.kind_ == Message::Kind::receive;
+  const std::string line = text("rank {} waits in a {}{}: {} s so far{}", rank_, message.what(),
+                                is_receive ? text(" of {} bytes", message.bytes_) : "",
+                                wait_warning_s(), held_back_text(message));
+  lock.unlock();
+  warn_unasked(rank_, line);
+  lock.lock();
 }
 
 /// Lets the program end a wait.
