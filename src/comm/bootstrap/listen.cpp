@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/env.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
@@ -153,6 +154,17 @@ Fd listen_at(const std::string& path, int backlog) {
   throw Error(ErrorCode::io_error, text("bind '{}': a file that is no socket has this path", path));
 }
 
+std::string why_elsewhere() {
+  const auto here = [](const char* name) {
+    const std::string value = foreign_env(name);
+    return value.empty() ? "unset" : text("'{}'", value);
+  };
+  return text(
+      "; a rank is late or meets the others elsewhere: PLAIT_RENDEZVOUS (here {}) and "
+      "PLAIT_NODE_SIZE (here {}) must be the same on all ranks",
+      here("PLAIT_RENDEZVOUS"), here("PLAIT_NODE_SIZE"));
+}
+
 Fd connect_to(const std::string& path, const Deadline& deadline) {
   const sockaddr_un address = address_of(path);
   Fd fd = new_socket();
@@ -174,7 +186,7 @@ Fd connect_to(const std::string& path, const Deadline& deadline) {
     }
     if (now_ns() >= deadline.at_ns)
       throw Error(ErrorCode::timeout,
-                  text("rank 0 did not come to '{}' before the deadline", path));
+                  text("rank 0 did not come to '{}' before the deadline{}", path, why_elsewhere()));
     poll(nullptr, 0, 2);
   }
 }

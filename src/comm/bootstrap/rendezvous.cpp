@@ -428,8 +428,8 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
       if (!joining.failure)
         joining.failure = std::make_unique<Error>(
             ErrorCode::timeout,
-            text("rendezvous '{}': rank {} of {} did not join before the deadline", path,
-                 joining.missing(), ranks));
+            text("rendezvous '{}': rank {} of {} did not join before the deadline{}", path,
+                 joining.missing(), ranks, why_elsewhere()));
       break;
     }
     place(joining, std::move(speaker));

@@ -77,6 +77,8 @@ void check_folder_of(const std::string& path, const Deadline& missing_until = {}
 /// Returns a listening socket at the path, or an invalid Fd if another process answers at the path.
 /// Replaces a stale socket if the folder is private.
 Fd listen_at(const std::string& path, int backlog);
+/// Ends the error of a rank that did not come: which settings decide where ranks meet.
+std::string why_elsewhere();
 /// Connects; retries until the deadline. Throws Error(timeout) if no process listens at the path by
 /// then.
 Fd connect_to(const std::string& path, const Deadline& deadline);

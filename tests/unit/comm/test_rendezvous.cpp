@@ -173,6 +173,7 @@ TEST_CASE("a rank that does not come is named on the other ranks") {
   const auto alone =
       as_threads(1, [&](int) { bootstrap("unix:" + folder.socket(), 1, 2, seconds(0.1)); });
   CHECK(all_contain(alone, "rank 0 did not come"));
+  CHECK(all_contain(alone, "PLAIT_NODE_SIZE (here unset) must be the same on all ranks"));
 }
 
 /// Waits until a rank has connected.
