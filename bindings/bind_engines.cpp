@@ -27,8 +27,8 @@ std::vector<StrategyInfo> engine_infos() {
 std::vector<std::pair<std::string, std::string>> refusals(const Request& request,
                                                           const std::optional<Topology>& topology) {
   std::vector<std::pair<std::string, std::string>> found;
-  const cuda::Group group =
-      topology ? described_group(*topology, request) : cuda::usual_group(request.ranks);
+  const cuda::Group group = topology ? described_group(*topology, request, memory_of(read_env()))
+                                     : cuda::usual_group(request.ranks);
   const std::string masked = topology ? why_masked(*topology, checked(request, *topology)) : "";
   for (const cuda::Engine* const engine : cuda::engines()) {
     std::string why = why_not(*engine, request, {}, group);
@@ -54,12 +54,16 @@ std::optional<std::uint64_t> served(const MinBytes& least, const std::string& na
   return bytes == kNever ? std::nullopt : std::optional(bytes);
 }
 
+std::unique_ptr<GpuPlans> described_with_memory(const Topology& topology, const Request& request) {
+  return described_plans(topology, request, false, SumOrder::rank_order, memory_of(read_env()));
+}
+
 void bind_choices(nb::module_& module) {
   module.def(
       "taken_by_calls",
       [](const Topology& topology, const Request& request) {
         const Env env = read_env();
-        return taken_by_calls(topology, request, env.bitwise, demanded_order(env));
+        return taken_by_calls(topology, request, env.bitwise, demanded_order(env), memory_of(env));
       },
       nb::arg("topology"), nb::arg("request"), nb::call_guard<nb::gil_scoped_release>(),
       "The plan by lanes of a call without a strategy, as PLAIT_BITWISE and PLAIT_SUM_ORDER have "
@@ -75,7 +79,7 @@ void bind_choices(nb::module_& module) {
   module.def(
       "for_calls",
       [](const Topology& topology, const Request& request) {
-        const auto plans = described_plans(topology, request);
+        const auto plans = described_with_memory(topology, request);
         return plans == nullptr ? topology : plans->topology();
       },
       nb::arg("topology"), nb::arg("request"),
@@ -85,7 +89,7 @@ void bind_choices(nb::module_& module) {
   module.def(
       "why_no_call",
       [](const Topology& topology, const Plan& plan) -> std::string {
-        const auto plans = described_plans(topology, plan.request);
+        const auto plans = described_with_memory(topology, plan.request);
         return plans == nullptr ? "" : plans->why_not(plan);
       },
       nb::arg("topology"), nb::arg("plan"),
@@ -195,16 +199,19 @@ void bind_engines(nb::module_& module) {
       [](const Topology& topology, const Request& request, const std::string& engine,
          const std::map<std::string, std::int64_t>& params, bool eager, const std::string& table,
          std::uint64_t memory, int pair_of) {
+        const Env env = read_env();
         return what_would_run(topology, request, {engine, params},
                               eager ? Launch::eager : Launch::graph, cuda::TuningTable(table),
-                              memory, pair_of, demanded_order(read_env()));
+                              memory != 0 ? DescribedMemory{.bytes = memory} : memory_of(env),
+                              pair_of, demanded_order(env));
       },
       nb::arg("topology"), nb::arg("request"), nb::arg("engine") = "",
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
       nb::arg("table") = "", nb::arg("memory") = 0, nb::arg("pair_of") = 0,
       nb::call_guard<nb::gil_scoped_release>(),
       "Engine that ranks on such GPUs choose, one process each, without a budget; table: "
-      "of the machine; memory: of a communicator on each GPU; pair_of: not 0 = a pair of ranks in "
+      "of the machine; memory: of a communicator on each GPU, 0 = as the environment has it; "
+      "pair_of: not 0 = a pair of ranks in "
       "a communicator of that size. None = a plan by lanes.");
   module.def(
       "engine_refusals", &refusals, nb::arg("request"),

@@ -304,6 +304,24 @@ def test_a_strategy_without_parameters_is_shown_by_its_fastest():
     assert "  as         rerouted(pieces=1,throttle=1)" in told
 
 
+def test_plan_goes_by_the_memory_of_the_environment(monkeypatch):
+    machine = plait.load_topology("hgx-b200")
+    request = plait.Request("all_reduce", 1 << 26, "fp32", ranks=4)
+    direct = plait.propose_one(machine, request, "direct")
+    advised = re.search(r"(PLAIT_DEVICE_SCRATCH)=(\d+)", _core.why_no_call(machine, direct))
+    monkeypatch.setenv(*advised.groups())
+    monkeypatch.setenv("PLAIT_DEVICE_MEMORY", "1G")
+    assert _core.why_no_call(machine, direct) == ""
+    packets = plait.Request("all_reduce", 1 << 22, "fp32", ranks=4)
+    assert "one_shot" not in dict(plait.engine_refusals(packets, machine))
+    assert plait.what_would_run(machine, packets, "one_shot").proof.proved
+    monkeypatch.delenv("PLAIT_DEVICE_SCRATCH")
+    monkeypatch.delenv("PLAIT_DEVICE_MEMORY")
+    refused = dict(plait.engine_refusals(packets, machine))["one_shot"]
+    assert refused.endswith("(raise PLAIT_DEVICE_MEMORY)")
+    assert _core.why_no_call(machine, direct) != ""
+
+
 def test_all_ways_are_plans_that_calls_have_memory_for():
     machine, mib = plait.load_topology("narval"), 1 << 20
     for collective in ("all_reduce", "all_gather", "copy"):

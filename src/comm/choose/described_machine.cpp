@@ -50,21 +50,23 @@ Nodes described_nodes(const Topology& topology, const Request& request) {
 }
 
 std::unique_ptr<GpuPlans> described_plans(const Topology& topology, const Request& given,
-                                          bool bitwise, SumOrder order) {
+                                          bool bitwise, SumOrder order,
+                                          const DescribedMemory& memory) {
   const Request request = checked(given, topology);
   if (!on_gpus(topology, request) || request.ranks > cuda::kMaxCudaRanks ||
       described_nodes(topology, request).count() > 1)
     return nullptr;
-  const cuda::Group group = described_group(topology, request, 0, 0, order);
+  const cuda::Group group = described_group(topology, request, memory, 0, order);
   if (!group.runs(cuda::kLaneKernels)) return nullptr;
   return std::make_unique<GpuPlans>(topology, request.devices, group, usual_plan_ring(group),
                                     CallOptions{}, bitwise);
 }
 
-Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise, SumOrder order) {
+Plan taken_by_calls(const Topology& topology, const Request& given, bool bitwise, SumOrder order,
+                    const DescribedMemory& memory) {
   const PlainFloats same_on_every_rank;
   const Request request = checked(given, topology);
-  if (const auto plans = described_plans(topology, request, bitwise, order))
+  if (const auto plans = described_plans(topology, request, bitwise, order, memory))
     return plans->chooser().pick(request, {});
   const Nodes nodes = described_nodes(topology, request);
   if (nodes.count() == 1 || !on_gpus(topology, request))

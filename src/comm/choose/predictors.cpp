@@ -37,20 +37,32 @@ std::vector<int> described_islands(const Topology& topology, const std::vector<i
 
 }  // namespace
 
+DescribedMemory memory_of(const Env& env) {
+  const bool is_set = env.has("PLAIT_DEVICE_MEMORY");
+  return {is_set ? env.device_memory : 0, env.device_scratch, is_set};
+}
+
 cuda::Group described_group(const Topology& topology, const Request& given,
-                            std::uint64_t memory_bytes, int pair_of, SumOrder order) {
+                            const DescribedMemory& memory, int pair_of, SumOrder order) {
   const Request request = checked(given, topology);
   const std::vector<std::string> models = models_of(topology, request);
-  if (pair_of != 0) return cuda::usual_pair(pair_of, memory_bytes, models);
+  if (pair_of != 0) return cuda::usual_pair(pair_of, memory.bytes, models);
   const bool through_host = go_through_host(topology, request);
   const bool has_islands = through_host && !described_islands(topology, request.devices).empty();
   cuda::Group group =
-      cuda::usual_group(request.ranks, false, memory_bytes, 0, models, through_host, has_islands);
+      cuda::usual_group(request.ranks, false, memory.bytes, 0, models, through_host, has_islands);
   group.sum_order = order;
   group.has_host_reducer &= reach_of(topology, request.devices, {}).host;
-  if (!why_masked(topology, request).empty()) {  // all memory is there from the first call on
+  // Masked communicators have all memory from the first call on.
+  const bool at_once = memory.at_once || !why_masked(topology, request).empty();
+  if (at_once || memory.plan_scratch != 0) {
+    const std::uint64_t usual = through_host ? cuda::usual_host_bytes(request.ranks) : 0;
     group.sizes = {};
-    lay_out_arena(group, {.budget_bytes = memory_bytes, .pairs = true, .plans = true});
+    lay_out_arena(group, {.budget_bytes = memory.bytes != 0 ? memory.bytes : usual,
+                          .two_tiers = !at_once,
+                          .pairs = true,
+                          .plans = true,
+                          .plan_scratch = memory.plan_scratch});
   }
   return group;
 }

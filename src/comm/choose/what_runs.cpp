@@ -64,14 +64,14 @@ WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
 
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
-                                       cuda::TuningTable table, std::uint64_t memory_bytes,
+                                       cuda::TuningTable table, const DescribedMemory& memory,
                                        int pair_of, SumOrder order) {
   const Request placed = checked(request, topology);
   const std::string masked = why_masked(topology, placed);
   if (!masked.empty() && !wanted.engine.empty())
     throw Error(ErrorCode::unsupported, text("{}: {}", wanted.engine, masked));
   if (!may_run_engines(topology, placed)) return std::nullopt;
-  const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of, order);
+  const cuda::Group group = described_group(topology, placed, memory, pair_of, order);
   const cuda::Selector selector = described_selector(topology, placed, group, std::move(table));
   const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});

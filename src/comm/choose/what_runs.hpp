@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/env.hpp"
 #include "comm/bootstrap/nodes.hpp"
 #include "comm/choose/gpu_plans.hpp"
 #include "gpu/select/select.hpp"
@@ -36,10 +37,18 @@ WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
                    const Request& request, const cuda::Group& group, Launch launch);
 /// Returns the model of each rank's GPU.
 std::vector<std::string> models_of(const Topology& topology, const Request& request);
-/// Returns the group that ranks on the topology's GPUs agree on, a process each, without memory
-/// budget: no kernels that a GPU of the model cannot run (topo/gpu_models.hpp).
+/// Memory of communicators on each GPU. 0 = as usual.
+struct DescribedMemory {
+  std::uint64_t bytes = 0;
+  std::uint64_t plan_scratch = 0;  ///< part of that
+  bool at_once = false;            ///< all of it is taken when the communicator is made
+};
+/// Returns the memory of PLAIT_DEVICE_MEMORY and PLAIT_DEVICE_SCRATCH.
+DescribedMemory memory_of(const Env& env);
+/// Returns the group that ranks on the topology's GPUs agree on, a process each: no kernels that a
+/// GPU of the model cannot run (topo/gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
-                            std::uint64_t memory_bytes = 0, int pair_of = 0,
+                            const DescribedMemory& memory = {}, int pair_of = 0,
                             SumOrder order = SumOrder::rank_order);
 /// Whether a pair of the request's GPUs, all of one node, has no link, and every such pair has a
 /// path through host memory: arenas then lie there. Links that masks have left out count as links,
@@ -56,7 +65,7 @@ void take_host_paths(Plan& plan, const Topology& topology);
 /// Returns the topology with links between GPUs that have none.
 Topology with_links(const Topology& topology);
 /// Returns what ranks run on the topology's GPUs: a process each, with host memory that all map,
-/// without memory budget. launch: whether the call is captured, regardless of `wanted`.
+/// with this memory. launch: whether the call is captured, regardless of `wanted`.
 /// table: the machine's tuning table. None = a plan by lanes, for example if two GPUs lie
 /// on two nodes, if masks have left out a link, or if a plan is predicted to be faster. GPUs
 /// without a direct link run engines through host memory; paths of the result's plan say so.
@@ -64,8 +73,9 @@ Topology with_links(const Topology& topology);
 /// tree. Throws Error(unsupported) if the wanted engine refuses.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
-                                       cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
-                                       int pair_of = 0, SumOrder order = SumOrder::rank_order);
+                                       cuda::TuningTable table = {},
+                                       const DescribedMemory& memory = {}, int pair_of = 0,
+                                       SumOrder order = SumOrder::rank_order);
 /// Returns the selector of ranks on the topology's GPUs, whose plans have the group's memory.
 /// topology and placed outlive the result.
 cuda::Selector described_selector(const Topology& topology, const Request& placed,
@@ -78,11 +88,12 @@ double predicted_call_ns(const Topology& topology, const Request& placed);
 /// kernel of plans: such plans obey the topology alone.
 std::unique_ptr<GpuPlans> described_plans(const Topology& topology, const Request& request,
                                           bool bitwise = false,
-                                          SumOrder order = SumOrder::rank_order);
+                                          SumOrder order = SumOrder::rank_order,
+                                          const DescribedMemory& memory = {});
 /// Returns the plan by lanes for a call without a strategy. bitwise: PLAIT_BITWISE=1. Throws
 /// Error(unsupported) if no plan serves.
 Plan taken_by_calls(const Topology& topology, const Request& request, bool bitwise = false,
-                    SumOrder order = SumOrder::rank_order);
+                    SumOrder order = SumOrder::rank_order, const DescribedMemory& memory = {});
 /// The same for CPU ranks that play the machine: their arenas have the topology's memory.
 Plan taken_by_cpu_ranks(const Topology& topology, const Request& request, bool bitwise = false,
                         SumOrder order = SumOrder::rank_order);

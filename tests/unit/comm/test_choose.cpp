@@ -316,14 +316,14 @@ TEST_CASE("CPU cores sum for GPUs of two sockets, whose rings are read over the 
   Topology machine = load_topology("l40s-x4");
   const auto by_cores = [&] {
     return what_would_run(machine, all_reduce_of(16 << 20), {"host_cores", {}, true}, Launch::graph,
-                          {}, 0, 0, SumOrder::rank_order)
+                          {}, {}, 0, SumOrder::rank_order)
         .value();
   };
   const WhatRuns found = by_cores();
   CHECK(found.proof.proved());
   CHECK(bytes_per_path(found.plan).contains("host:1>numa0>numa1>2"));
   const std::optional<WhatRuns> usual = what_would_run(
-      machine, all_reduce_of(16 << 20), {}, Launch::graph, {}, 0, 0, SumOrder::rank_order);
+      machine, all_reduce_of(16 << 20), {}, Launch::graph, {}, {}, 0, SumOrder::rank_order);
   REQUIRE(usual.has_value());
   CHECK(usual->choice.engine->info().name == "host_cores");
   for (Resource& one : machine.resources)
