@@ -12,6 +12,7 @@ namespace plait {
 namespace {
 
 constexpr std::uint64_t kMostPieceBytes = 1ULL << 20;  // small enough that the two hops overlap
+constexpr double kLeastScratch = 4096;  // with less, plans of long messages have millions of ops
 constexpr std::size_t kRingPieces = 3;  // one being written, one being read, one being freed
 
 std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
@@ -304,6 +305,11 @@ void in_lanes(Builder& builder, const CourierCut& cut,
               const std::function<void(Courier&, const std::vector<Range>&)>& body) {
   const Range whole = whole_range(builder.request());
   const auto arena = static_cast<double>(scratch_limit(builder.topology()));
+  if (cut.scratch_per_byte > 0 && arena < kLeastScratch)
+    throw Error(ErrorCode::unsupported,
+                text("wanted {} bytes of scratch or more, found {} (parameter arena_scratch_bytes; "
+                     "on GPUs raise PLAIT_DEVICE_MEMORY)",
+                     kLeastScratch, arena));
   // A sixteenth of the scratch stays free for the spare granules of slots.
   const double fitting = arena * 15 / 16 / cut.lanes / std::max(cut.scratch_per_byte, 1e-3);
   const int needed =

@@ -37,7 +37,8 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
                                        request.collective == Collective::all_to_all
                                    ? static_cast<std::uint64_t>(request.ranks)
                                    : 1;
-  const std::uint64_t least = bytes * blocks * 2 / scratch_limit(topology);
+  const std::uint64_t scratch = std::max<std::uint64_t>(1, scratch_limit(topology));
+  const std::uint64_t least = bytes * blocks * 2 / scratch;
   for (const std::uint64_t pieces : {2, 4})
     if (pieces > least)
       sets.push_back({{"pieces", static_cast<std::int64_t>(pieces)}, {"throttle", 1}});

@@ -322,6 +322,18 @@ def test_plan_goes_by_the_memory_of_the_environment(monkeypatch):
     assert _core.why_no_call(machine, direct) != ""
 
 
+def test_plans_without_scratch_are_refused(monkeypatch):
+    machine = plait.load_topology("hgx-b200")
+    request = plait.Request("all_reduce", 1 << 26, "fp32", ranks=4)
+    monkeypatch.setenv("PLAIT_DEVICE_MEMORY", "5M")
+    narrow = plait.for_calls(machine, request)
+    assert narrow.parameter("arena_scratch_bytes", 1) == 0
+    refused = dict(plait.propose(narrow, request)[1])
+    for name in ("ring", "phases", "fold"):
+        assert re.search(r"wanted 4096 bytes of scratch or more, found 0 ", refused[name]), refused
+    assert "  runs       " in said("all_reduce", "-b", "64M", "-g", "4", "-T", "hgx-b200")
+
+
 def test_all_ways_are_plans_that_calls_have_memory_for():
     machine, mib = plait.load_topology("narval"), 1 << 20
     for collective in ("all_reduce", "all_gather", "copy"):
