@@ -245,7 +245,7 @@ NormRun random_run(int ranks, std::mt19937& random, SumOrder order = SumOrder::r
   run.blocks = 1 + static_cast<unsigned>(
                        random() % std::min<std::uint64_t>(run.norm.rows, run.cluster > 1 ? 2 : 3));
   run.ahead = static_cast<int>(random() % 3);
-  if (run.kernel == NormKernel::two_shot && ranks < 8) {
+  if (run.kernel == NormKernel::two_shot && ranks > 1 && ranks < 8) {
     run.slot_blocks = 1 + static_cast<unsigned>(random()) % static_cast<unsigned>(ranks - 1);
     run.blocks = std::max(1u, run.blocks / run.slot_blocks);  // no more threads than else
   }
