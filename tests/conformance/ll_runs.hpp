@@ -410,6 +410,8 @@ class LlEmulation {
   template <class Body>
   void with_types(const Body& body) const {
     constexpr int kSum = static_cast<int>(ReduceOp::sum);
+    if (reduces(run_.request.collective) && run_.request.type == DataType::bf16)
+      return body.template operator()<DataType::bf16, kAnyOp, kReduceParts>();
     if (reduces(run_.request.collective) && run_.request.op != ReduceOp::sum)
       return body.template operator()<DataType::fp32, kAnyOp, kReduceParts>();
     if (reduces(run_.request.collective))
