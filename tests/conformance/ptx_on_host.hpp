@@ -141,6 +141,7 @@ void store_plain(Type* at, Type value) {
 /// Reads a byte, so that a sanitizer sees a prefetch outside of a buffer.
 inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char*>(at); }
 inline void wait_for_grid_before() {}
+inline void issue_loads() {}
 inline void let_next_grid_start() {}
 inline void store_word(unsigned long long* at, unsigned long long word) {
   if (word == ~0ull && plait_test::late_clears != nullptr)

@@ -150,6 +150,10 @@ __device__ inline void await_bytes(ByteCounter* counter, unsigned use) {
 }
 #endif
 
+/// Issues the loads so far before the loads behind: ptxas would move loads from an address that is
+/// the same in all threads to the front, and their waits with them. Called by whole warps.
+__device__ inline void issue_loads() { __syncwarp(); }
+
 /// Programmatic dependent launch: wait for the previous kernel (no effect on ordinary launches),
 /// and let the next kernel be placed meanwhile.
 __device__ inline void wait_for_grid_before() {

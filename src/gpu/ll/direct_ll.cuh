@@ -392,6 +392,7 @@ __device__ void short_direct_ll(const ShortDirectLlArgs& args) {
   const bool is_whole = call.unit < args.whole_units;
   typename ShortDirectLl<kType, kOp, kHandling, kMostRanks>::LoadedInput held;
   if (is_whole) call.load(held);
+  call.open();
   direct_ll_call(call, [&] {
     if (call.unit >= call.units) return;
     if (is_whole) [[likely]]
@@ -411,6 +412,7 @@ __device__ void direct_ll(const DirectLlArgs& args) {
   wait_for_grid_before();
   using Call = DirectLlCall<kType, kOp, kHandling>;
   Call call(args);
+  call.open();
   const unsigned stride = gridDim.x * blockDim.x;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned step = stride * Call::kTogether;

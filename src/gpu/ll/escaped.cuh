@@ -65,12 +65,15 @@ enum class RareCode { once, often };
 template <class Args>
 struct EscapedCall {
   const Args& args;
-  unsigned number;
-  unsigned long long half;
-  bool broken;
+  unsigned number = 0;
+  unsigned long long half = 0;
+  bool broken = false;
   SpinTimeout timeout;
 
-  __device__ explicit EscapedCall(const Args& given) : args(given) {
+  /// Reads no state: open() does.
+  __device__ explicit EscapedCall(const Args& given) : args(given) {}
+  /// As FusedCall::open().
+  __device__ void open() {
     number = number_of_call(args.state);
     half = part_of_call(args, number, args.half_bytes);
     broken = args.state->failed != kNoFault;

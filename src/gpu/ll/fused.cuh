@@ -130,22 +130,28 @@ struct FusedCall {
   static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
 
   const FusedArgs& args;
-  unsigned number;
-  unsigned long long half;  // offset of this call's part of the inboxes
+  unsigned number = 0;
+  unsigned long long half = 0;  // offset of this call's part of the inboxes
   unsigned long long bytes;
   unsigned units;  // 32 bits (kMostPackets) to save registers
   bool aligned;
   bool broken = false;
   SpinTimeout timeout;
 
+  /// Reads no state: open() does.
   __device__ explicit FusedCall(const FusedArgs& given) : args(given) {
-    number = number_of_call(args.state);
-    half = part_of_call(args, number, args.half_bytes);
     bytes = args.count * sizeof(Stored);
     units = static_cast<unsigned>((bytes + 15) / 16);
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
                 reinterpret_cast<unsigned long long>(args.output)) &
                15) == 0;
+  }
+  /// Reads the call's number and whether the stream has failed. Called before the first packet, and
+  /// behind the first loads of the input, which would else wait for the state's loads: a round trip
+  /// to L2.
+  __device__ void open() {
+    number = number_of_call(args.state);
+    half = part_of_call(args, number, args.half_bytes);
     broken = args.state->failed != kNoFault;
   }
   /// Returns the flag of this call's packets. Packets never written hold flag 0; all other flags in
@@ -310,12 +316,8 @@ __device__ void one_shot(const FusedArgs& args) {
   wait_for_grid_before();
   using Call = FusedCall<kType, kOp, kRanks, Packet>;
   Call call(args);
-  fence_earlier_clears(args, call.number);
   const unsigned stride = gridDim.x * blockDim.x;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
-  const unsigned step = stride * Call::kTogether;
-  const int steps = static_cast<int>((call.units + step - 1) / step);
-  const int ranks = call.ranks();
   Unit mine[Call::kTogether];
   const auto load = [&](unsigned at, int valid) {
 #pragma unroll
@@ -324,6 +326,11 @@ __device__ void one_shot(const FusedArgs& args) {
   };
   // Loads of the first units are under way before any packet is checked.
   load(first, valid_units(first, stride, call.units, Call::kTogether));
+  call.open();
+  fence_earlier_clears(args, call.number);
+  const unsigned step = stride * Call::kTogether;
+  const int steps = static_cast<int>((call.units + step - 1) / step);
+  const int ranks = call.ranks();
   for (int s = -args.ahead; s < steps && !call.broken; ++s) {
     if (s + args.ahead < steps) {
       const unsigned at = first + static_cast<unsigned>(s + args.ahead) * step;
@@ -393,6 +400,7 @@ struct TwoShot {
 
   /// threads: threads of a block that pass units.
   __device__ TwoShot(const FusedArgs& args, unsigned threads) : call(args) {
+    call.open();
     const auto ranks = static_cast<unsigned>(call.ranks());
     shard = (call.units + ranks - 1) / ranks;
     stride = gridDim.x * threads;

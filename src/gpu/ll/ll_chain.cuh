@@ -36,6 +36,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
         shape(given.shape),
         before(before_in(shape, given.ranks, given.rank)),
         next(next_in(shape, given.ranks, given.rank)) {
+    this->open();
     set_piece(0, shape.bytes);
     packets = units + static_cast<unsigned>(given.ranks - 1);
   }

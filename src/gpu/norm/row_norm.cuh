@@ -115,7 +115,7 @@ class RowNorm {
  public:
   __device__ RowNorm(const NormArgs& args, GroupSums& sums)
       : args_(args), sums_(sums), team_(sums) {
-    if (args.is_fp8 != 0) inverse_scale_ = args.scale == nullptr ? 1.0f : 1.0f / *args.scale;
+    if (args.is_fp8 != 0 && args.scale != nullptr) scale_ = *args.scale;
   }
   __device__ unsigned at(int k) const {
     return team_.first() + static_cast<unsigned>(k) * team_.stride();
@@ -158,12 +158,13 @@ class RowNorm {
 #pragma unroll
     for (int k = 0; k < kUnits; ++k)
       team_.give(sums_, turn_, at(k) / kGroupUnits, squares[k], is_broken);
+    const float inverse_scale = args_.is_fp8 != 0 ? 1.0f / scale_ : 1.0f;
     if (team_.meet(sums_, turn_, args_, is_broken)) return false;
     const float factor = 1.0f / sqrtf(total() * args_.inverse_length + args_.epsilon);
     turn_ ^= 1;
 #pragma unroll
     for (int k = 0; k < kUnits; ++k)
-      if (has(k)) put(row, k, factor, weight_[k]);
+      if (has(k)) put(row, k, factor, weight_[k], inverse_scale);
     return true;
   }
 
@@ -208,7 +209,8 @@ class RowNorm {
     for (unsigned mask = 1; mask < args_.lanes; mask *= 2) sum += from_lane(sum, mask);
     return sum;
   }
-  __device__ void put(unsigned row, int k, float factor, const Unit& weight) const {
+  __device__ void put(unsigned row, int k, float factor, const Unit& weight,
+                      float inverse_scale) const {
     float wide[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -219,7 +221,7 @@ class RowNorm {
 #pragma unroll
     for (int i = 0; i < 8; i += 2)
       codes |= static_cast<unsigned long long>(
-                   pair_of_e4m3(wide[i] * inverse_scale_, wide[i + 1] * inverse_scale_))
+                   pair_of_e4m3(wide[i] * inverse_scale, wide[i + 1] * inverse_scale))
                << (8 * i);
     store_plain(static_cast<unsigned long long*>(args_.output) + unit_of(row, k), codes);
   }
@@ -229,7 +231,7 @@ class RowNorm {
   Team team_;
   Unit held_[kUnits];  // residual, then the new residual
   Unit weight_[kUnits];
-  float inverse_scale_ = 1.0f;
+  float scale_ = 1.0f;  // of fp8 results
   int turn_ = 0;
 };
 

@@ -33,17 +33,17 @@ struct SumNorm {
     const ulonglong2 pair = load_plain(static_cast<const ulonglong2*>(args.input) + unit);
     return {pair.x, pair.y};
   }
-  __device__ void push(unsigned row, unsigned slot_row, int first, int last) const {
-    Unit mine[kUnits];
-    push(row, slot_row, first, last, mine);
-  }
-  /// Sends this rank's row to the ranks after it, from `first` to before `last` in the rotation.
-  /// mine: gets the row.
-  __device__ void push(unsigned row, unsigned slot_row, int first, int last,
-                       Unit (&mine)[kUnits]) const {
+  /// Loads this rank's row.
+  __device__ void load(unsigned row, Unit (&mine)[kUnits]) const {
 #pragma unroll
     for (int k = 0; k < kUnits; ++k)
       if (norm.has(k)) mine[k] = own(row * args.row_units + norm.at(k));
+  }
+  /// Sends this rank's row to the ranks after it, from `first` to before `last` in the rotation. A
+  /// rank that has given up sends no rows, since peers may not have read its packets of the call
+  /// before last, and its rows may follow from results that were never written.
+  __device__ void push(const Unit (&mine)[kUnits], unsigned slot_row, int first, int last) const {
+    if (call.broken) return;
     for (int next = first; next < last; ++next)
       send(mine, Call::kParts, rank_after(args.rank, next, call.ranks()), slot_row);
   }
@@ -100,9 +100,6 @@ struct SumNorm {
   }
 };
 
-// A rank that has given up sends no rows, since peers may not have read its packets of the call
-// before last, and its rows may follow from results that were never written.
-
 template <DataType kType, int kRanks, int kUnits, int kOp = kRankOrderSum>
 __device__ void sum_norm_one_shot(const NormArgs& args) {
   wait_for_grid_before();
@@ -110,11 +107,14 @@ __device__ void sum_norm_one_shot(const NormArgs& args) {
   SumNorm<kType, kRanks, kUnits, kOp> rows(args, sums, args.rows * args.row_units);
   const int mine = static_cast<int>((args.rows + gridDim.x - 1 - blockIdx.x) / gridDim.x);
   const auto row_of = [&](int i) { return blockIdx.x + static_cast<unsigned>(i) * gridDim.x; };
+  rows.call.open();
   fence_earlier_clears(args, rows.call.number);
   for (int i = -args.ahead; i < mine; ++i) {
-    if (i + args.ahead < mine && !rows.call.broken) {
+    if (i + args.ahead < mine) {
+      Unit own[kUnits] = {};
       const unsigned row = row_of(i + args.ahead);
-      rows.push(row, row, 1, rows.call.ranks());
+      rows.load(row, own);
+      rows.push(own, row, 1, rows.call.ranks());
     }
     if (i < 0) continue;
     const unsigned row = row_of(i);
@@ -133,12 +133,19 @@ __device__ void sum_norm_cluster(const NormArgs& args) {
   PLAIT_SHARED(GroupSums, sums);
   SumNorm<kType, kRanks, kUnits, kRankOrderSum, ClusterTeam<kUnits>> rows(
       args, sums, args.rows * args.row_units);
-  fence_earlier_clears(args, rows.call.number);
   const unsigned first = cluster_of_grid(), stride = grid_clusters();
-  for (unsigned row = first; row < args.rows; row += stride) {
-    Unit mine[kUnits] = {}, sum[kUnits];
-    if (!rows.call.broken) rows.push(row, row, 1, rows.call.ranks(), mine);
+  Unit mine[kUnits] = {}, sum[kUnits];
+  const auto start = [&](unsigned row) {
+    rows.load(row, mine);
     rows.norm.begin(row, row == first);
+  };
+  start(first);
+  issue_loads();
+  rows.call.open();
+  fence_earlier_clears(args, rows.call.number);
+  for (unsigned row = first; row < args.rows; row += stride) {
+    if (row != first) start(row);
+    rows.push(mine, row, 1, rows.call.ranks());
     rows.reduce(row, sum, [&](int k) { return k < kUnits ? mine[k] : Unit{}; });
     if (!rows.norm.finish(row, sum, rows.call.broken)) break;
   }
@@ -154,6 +161,7 @@ __device__ void sum_norm_two_shot(const NormArgs& args) {
   const auto rank = static_cast<unsigned>(args.rank);
   const unsigned slot_rows = (args.rows + ranks - 1) / ranks;
   SumNorm<kType, kRanks, kUnits, kOp> rows(args, sums, slot_rows * args.row_units);
+  rows.call.open();
   fence_earlier_clears(args, rows.call.number);
   // Slot s holds rows s * ranks to s * ranks + ranks - 1, a row of each owner. A cluster of blocks
   // does all work for a slot, so that a block waits for the peers' clusters of the same number.
@@ -169,7 +177,9 @@ __device__ void sum_norm_two_shot(const NormArgs& args) {
       }
   };
   each_of_others([&](unsigned row, int next, int) {
-    if (!rows.call.broken) rows.push(row, row / ranks, next, next + 1);
+    Unit mine[kUnits];
+    rows.load(row, mine);
+    rows.push(mine, row / ranks, next, next + 1);
     return !rows.call.broken;
   });
   bool goes_on = true;
