@@ -236,6 +236,12 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     return {takes_from(i), this->peer(i + 1), args.packet[i] + unit, unit};
   }
 
+  /// Called once a thread's units are here: the block then waits for peers' blocks that run, since
+  /// units come from blocks of the same number. Block 0 may also await greetings.
+  __device__ void let_next_grid_start_early() const {
+    if (blockIdx.x != 0 || args.takes_from == (1u << (args.ranks - 1)) - 1) let_next_grid_start();
+  }
+
   /// A group index known at compile time: indexing kernel parameters by a constant needs no address
   /// computation.
   template <int kFirst>
@@ -327,6 +333,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
         add(sum, from, part);
       }
     });
+    let_next_grid_start_early();
     put(0, sum.result(args.op, true, args.ranks), true);
   }
   __device__ void reduce_by_one() {
@@ -354,6 +361,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
       else
         sum.join(four, args.op, rounds);
     });
+    let_next_grid_start_early();
     put(0, sum.result(args.op, true, args.ranks), true);
   }
   __device__ void reduce_in_tree_by_one() {
@@ -367,6 +375,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
       Unit got[kPeers];
       this->template take_slots<RareCode::once>(got, this->packets(),
                                                 [&](int j) { return slot(first + j); });
+      if (first + kPeers >= args.ranks) let_next_grid_start_early();
 #pragma unroll
       for (int j = 0; j < kPeers; ++j)
         if (takes_from(first + j)) put(args.place_at[first + j], got[j], true);

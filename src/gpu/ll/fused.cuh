@@ -107,9 +107,9 @@ __device__ inline void fence_clears(const CallArgs& args) {
 /// count arrivals in the low 32 bits of `fused_done`. Block 0 adds 2^32 - (blocks - 1), so that the
 /// last arrival carries into the call number in the high 32 bits, in any order. Counting with a
 /// wait for the atomic's result takes 0.15 us more; a single-block grid stores the number instead,
-/// 0.15 us less. Only now may the blocks of the next kernel be scheduled: blocks of a call that
-/// still waits for peers would occupy twice the SMs, and the kernels of two communicators might no
-/// longer fit side by side.
+/// 0.15 us less. The blocks of the next kernel may be scheduled here at the latest, and once all
+/// packets of a block are here at the earliest: blocks of a call that still waits for peers would
+/// occupy twice the SMs, and the kernels of two communicators might no longer fit side by side.
 __device__ inline void end_fused_call(DeviceState* state, unsigned number) {
   __syncthreads();
   let_next_grid_start();
@@ -356,7 +356,11 @@ __device__ void one_shot(const FusedArgs& args) {
           return call.packet(args.rank, Call::kParts, rank, call.units, at + u * stride);
         },
         [&](int u) { return call.own(at + u * stride); },
-        [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
+        [&](int u, const Unit& sum) {
+          // A block's packets all come from the peers' blocks of the same number, so these run.
+          if (s + 1 == steps) let_next_grid_start();
+          call.put(at + u * stride, sum);
+        });
   }
   if (call.broken) fail_stream_at_end(args.state);
   end_fused_call(args.state, call.number);

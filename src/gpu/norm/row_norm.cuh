@@ -138,8 +138,10 @@ class RowNorm {
       if (is_first) load_weight();
   }
   /// Adds the sum to the residual, stores the new residual and the normalised row. All threads of
-  /// the team call it together. Returns false on all if any was broken off.
-  __device__ bool finish(unsigned row, const Unit (&sum)[kUnits], bool is_broken) {
+  /// the team call it together. Returns false on all if any was broken off. is_last: the team
+  /// awaits no packet behind this row's.
+  __device__ bool finish(unsigned row, const Unit (&sum)[kUnits], bool is_broken,
+                         bool is_last = false) {
     float squares[kUnits];
 #pragma unroll
     for (int k = 0; k < kUnits; ++k) {
@@ -160,6 +162,7 @@ class RowNorm {
       team_.give(sums_, turn_, at(k) / kGroupUnits, squares[k], is_broken);
     const float inverse_scale = args_.is_fp8 != 0 ? 1.0f / scale_ : 1.0f;
     if (team_.meet(sums_, turn_, args_, is_broken)) return false;
+    if (is_last) let_next_grid_start();
     const float factor = 1.0f / sqrtf(total() * args_.inverse_length + args_.epsilon);
     turn_ ^= 1;
 #pragma unroll
@@ -239,6 +242,7 @@ class RowNorm {
 template <DataType kType, int kUnits>
 __device__ void rms_norm(const NormArgs& args) {
   wait_for_grid_before();
+  let_next_grid_start();  // no block waits for a peer
   PLAIT_SHARED(GroupSums, sums);
   RowNorm<kType, kUnits> norm(args, sums);
   for (unsigned row = blockIdx.x; row < args.rows; row += gridDim.x) {
@@ -254,7 +258,6 @@ __device__ void rms_norm(const NormArgs& args) {
       }
     norm.finish(row, sum, false);
   }
-  let_next_grid_start();
 }
 
 }  // namespace plait::cuda

@@ -121,7 +121,7 @@ __device__ void sum_norm_one_shot(const NormArgs& args) {
     Unit sum[kUnits];
     rows.norm.begin(row);
     rows.reduce(row, row, sum);
-    if (!rows.norm.finish(row, sum, rows.call.broken)) break;
+    if (!rows.norm.finish(row, sum, rows.call.broken, i + 1 == mine)) break;
   }
   rows.end();
 }
@@ -147,7 +147,7 @@ __device__ void sum_norm_cluster(const NormArgs& args) {
     if (row != first) start(row);
     rows.push(mine, row, 1, rows.call.ranks());
     rows.reduce(row, sum, [&](int k) { return k < kUnits ? mine[k] : Unit{}; });
-    if (!rows.norm.finish(row, sum, rows.call.broken)) break;
+    if (!rows.norm.finish(row, sum, rows.call.broken, row + stride >= args.rows)) break;
   }
   rows.end();
 }
