@@ -28,6 +28,8 @@ plaitResult_t plaitAllReduceRmsNorm(const void* sendbuff, void* residual, const 
                                     void* recvbuff, size_t rows, size_t hidden,
                                     plaitDataType_t type, plaitDataType_t outtype, float epsilon,
                                     const float* scale, plaitComm_t comm, void* stream) {
+  // As integers, since a C program may pass any value.
+  const int input_type = type, output_type = outtype;
   return guarded(comm, [&] {
     Communicator& communicator = *wanted(comm, "comm")->communicator;
     const bool device = on_device(communicator, sendbuff, recvbuff, stream);
@@ -36,8 +38,8 @@ plaitResult_t plaitAllReduceRmsNorm(const void* sendbuff, void* residual, const 
     norm.hidden = hidden;
     norm.epsilon = epsilon;
     const std::optional<Error> bad = attempt([&] {
-      norm.type = type_of("type", "plait_bf16 or plait_fp16", type);
-      norm.output = type_of("outtype", "the type of the input or plait_fp8e4m3", outtype);
+      norm.type = type_of("type", "plait_bf16 or plait_fp16", input_type);
+      norm.output = type_of("outtype", "the type of the input or plait_fp8e4m3", output_type);
     });
     if (bad) {
       if (!device) communicator.refuse(bad->code(), reason_of(*bad));
