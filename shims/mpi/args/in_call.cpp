@@ -24,8 +24,8 @@ constinit thread_local CallSlot* call_slot = nullptr;
 namespace {
 
 constinit std::atomic<bool> looks_at_calls{false};
-/// For threads whose calls are not looked at.
-constinit CallSlot unread_slot;
+/// For calls that are not looked at; a slot a thread, since threads would share a cache line.
+constinit thread_local CallSlot unread_slot;
 
 /// Gives the thread's slot back. A call behind the end of the thread's objects goes unread.
 struct SlotHolder {
@@ -128,6 +128,7 @@ void begin_call_slots() noexcept {
     native().Comm_size(native().abi.world, &info.ranks);
     watch_open_calls(std::move(info));
     looks_at_calls.store(true);
+    if (call_slot == &unread_slot) call_slot = nullptr;  // of a call in front of MPI_Init
   });
   if (failure) log(LogLevel::warn, -1, text("waits are not shown: {}", failure->what()));
 }

@@ -36,7 +36,7 @@ extern constinit thread_local CallSlot* call_slot __attribute__((tls_model("init
 /// Starts the looks at calls. Behind MPI_Init. Logs a failure; calls are not looked at then.
 void begin_call_slots() noexcept;
 
-/// Scope of a call. Two loads and nine stores.
+/// Scope of a call: up to nine stores, and no clock.
 class InCall {
  public:
   struct Peer {
