@@ -262,7 +262,9 @@ template <class Mpi, class N>
 [[gnu::noinline]] int run_recv(Mpi mpi, void* buf, N count, Handle datatype, void* message,
                                void* status) {
   const InCall inside(words_of_message(mpi, CallFields::matched, count, datatype, {}, 0));
-  const Handle comm = take_matched(native().abi.at(message, 0));
+  // Without a message the MPI has an error.
+  const Handle comm =
+      message == nullptr ? native().abi.world : take_matched(native().abi.at(message, 0));
   return recv_message(mpi(comm), buf, count, datatype, status, message);
 }
 
