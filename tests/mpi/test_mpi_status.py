@@ -158,7 +158,7 @@ def test_a_call_of_the_mpi_that_lasts_is_shown(mpi, drop_in, folder, tmp_path, c
     errors = hangs.end()
     for text in calls.values():
         said = [line for line in errors.splitlines() if f"rank 0 waits in {text}: " in line]
-        assert len(said) == 1 and f"`plait status {hangs.pid}` shows more" in said[0], errors
+        assert said and f"`plait status {hangs.pid}` shows more" in said[0], errors
 
 
 def test_without_the_setting_a_call_that_lasts_is_shown_after_a_second(
