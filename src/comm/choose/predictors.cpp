@@ -137,6 +137,9 @@ cuda::PredictPlan plan_predictor(const Topology& topology,
     double samples = 1.0;
     if (request.counts.empty() && message_bytes(request) > kLongBytes) {
       simulated = of_message_bytes(request, kLongBytes);
+      // Parts divide as well as those of usual messages do.
+      const std::uint64_t even = 64 * static_cast<std::uint64_t>(request.ranks);
+      if (simulated.count > even) simulated.count -= simulated.count % even;
       samples = static_cast<double>(message_bytes(request)) /
                 static_cast<double>(message_bytes(simulated));
     }

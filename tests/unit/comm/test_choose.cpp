@@ -37,6 +37,23 @@ Request all_reduce_of(std::uint64_t count) {
 
 }  // namespace
 
+TEST_CASE("a long message is predicted by a sample whose parts are even") {
+  const Topology topology = load_topology("hgx-h200");
+  std::vector<Request> simulated;
+  const auto predict = plan_predictor(topology, [&](const Request& one) {
+    simulated.push_back(one);
+    return propose_one(topology, checked(one, topology), "flat", {});
+  });
+  Request request = all_reduce_of(3ull << 27);  // 1.5 GiB
+  request.ranks = 3;
+  const double us = predict(request);
+  REQUIRE(simulated.size() == 1);
+  CHECK(simulated[0].count % (64 * 3) == 0);
+  CHECK(simulated[0].count > (1ull << 28) - 64 * 3);
+  CHECK(us > 1000);
+  CHECK(us < 100'000);
+}
+
 TEST_CASE("plans that cannot run are passed over, and refused by name with the reason") {
   const Topology topology = load_topology("hgx-h200");
   Chooser free_to_choose(topology, {}, false);
