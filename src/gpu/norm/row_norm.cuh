@@ -242,7 +242,6 @@ class RowNorm {
 template <DataType kType, int kUnits>
 __device__ void rms_norm(const NormArgs& args) {
   wait_for_grid_before();
-  let_next_grid_start();  // no block waits for a peer
   PLAIT_SHARED(GroupSums, sums);
   RowNorm<kType, kUnits> norm(args, sums);
   for (unsigned row = blockIdx.x; row < args.rows; row += gridDim.x) {
@@ -258,6 +257,7 @@ __device__ void rms_norm(const NormArgs& args) {
       }
     norm.finish(row, sum, false);
   }
+  let_next_grid_start();
 }
 
 }  // namespace plait::cuda
