@@ -1,6 +1,6 @@
 // Flight recorder of collectives and barriers that the native MPI serves, for `plait status`: one
-// ring for the process, with PLAIT_WARN_S set. Ranks of a native communicator do not know each
-// other, so the recorder says what this rank is in, and compares no calls.
+// ring for the process, with PLAIT_WARN_S set. Ranks of a native communicator do not know their
+// peers' processes, so the recorder names this rank's call, and compares no calls.
 #pragma once
 #include <atomic>
 

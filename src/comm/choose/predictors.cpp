@@ -68,7 +68,7 @@ cuda::Group described_group(const Topology& topology, const Request& given,
 }
 
 std::string why_masked(const Topology& topology, const Request& placed) {
-  if (go_through_host(topology, placed)) return "";  // arenas in host memory, whatever masks say
+  if (go_through_host(topology, placed)) return "";  // arenas in host memory with any mask
   for (std::size_t from = 0; from < placed.devices.size(); ++from)
     for (std::size_t to = 0; to < placed.devices.size(); ++to)
       if (is_left_out(topology, placed.devices[from], placed.devices[to]))
@@ -131,13 +131,13 @@ cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
 cuda::PredictPlan plan_predictor(const Topology& topology,
                                  std::function<Plan(const Request&)> plan_for) {
   return [&topology, plan_for = std::move(plan_for)](const Request& request) {
-    // Time grows in proportion to long messages, and so does the time to simulate them.
+    // Above a length a call's time, and the simulator's, grow in proportion to the message.
     const PlainFloats same_on_every_rank;
     Request simulated = request;
     double samples = 1.0;
     if (request.counts.empty() && message_bytes(request) > kLongBytes) {
       simulated = of_message_bytes(request, kLongBytes);
-      // Parts divide as well as those of usual messages do.
+      // Parts divide as parts of usual messages do.
       const std::uint64_t even = 64 * static_cast<std::uint64_t>(request.ranks);
       if (simulated.count > even) simulated.count -= simulated.count % even;
       samples = static_cast<double>(message_bytes(request)) /
